@@ -154,6 +154,7 @@ def _shown(
                     new[begin : begin + len(each.gone)] = each.new
         if max(len(gone), len(new)) <= MOST_LINES:
             return _dedented(gone), _dedented(new)
+        return [at.text], [IN_DIFF]  # what is advised where nothing was tried may be less
     return None
 
 

@@ -41,7 +41,11 @@ def hint(place: Place) -> str:
 
 def _a_size(place: Place) -> str:
     code, node = place.failure.code, place.statement
-    if code in READS and (is_size(place) or any(_is_sized(place, call) for call in place.calls("item", "int"))):
+    if (
+        code in READS
+        and not isinstance(node, ast.For)
+        and (is_size(place) or any(_is_sized(place, call) for call in place.calls("item", "int")))
+    ):
         return shape_for(place) or (
             "it decides a size: take it from a shape, or from a number among the arguments, of which each has a graph"
         )

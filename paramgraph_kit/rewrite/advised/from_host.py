@@ -323,6 +323,21 @@ def _filled(place: Place, node: ast.Assign) -> str:
     return ""
 
 
+def goes_on(function: Function, node: ast.stmt) -> ast.stmt | None:
+    """The statement by which a step goes on with what comes of another: ``x = x + scale * d`` of ``scale``."""
+    known = stored([node])
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    begun = {*arguments_of(function)} | stored([n for n in every if not isinstance(n.value, ast.Constant)])
+    for each in every * 2:  # through what is made of it, also in the next round
+        if each is node or not names_in(each.value) & known:
+            continue
+        carried = stored([each]) & names_in(each.value) & begun - known
+        if carried and isinstance(each.value, ast.BinOp):
+            return each
+        known = known | stored([each])
+    return None
+
+
 def _goes_on(place: Place, node: ast.Assign) -> str:
     """``limit = np.quantile(error.cpu().numpy(), 0.9)``, with which ``error`` is compared afterwards."""
     function = place.source.function_of(node)
@@ -376,6 +391,9 @@ def behind(place: Place) -> str:
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
     if isinstance(node, ast.Assign) and (read := _goes_on(place, node)):
         return read
+    later = goes_on(function, node) if function is not None and place.loops() else None
+    if isinstance(node, ast.Assign) and later is not None:
+        return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses

@@ -340,11 +340,26 @@ def rounds(place: Place) -> str:
         return ""
     if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
         return ""  # nothing else ends it
-    ended = condition_of(place, node.test).replace(".item()", "")
+    parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or) else [node.test]
+    known = [each for each in parts if _is_of_shapes(each)] if len(parts) > 1 else []
+    asked = [each for each in parts if each not in known]
+    test = asked[0] if len(asked) == 1 else ast.BoolOp(ast.Or(), asked)
+    ended, stays = condition_of(place, test).replace(".item()", ""), ""
+    if known and asked:
+        texts = " or ".join(place.text(each) for each in known)
+        stays = f" (the host knows `{texts}`: `if {texts}:` may stay)"
     return (
-        f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
-        f"ended stay as it is (`torch.where({ended}, old, new)`), and cut off what is too much behind the launch"
+        f"a launch cannot end early: leave the branch out{stays}, so that all rounds of line {loop.lineno} run, have "
+        f"what has ended stay as it is (`torch.where({ended}, old, new)`), and cut off what is too much behind the "
+        "launch, also of what grows by one in each round"
     )
+
+
+def _is_of_shapes(test: ast.expr) -> bool:
+    """Whether a comparison asks for sizes alone, and numbers."""
+    sized = {n for n in ast.walk(test) if isinstance(n, ast.Attribute) and n.attr in ("shape", "ndim")}
+    sized |= {n for n in ast.walk(test) if isinstance(n, ast.Call) and called(n) in ("size", "len", "dim", "numel")}
+    return isinstance(test, ast.Compare) and bool(sized)
 
 
 def computed_anyway(place: Place) -> str:

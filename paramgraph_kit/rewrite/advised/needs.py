@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.advised.from_host import READS
+from paramgraph_kit.rewrite.advised.from_host import READS, goes_on
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.sizes import is_size, numbers_of, shape_for
@@ -85,6 +85,25 @@ def size_of_what_is_given(place: Place) -> str:
         f"before the launch, give `{target.id}` to `{function.name}` as a number, and capture one graph for each "
         f"`{key}` that comes, `graphs[{key}]`; where what lies behind is masked anyway, always take the largest, "
         "and one graph does"
+    )
+
+
+def read_of_what_is_given(place: Place) -> str:
+    """``host = sigmas.cpu().numpy()`` of an argument, and numbers of it by which the step multiplies."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code not in READS or function is None or not isinstance(target, ast.Name) or is_size(place):
+        return ""
+    own, every = place.local(node) - {target.id}, [n for part in function.body for n in within(part)]
+    written = stored([n for n in every if isinstance(n, ast.stmt) and n is not node])
+    later = goes_on(function, node)
+    if not own or not own <= set(arguments_of(function)) - written or later is None:
+        return ""
+    given = "`, `".join(sorted(own))
+    return (
+        f"`{target.id}` comes of what is given alone, and line {later.lineno} goes on with it: do `{place.text(node)}` "
+        f"before the launch, and give `{target.id}` to `{function.name}`; its numbers are those of the capture, so "
+        f"another `{given}` has a graph of its own"
     )
 
 
@@ -356,6 +375,7 @@ def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
 
 NEEDS = (
     checked,
+    read_of_what_is_given,
     answers_otherwise,
     multiplied,
     packed,

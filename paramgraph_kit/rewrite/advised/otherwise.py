@@ -28,6 +28,8 @@ def cut_out(place: Place) -> str:
         parts = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         cuts = [n for n in parts if isinstance(n, ast.Slice) and n.step is None and names & _names(n)]
         named = bool(path_of(node.value)) and isinstance(node.ctx, ast.Load)
+        if isinstance(place.statement, ast.For) and names_in(node.value) & names:
+            continue  # what is cut there is the host's by then
         if node.lineno < place.statement.lineno or not cuts or not named:
             continue
         at, cut = parts.index(cuts[0]), cuts[0]
@@ -135,6 +137,25 @@ def _is_module(place: Place, call: ast.Call) -> bool:
     return any(isinstance(each, torch.nn.Module) for each in candidates(place, call.func))
 
 
+def _filled_by(place: Place, loop: ast.stmt) -> str:
+    """A loop that only writes what the host has into a tensor: ``for k, t in enumerate(prompts): x[k] = tensor(t)``."""
+    body = loop.body if isinstance(loop, ast.For) else []
+    targets = [each for n in body if isinstance(n, ast.Assign) for each in n.targets]
+    names = {path_of(each.value) for each in targets if isinstance(each, ast.Subscript)}
+    if len(names) != 1 or len(targets) != len(body) or not all(isinstance(each, ast.Subscript) for each in targets):
+        return ""
+    name, function = names.pop(), place.source.function_of(loop)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    made = [n for n in every if isinstance(n, ast.Assign) and [place.text(each) for each in n.targets] == [name]]
+    if len(made) != 1 or made[0].lineno > loop.lineno:
+        return ""
+    return (
+        f"the loop of line {loop.lineno} only fills `{name}` with what the host has: do line {made[0].lineno} and that "
+        f"loop before each launch, and then `{name}_in.copy_({name})`, with `{name}_in = torch.empty_like({name})` "
+        f"made once; here `{name} = {name}_in.clone()` in their place"
+    )
+
+
 def at_least(place: Place) -> str:
     """What always can be done, in the names of the line, where no other advice is known."""
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
@@ -168,6 +189,8 @@ def at_least(place: Place) -> str:
         name = target.id if isinstance(target, ast.Name) else "values"
         written = f"into a tensor of the device that stays, `{name}_in.copy_(...)`, and read `{name}_in` here"
         if (loops := place.loops()) and (loop := loops[-1]) is not node:
+            if told := _filled_by(place, loop):
+                return told
             return (
                 f"each round of the loop of line {loop.lineno} brings something of the host's here: make one round the "
                 f"function that is captured, and before each launch write what it brings {written}"

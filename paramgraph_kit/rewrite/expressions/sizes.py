@@ -62,7 +62,9 @@ def is_searched(node: ast.expr) -> bool:
 
 def numbers_of(place: Place) -> set[str]:
     """The names that a statement gives values to, and those that others compute of these alone."""
-    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    every = [*ast.walk(place.statement)]
+    own = {n for each in every if isinstance(each, ast.comprehension) for n in ast.walk(each.target)}
+    names = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n not in own}
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         if not isinstance(node, ast.Assign) or node.lineno <= place.statement.lineno:
