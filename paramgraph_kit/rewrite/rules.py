@@ -141,6 +141,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
 
 LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launch
     "tensor-literal": (literals.fill_with_numbers,),
+    "cpu-index": (literals.index_with_numbers,),
     "copy-to-gpu": (literals.copy_before_the_helper, literals.fill_with_numbers),
 }
 

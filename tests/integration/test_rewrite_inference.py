@@ -68,6 +68,52 @@ def f(x, sigmas):
 """,
         ["chosen = sigmas[i + 1] == 0", "again = model(ahead, mid)", "if old is None:"],
     ),
+    "distributions of one's own": (
+        """
+class Choice(torch.distributions.Categorical):
+    def chosen(self):
+        return super().sample().unsqueeze(-1)
+    def told(self, action):
+        return super().log_prob(action.squeeze(-1)).unsqueeze(-1)
+net = nn.Linear(4, 3).to(device)
+args = (torch.randn(5, 4, device=device),)
+def policy(x):
+    return Choice(logits=net(x))
+@torch.no_grad()
+def f(x):
+    choice = policy(x)
+    action = choice.chosen()
+    return action, choice.told(action)
+""",
+        ["return Choice(logits=net(x), validate_args=False)"],
+    ),
+    "lists of numbers as an index": (
+        """
+class Names:
+    end = 3
+    def ids(self):
+        return [1, 2]
+class Suppress:
+    def __init__(self, ids):
+        self.banned = list(ids)
+        self.names = Names()
+    def apply(self, logits):
+        logits[:, self.banned] = -np.inf
+        logits[:, self.names.ids() + [self.names.end]] = 0.5
+net = nn.Linear(4, 8).to(device)
+suppress = Suppress((0, 5))
+args = (torch.randn(5, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    logits = net(x)
+    suppress.apply(logits)
+    return logits.argmax(-1), logits
+""",
+        [
+            "logits[:, torch.stack([torch.full((), number, dtype=torch.long, device=logits.device) for number in self.banned])]"
+            + " = torch.full((), -np.inf, dtype=logits.dtype, device=logits.device)"
+        ],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor
@@ -158,6 +204,23 @@ def f(x, sigmas):
 """,
         ["give `known` to `f`", "another `sigmas` has a graph of its own"],
         "belongs behind",
+    ),
+    "a long list of an object as an index": (
+        """
+class Suppress:
+    def __init__(self, ids):
+        self.banned = list(ids)
+    def apply(self, logits):
+        return logits.index_fill(1, torch.zeros_like(logits[0, :1]).long(), 0.0)[:, self.banned]
+net = nn.Linear(4, 40).to(device)
+suppress = Suppress(range(20))
+args = (torch.randn(5, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return suppress.apply(net(x))
+""",
+        ["`self.banned_there = torch.tensor(self.banned, device=device)`", "pick by `self.banned_there` here"],
+        "before each launch",
     ),
     "prompts that a loop fills in, and rows that the host cuts": (
         """

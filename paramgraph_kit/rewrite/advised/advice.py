@@ -264,6 +264,27 @@ def _kept_on_cpu(place: Place) -> str:
     return ""
 
 
+def _list_of_an_object(place: Place) -> str:
+    """``x[:, self.ids]`` of a list that an object has from its beginning."""
+    above: ast.AST | None = place.statement
+    while above is not None and not isinstance(above, ast.ClassDef):
+        above = place.source.parents.get(above)
+    if place.failure.code != "cpu-index" or above is None:
+        return ""
+    every = [n for n in ast.walk(above) if isinstance(n, ast.Assign)]
+    for node in _indexed(place):
+        for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            path = path_of(part) if isinstance(part, ast.Attribute) else ""
+            made = [n for n in every if path in map(_target, n.targets)]
+            if path.startswith("self.") and len(made) == 1 and path not in place.tensors:
+                return (
+                    f"`{path}` is a list of the host's, and the same at each step: make an index of it once, behind "
+                    f"line {made[0].lineno} `{path}_there = torch.tensor({path}, device={place.device})`, and pick by "
+                    f"`{path}_there` here"
+                )
+    return ""
+
+
 def _kept_by_chance(place: Place) -> str:
     """``edges[:, mask].to(d)``, where the host draws a mask: in each step it keeps another number of them."""
     made = dict(assignments(place)) if place.failure.code == "copy-to-gpu" else {}
@@ -427,6 +448,7 @@ _ADVICE: tuple[Advice, ...] = (
     _rate,
     _drawn_on_cpu,
     *MADE,
+    _list_of_an_object,
     _kept_by_chance,
     _kept_on_cpu,
     _brought,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 
-from paramgraph_kit.rewrite.source.edits import Edit, locals_of, path_of
+import torch
+
+from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
 
 LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
@@ -54,11 +57,30 @@ def clip_unchecked(place: Place) -> list[Edit]:
 
 
 def do_not_validate(place: Place) -> list[Edit]:
-    """A distribution that checks its arguments on the CPU is told not to."""
-    for call in place.calls("Categorical", "Normal", "Bernoulli", "Beta", "Independent", "OneHotCategorical"):
-        if not any(option.arg == "validate_args" for option in call.keywords):
-            return [place.source.replace(call, f"{place.text(call)[:-1]}, validate_args=False)")]
+    """A distribution that checks its arguments on the CPU is told not to; one of the user's own, too."""
+    for call in (n for n in heads(place.statement) if isinstance(n, ast.Call)):
+        named = {option.arg for option in call.keywords}
+        if named & {"validate_args", None} or any(isinstance(each, ast.Starred) for each in call.args):
+            continue
+        if is_distribution(place, called(call)):
+            head = place.text(call)[:-1].rstrip().rstrip(",")
+            return [place.source.replace(call, f"{head}{', ' * bool(call.args or call.keywords)}validate_args=False)")]
     return []
+
+
+def is_distribution(place: Place, name: str) -> bool:
+    """Whether a class is one of torch's distributions, or made of one in the same file and takes the same arguments."""
+    own = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.ClassDef) and n.name == name]
+    if not own:
+        kind = getattr(torch.distributions, name, None)
+        return isinstance(kind, type) and "validate_args" in inspect.signature(kind).parameters
+    made = any(isinstance(n, ast.FunctionDef) and n.name == "__init__" for n in own[0].body)
+    if made or not own[0].bases:
+        return False
+    base = path_of(own[0].bases[0]).rpartition(".")
+    if base[0].rpartition(".")[2] in ("distributions", "td", "dist", "D"):
+        return hasattr(torch.distributions, base[2])
+    return base[2] != name and is_distribution(place, base[2])
 
 
 def draw_by_hand(place: Place) -> list[Edit]:

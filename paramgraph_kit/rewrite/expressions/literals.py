@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Edit, Function, names_in, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
@@ -62,6 +62,23 @@ def fill_with_numbers(place: Place) -> list[Edit]:
     rest = f", dtype={options.get('dtype', 'torch.' + made['dtype'])}, device={options['device']}"
     text = _filled(place, call.args[0], shape, rest)
     return [place.source.replace(whole, text)] if text else found
+
+
+def index_with_numbers(place: Place) -> list[Edit]:
+    """``x[:, ids + [end]]`` of a few numbers of the host's becomes an index that is filled on the device."""
+    made, found = _MADE.search(place.failure.message), list[Edit]()
+    picks = [n for n in heads(place.statement) if isinstance(n, ast.Subscript) and path_of(n.value)]
+    shape = made["shape"].split(",") if made is not None else []
+    if len(picks) != 1 or len(shape) != 1 or not shape[0].strip() or int(shape[0]) > FEW:
+        return found
+    node = picks[0].slice
+    parts = [n for n in (node.elts if isinstance(node, ast.Tuple) else [node]) if not isinstance(n, ast.Slice)]
+    if len(parts) != 1 or isinstance(parts[0], (ast.Constant, ast.UnaryOp, ast.Compare)):
+        return found
+    if any(name in place.tensors for name in _read(place, parts[0])):
+        return found
+    there = f"torch.full((), number, dtype=torch.long, device={place.text(picks[0].value)}.device)"
+    return [place.source.replace(parts[0], f"torch.stack([{there} for number in {place.text(parts[0])}])")]
 
 
 def _filled(place: Place, node: ast.expr, shape: list[int], rest: str) -> str:

@@ -118,6 +118,10 @@ def is_number(node: ast.expr) -> bool:
         return isinstance(node.value, NUMBER)
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    if isinstance(node, ast.Attribute):
+        return path_of(node.value) in ("math", "np", "numpy", "torch") and node.attr in ("inf", "nan", "pi", "e")
+    if isinstance(node, ast.Call) and called(node) == "float" and len(node.args) == 1:
+        return isinstance(node.args[0], ast.Constant)
     return isinstance(node, ast.Call) and called(node) in ("len", "size", "sqrt", "numel")
 
 
