@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite import by_hand, known_on_host
 from paramgraph_kit.rewrite.advised.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
@@ -120,6 +120,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
         least.verified.append(LITTLE)
         first.otherwise = least
+    if told := known_on_host.told(attempt, failures):
+        first.instead = [told, *first.instead]
     return first
 
 

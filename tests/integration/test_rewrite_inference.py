@@ -11,6 +11,7 @@ from tests.integration.rewritten import lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
+FILLED = "x[:, torch.stack([torch.full((), number, dtype=torch.long, device=x.device) for number in ids])]"
 WHOLE = {
     "a chain of comparisons": (
         """
@@ -97,9 +98,10 @@ class Suppress:
     def __init__(self, ids):
         self.banned = list(ids)
         self.names = Names()
-    def apply(self, logits):
-        logits[:, self.banned] = -np.inf
-        logits[:, self.names.ids() + [self.names.end]] = 0.5
+    def apply(self, x):
+        ids = self.banned
+        x[:, ids] = -np.inf
+        x[:, self.names.ids() + [self.names.end]] = 0.5
 net = nn.Linear(4, 8).to(device)
 suppress = Suppress((0, 5))
 args = (torch.randn(5, 4, device=device),)
@@ -109,10 +111,7 @@ def f(x):
     suppress.apply(logits)
     return logits.argmax(-1), logits
 """,
-        [
-            "logits[:, torch.stack([torch.full((), number, dtype=torch.long, device=logits.device) for number in self.banned])]"
-            + " = torch.full((), -np.inf, dtype=logits.dtype, device=logits.device)"
-        ],
+        [f"{FILLED} = torch.full((), -np.inf, dtype=x.dtype, device=x.device)"],
     ),
     "a name with an annotation": (
         """
@@ -204,6 +203,27 @@ def f(x, sigmas):
 """,
         ["give `known` to `f`", "another `sigmas` has a graph of its own"],
         "belongs behind",
+    ),
+    "times that a solver asks for": (
+        """
+net = nn.Linear(3, 3).to(device)
+args = (torch.randn(4, 3, device=device), torch.linspace(0, 1, 5, device=device))
+def feed(i):
+    return args[0] + i, args[1]
+@torch.no_grad()
+def f(y, t):
+    assert (t[1:] > t[:-1]).all(), "in their order"
+    found, j, grid = [y], 1, torch.linspace(float(t[0]), float(t[-1]), 9)
+    for t0, t1 in zip(grid[:-1], grid[1:]):
+        new = y + (t1 - t0) * torch.tanh(net(y))
+        while j < len(t) and t1 >= t[j]:
+            found.append(new if t[j] == t1 else y + (t[j] - t0) / (t1 - t0) * (new - y))
+            j += 1
+        y = new
+    return torch.stack(found)
+""",
+        ["`t` decides all of this, and is small: give it on the CPU, `t.cpu()`"],
+        "`y.cpu()`",
     ),
     "a long list of an object as an index": (
         """
