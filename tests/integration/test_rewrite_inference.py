@@ -225,6 +225,21 @@ def f(y, t):
         ["`t` decides all of this, and is small: give it on the CPU, `t.cpu()`"],
         "`y.cpu()`",
     ),
+    "tokens up to the first that is refused": (
+        """
+net = nn.Linear(4, 4).to(device)
+args = (torch.randint(0, 9, (5,), device=device), torch.rand(5, device=device) / 2)
+@torch.no_grad()
+def f(draft, p):
+    refused = (torch.rand_like(p) > p).nonzero()
+    if refused.shape[0] == 0:
+        return torch.cat([draft, draft[:1]])
+    n = refused[0].item()
+    return torch.cat([draft[:n], draft[-1:]])
+""",
+        ["`there = torch.rand_like(p) > p`: its first place is `there.long().argmax()`", "with `n`; pick `[:n]`"],
+        "inside =",
+    ),
     "a long list of an object as an index": (
         """
 class Suppress:

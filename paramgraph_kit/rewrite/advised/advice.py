@@ -398,7 +398,9 @@ def _masked(place: Place) -> str:
                 )
         elif isinstance(place.statement, ast.Return):
             mask = place.text(keep)
-            return f"return all of `{x}`, with `{mask}`; pick `[{mask}]` and ask for lengths behind the launch"
+            ends = [place.text(each) for each in (getattr(keep, "lower", None), getattr(keep, "upper", None)) if each]
+            beside = "`, `".join(ends) if isinstance(keep, ast.Slice) else mask
+            return f"return all of `{x}`, with `{beside}`; pick `[{mask}]` and ask for lengths behind the launch"
     return ""
 
 

@@ -196,10 +196,12 @@ def chosen_rows(place: Place) -> str:
         if isinstance(given, ast.expr) and len(call.args) <= 1:
             mask, names = mask_of(place, given), sorted(stored([node]))
             if _ends_alone(place, names[0]):
-                x = place.source.bracketed(given) if mask == place.text(given) else f"({mask})"
+                x = mask if mask.isidentifier() else "there"
+                kept = "" if x == mask else f"keep the mask, `{x} = {mask}`: "
                 return (
-                    f"its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
-                    f"{x}.flip(0).long().argmax()`, where it has one (`{x}.any()`): both stay on the device"
+                    f"{kept}its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
+                    f"{x}.flip(0).long().argmax()`, where it has one, which `{x}.any()` says: all of it stays on the "
+                    "device"
                 )
             if any(n is not call for n in _called_in(node.value) if called(n) not in _SHAPED):
                 return f"keep all rows, and weigh with the mask (`{mask}`) in place of picking by it"

@@ -43,6 +43,12 @@ def cut_out(place: Place) -> str:
                 f"ends already; else cut `[:, :{name}]` behind the launch, or give `{name}` as a number among the "
                 "arguments, of which each has a graph"
             )
+        if (last := _returned_with(place, node)) is not None and not isinstance(place.statement, ast.Return):
+            own = sorted(names & _names(cut))
+            return (
+                f"what is returned has as many of `{x}` as `{own[0]}` says: return `{own[0]}`, a tensor, and what `"
+                f"{place.text(last)}` is made of in its place, and make that of them behind the launch"
+            )
         ends = ((">=", cut.lower), ("<", cut.upper))
         tests = " & ".join(f"(at {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None)
         return (
@@ -52,6 +58,16 @@ def cut_out(place: Place) -> str:
             "`scores.masked_fill(~inside, -torch.inf)`, and for attention `attn_mask=inside[None]`"
         )
     return ""
+
+
+def _returned_with(place: Place, node: ast.AST) -> ast.expr | None:
+    """What a function returns with a part in it as it is, or joined to others."""
+    above = place.source.parents.get(node)
+    while isinstance(above, (ast.List, ast.Tuple, ast.Call)):
+        if isinstance(above, ast.Call) and called(above) not in ("cat", "concat", "stack", "tolist", "cpu"):
+            return None
+        above = place.source.parents.get(above)
+    return above.value if isinstance(above, ast.Return) else None
 
 
 def _given_by(place: Place) -> set[str]:
