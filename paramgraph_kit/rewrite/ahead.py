@@ -58,6 +58,7 @@ class Ahead(Lending):
         self.reads_there = False  # what the host reads in the middle of a step stays as it is
         self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
         self.ahead: list[ast.stmt] = []  # what is done before the launch, as it stands
+        self.fetched: feeding.Fetched | None = None  # batches that it fetches, which are fetched there
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
@@ -137,7 +138,7 @@ class Ahead(Lending):
         """Host work that the function needs first, moved before the launch."""
         at = self._definition()
         wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
-        if at is None or not (wanted or self.watch is not None or self.ahead or self.forced):
+        if at is None or not (wanted or self.watch is not None or self.ahead or self.forced or self.fetched):
             return None
         source, function = at
         host = self._host_test(function)
@@ -167,7 +168,7 @@ class Ahead(Lending):
             and parts.slice_of(source, node) is None
         ]
         fed += parts.fitting(source, items)
-        if not fed and self.watch is None and not self.ahead:
+        if not fed and self.watch is None and not self.ahead and self.fetched is None:
             return None
 
         def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
@@ -177,7 +178,7 @@ class Ahead(Lending):
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
-            made = feeding.feed(source, function, some, self.device, host, choose, others, head)
+            made = feeding.feed(source, function, some, self.device, host, choose, others, head, self.fetched)
             counted = self.kept.counters if self.kept is not None else []  # tensors by now, which the graph reads
             parts_of = [part for each in made.moved for part in ast.walk(each)] if made is not None else []
             return made if not any(one.is_at(part) for part in parts_of for one in counted) else None

@@ -157,6 +157,7 @@ class Behind(Ahead):
         moved = {node for each in (*chosen, *left) for node in ast.walk(each)}
         # What moved lines call is done behind the launch already, when nobody goes through the list any more.
         behind = later.reached(self.sources.values(), {called(node) for node in moved if isinstance(node, ast.Call)})
+        behind |= {code.co_name for code in self.ran if self.comes_only_to(chosen, code)}
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
         for f in failures:

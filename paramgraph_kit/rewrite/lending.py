@@ -103,6 +103,7 @@ class Lending:
         self.alone: list[Any] = []  # optimizers that step only there
         self.fed: feeding.Feed | None = None
         self.ran: set[types.CodeType] = set()  # what a step runs
+        self.led: dict[tuple[str, str], set[int]] = {}  # by file and name of what it runs: at which lines it came there
         self.kept: advance.Kept | None = None  # numbers that are in tensors
         self.needed: set[str] = set()  # edits of arguments that have needed gradients before, or have other names
 
@@ -131,6 +132,11 @@ class Lending:
             known = code.co_filename in files
             if event == "call" and known:
                 self.ran.add(code)
+                above = frame.f_back
+                while above is not None and above.f_code is not entry:
+                    above = above.f_back
+                if above is not None:
+                    self.led.setdefault((code.co_filename, code.co_name), set()).add(above.f_lineno)
             if event != "return" or not (known or code is entry):
                 return
             held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
@@ -158,6 +164,7 @@ class Lending:
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
         self.ran, self.tensors, self.graded, self.filled = other.ran, other.tensors, other.graded, other.filled
+        self.led = other.led
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
         self.called_in, self.records_in = other.called_in, other.records_in
 
@@ -231,15 +238,32 @@ class Lending:
         return bool(steps) and all(id(node) in behind for node in steps)
 
     def _calls(self, node: ast.stmt, failure: Failure) -> bool:
-        """Whether a statement calls the function in which something was found, by its name or as an object's own."""
+        """Whether a statement comes to where something was found: a step was seen to, or it calls that by its name."""
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
         name = failure.frame.function.rpartition(".")[2] if failure.frame is not None else ""
+        if self.comes_to(node, failure):
+            return True
         if name not in ("__call__", "forward") or (place := self.place(failure)) is None:
             return name in map(called, calls)
         function = place[0].function_of(place[1])
         owner = place[0].parents.get(function) if function is not None else None
         kinds = [type(self._value(path)) for n in calls if (path := path_of(n.func))]
         return any(base.__name__ == getattr(owner, "name", "") for kind in kinds for base in kind.__mro__)
+
+    def comes_to(self, node: ast.stmt, failure: Failure) -> bool:
+        """Whether a statement of the function has led to what something was found in, through whatever else."""
+        frame, lines = failure.frame, range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if frame is None:
+            return False
+        name = frame.function.rpartition(".")[2]
+        led = (at for (file, code), at in self.led.items() if code == name and display_name(file) == frame.file)
+        return any(line in lines for at in led for line in at)
+
+    def comes_only_to(self, nodes: Sequence[ast.stmt], code: types.CodeType) -> bool:
+        """Whether nothing else of the function has led to what it runs."""
+        lines = {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        led = self.led.get((code.co_filename, code.co_name), set())
+        return bool(led) and led <= lines
 
     def _is_schedule(self, node: ast.stmt) -> bool:
         """Whether a statement is the step of a learning rate's schedule."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
 from paramgraph_kit.rewrite.counting import elsewhere, optimizers
 from paramgraph_kit.rewrite.lending import Plan, apart
@@ -94,8 +95,11 @@ class Attempt(Behind):
             # Groups that have no rate of their own would share one tensor, and be written one after the other.
             several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
             fuse = name in self.fused
-            edits = optimizers.options(source, call, self.device, rate=self.rate and not several, fuse=fuse)
-            edits += optimizers.apart(source, call, self.device) if self.rate and several else []
+            named = (
+                self.device if source.file == self.file else f'"{device().type}"'
+            )  # of another file's names none is known
+            edits = optimizers.options(source, call, named, rate=self.rate and not several, fuse=fuse)
+            edits += optimizers.apart(source, call, named) if self.rate and several else []
             found.append(Plan(source, edits, known))
         return found
 

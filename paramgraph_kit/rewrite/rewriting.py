@@ -84,6 +84,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
+        lambda: attempt.fetching(failures),
         lambda: attempt.bringing(failures),
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
@@ -230,7 +231,7 @@ def _stale(rounds: Rounds) -> str:
     first, mover = rounds.all[0][0], rounds.mover
     around = (mover.moved, rounds.around.after), (mover.fed, rounds.around.before)
     moved = {each.name for each, used in around if each is not None and used is not None}
-    ran = {code.co_name for code in first.ran}
+    ran = {code.co_name for code in first.ran if not mover.comes_only_to(mover.behind, code)}
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}

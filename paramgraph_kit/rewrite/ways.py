@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.around.feeding import FED
 from paramgraph_kit.rewrite.around.guards import guard
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, outside
-from paramgraph_kit.rewrite.foreseen import Foreseeing
+from paramgraph_kit.rewrite.fetching import Fetching
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
@@ -29,7 +29,7 @@ READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
 ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
 
 
-class Ways(Foreseeing):
+class Ways(Fetching):
     """One function with what was found in it, and other ways of rewriting that."""
 
     def _other(self) -> Ways:
@@ -156,6 +156,15 @@ class Ways(Foreseeing):
         places = [place for f in failures if f.code in FED and (place := self.place(f)) is not None]
         looped = [s for s, node in places if at is not None and s is at[0] and in_loop(s, node)]
         return other if looped else None
+
+    def fetching(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with the batches that the host fetches in the step fetched before the launch; None without any."""
+        other = self._other()
+        other.fetches = True
+        if not other.fetched_in(failures):
+            return None
+        other.leads = bool(other._rates_ahead(failures))
+        return other
 
     def leading(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the rates that the host gives to optimizers written before the launch; None without any."""

@@ -92,6 +92,8 @@ def decided(place: Place) -> str:
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
     made = {name: one for name, one in made.items() if not names_in(one.value) & place.tensors.keys()}
+    if place.failure.code == "host-counter":
+        made = {}  # what the host keeps it does not ask of the device
     if made and place.loops() and any(_random(one.value) for one in made.values()):
         return _drawn_in_loop(place)
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
@@ -369,6 +371,27 @@ def _ends_a_loop(place: Place, node: ast.stmt) -> bool:
     return False
 
 
+def _needed_after(place: Place, call: ast.Call) -> str:
+    """``stats.update(x.cpu().numpy())``, before a line that brings ``stats.mean`` to the device."""
+    function = place.source.function_of(call)
+    held = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    if not held or function is None or held.partition(".")[0] in _HOST:
+        return ""
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
+    for later in sorted(every, key=lambda n: n.lineno):
+        makes = called(later) in ("from_numpy", "tensor", "as_tensor") and later.lineno > call.lineno
+        if not makes or not any(path.startswith(f"{held}.") for each in later.args for path in paths(each)):
+            continue
+        reads = sorted(place.local(call) - set(arguments_of(function)))
+        own = f", with what gives `{'`, `'.join(reads)}`" if reads else ""
+        return (
+            f"line {later.lineno} brings what it writes to the device, `{place.text(later)}`: where it reads what the "
+            f"step is given, and nothing that this computes, it belongs before each launch{own}; else what is captured "
+            f"begins behind it"
+        )
+    return ""
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -394,6 +417,8 @@ def behind(place: Place) -> str:
     later = goes_on(function, node) if function is not None and place.loops() else None
     if isinstance(node, ast.Assign) and later is not None:
         return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
+    if isinstance(call, ast.Call) and (text := _needed_after(place, call)):
+        return text
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses

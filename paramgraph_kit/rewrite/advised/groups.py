@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
@@ -90,6 +91,8 @@ def called_for_itself(place: Place) -> str:
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call) or around is None or around is function:
             continue
         if path_of(call.func) in kinds if function.name == "__call__" else called(call) == function.name:
+            if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
+                return f"line {node.lineno}, `{place.text(node)}`, belongs before each launch: take it out of the step"
             text = f"line {node.lineno}, `{place.text(node)}`, belongs behind the launch"
             return f"{text}: take it out of the step, and return what it is given"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Number
@@ -16,7 +17,7 @@ from paramgraph_kit.rewrite.advised.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES
 from paramgraph_kit.rewrite.expressions.values import WRITERS
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
+from paramgraph_kit.rewrite.source.moving import CHANGES, arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _FROM_LISTS = ("tensor", "as_tensor")
@@ -245,25 +246,84 @@ def of_sizes(place: Place) -> str:
         made = list(_all_of(place, call))
         if not call.args or not any(isinstance(n, ast.Call) and n is not call for n in made):
             continue
-        if any(isinstance(n, ast.Call) and (called(n) in _READ or "rand" in path_of(n.func)) for n in made):
-            continue
         forms: list[ast.AST] = [n for n in made if isinstance(n, ast.Attribute) and n.attr in _FORMS]
         forms += [n for n in made if isinstance(n, ast.Call) and called(n) in ("len", "size", "dim")]
         inside = {part for each in forms for part in ast.walk(each)}
-        others = [n for n in made if n not in inside and isinstance(n, ast.Name)]
-        known = {name for name, _ in assignments(place)}
-        if any(place.is_local(n.id) and n.id not in known for n in others):
+        if not all(_is_of_sizes(place, n) for n in made if n not in inside):
             continue
-        if any(isinstance(n, ast.Attribute) and path_of(n).startswith("self.") for n in made if n not in inside):
-            continue  # an object may hold another value by then
-        methods = [n.func for n in made if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-        roots = {path_of(n).partition(".")[0] for n in methods} - {""}
-        if any(not isinstance(place.space.get(name, torch), (ModuleType, torch.Tensor)) for name in roots):
-            continue  # and what it is asked for may be another thing each time
         return (
             f"sizes alone make `{place.text(call)}`, so it is the same in each call: make the tensor once, outside, on "
             f"{place.device}, with the shape as numbers, and read it here; or make it there with functions of torch's, "
             f"as `torch.arange(..., device={place.device})`, and copy nothing"
+        )
+    return ""
+
+
+def _is_of_sizes(place: Place, node: ast.AST) -> bool:
+    """Whether a part of what is made can not be another thing in another call."""
+    if isinstance(node, ast.Call):
+        path = path_of(node.func)
+        method = isinstance(node.func, ast.Attribute) and not path.partition(".")[0]  # of what was made here
+        return (method or _is_fixed(place, path)) and called(node) not in _READ and "rand" not in path
+    if isinstance(node, ast.Attribute):
+        above = place.source.parents.get(node)
+        return isinstance(above, (ast.Attribute, ast.Call)) or _is_fixed(place, path_of(node))
+    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+        return True
+    above = place.source.parents.get(node)
+    if isinstance(above, ast.Attribute):
+        return True  # told by its path
+    if place.is_local(node.id):
+        function = place.source.function_of(place.statement)
+        every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+        known = node.id in dict(assignments(place))
+        return known and not any(_fills(each, node.id) for each in every)
+    return _is_fixed(place, node.id)
+
+
+def _is_fixed(place: Place, path: str) -> bool:
+    """Whether a path from outside is a function of a library's, or a number: objects hold other values by then."""
+    root, *rest = path.split(".")
+    if not rest and hasattr(builtins, root) and root not in place.space:
+        return root not in ("next", "input", "id")
+    value = place.space.get(root)
+    for name in rest:
+        value = getattr(value, name, None)
+    kind = getattr(value, "__module__", None) if callable(value) else None
+    of_library = isinstance(kind, str) and kind.partition(".")[0] in ("torch", "numpy", "math", "itertools", "builtins")
+    plain = isinstance(value, (Number, str, torch.dtype, torch.device, ModuleType))
+    return not place.is_local(root) and (of_library or plain or (not rest and isinstance(value, torch.Tensor)))
+
+
+def _fills(node: ast.AST, name: str) -> bool:
+    """Whether a list or an array with that name is given elements in a place: ``returns.append(r)``, ``x[i] = y``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return path_of(node.func.value) == name and node.func.attr in (*CHANGES, "sort", "reverse", "fill")
+    if isinstance(node, ast.AugAssign):
+        return name in names_in(node.target)
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and path_of(node.value) == name
+
+
+def filled(place: Place) -> str:
+    """``torch.tensor(returns)`` of a list that the lines before have filled, number by number."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in ("copy-to-gpu", "tensor-literal", "sync-item") or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    for call in place.calls(*_FROM_LISTS, *_TYPED[:-1]):
+        given = call.args[0] if call.args else None
+        if not isinstance(given, ast.Name) or not place.is_local(given.id):
+            continue
+        fills = [n for n in every if isinstance(n, (ast.stmt, ast.expr)) and _fills(n, given.id)]
+        lines = [n.lineno for n in fills if n.lineno < place.statement.lineno]
+        if not lines:
+            continue
+        kept, first = f"{given.id}_in", place.statement.lineno
+        return (
+            f"`{given.id}` is filled on the host, at line {lines[0]}. What of it comes of the device stays there: "
+            f"without `.item()` where it is read, and here `torch.stack([*{given.id}])`. Where it is the host's alone, "
+            f"that belongs before each launch, with all that fills it up to line {first}: once `{kept}`, a tensor of "
+            f"that length on {place.device}, before each launch `{kept}.copy_({place.text(call)})`, here `{kept}`"
         )
     return ""
 
@@ -314,6 +374,7 @@ MADE = (
     made_by_host,
     made_above,
     brought_back,
+    filled,
     of_sizes,
     only_tells,
 )

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import Function, free_names, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import (
     READS,
@@ -94,17 +95,19 @@ def _is_for(
 ) -> bool:
     """Whether a statement looks up what only statements that move read, and would find the same behind the rest.
 
-    ``here``: the names that cannot be handed over.
+    So does a clock that is asked when all else is done. ``here``: the names that cannot be handed over.
     """
     if not isinstance(node, ast.Assign) or not _is_own(node, function) or not stored([node]) <= here:
         return False
     own = locals_of(function) - set(arguments_of(function))
-    if any(isinstance(n, ast.Call) for n in ast.walk(node.value)) or names_in(node.value) & own:
-        return False
     behind = [one for one in order if order.index(one) > order.index(node)]
+    stay = [one for one in behind if one not in chosen]
+    ends = all(isinstance(one, ast.Return) for one in stay)
+    calls = [n for n in ast.walk(node.value) if isinstance(n, ast.Call)]
+    if any(not (ends and is_clock(call)) for call in calls) or names_in(node.value) & (own - here):
+        return False
     if not any(names_in(one) & stored([node]) for one in chosen if one in behind):
         return False
-    stay = [one for one in behind if one not in chosen]
     looked_up = {path for path in paths(node.value) if path}
     changed = any(touches(a, b) for one in stay for a in written(one) for b in looked_up)
     return not changed and not any(names_in(one) & stored([node]) for one in stay)

@@ -10,11 +10,10 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from paramgraph_kit.rewrite.source.clock import CLOCKS
 from paramgraph_kit.rewrite.source.edits import Function, Source, is_text, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import body_of, is_closed, stored
 from paramgraph_kit.trace.model import Failure
-
-_CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time"))
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ def _asks(node: ast.AST, asking: set[str]) -> bool:
     path = path_of(node.func)
     last = path.rpartition(".")[2]
     return (
-        path in asking or last == "Event" or (last in _CLOCKS and (path.startswith("time.") or path == last != "time"))
+        path in asking or last == "Event" or (last in CLOCKS and (path.startswith("time.") or path == last != "time"))
     )
 
 

@@ -115,6 +115,18 @@ class Values:
 
 
 @dataclass(slots=True)
+class Fetched:
+    """Batches that the host fetches in a step: lines that fetch them before the launch, and the edits of the step."""
+
+    lines: dict[ast.stmt, list[str]] = field(default_factory=dict)  # by the statement in whose place they are
+    edits: list[Edit] = field(default_factory=list)
+    hoisted: list[str] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)  # of variables around the function
+    gone: list[ast.stmt] = field(default_factory=list)  # what is done there
+
+
+@dataclass(slots=True)
 class Feed:
     """The function that runs before each launch, the tensors that it writes, and the edits that bring both about."""
 
@@ -280,11 +292,13 @@ def feed(
     choose: Callable[[ast.stmt, ast.expr, str], list[Edit]],
     others: Sequence[str] = (),
     head: Sequence[ast.stmt] = (),
+    fetched: Fetched | None = None,
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too.
 
     ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
     """
+    fetched = fetched or Fetched()
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
@@ -332,7 +346,8 @@ def feed(
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
     hoisted, edits = [], [source.without(each) for each in moved]
-    writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
+    hoisted, edits = [*fetched.hoisted], [*edits, *fetched.edits]
+    writing = {node: [*lines] for node, lines in fetched.lines.items()}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
     within_branch: dict[ast.stmt, dict[str, str]] = {}  # what branches that become a choice read
     drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
@@ -384,7 +399,7 @@ def feed(
         if (sliced := _sliced(source, statement, ends)) is None:
             return None
         edits += sliced
-    needed = {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
+    needed = fetched.reads | {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = around_launch(source, function, "before")
@@ -396,7 +411,8 @@ def feed(
         top.append(f"    global {', '.join(shared_names)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-        if named := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
+        outside = written | fetched.writes | {path for each in head for path in moving.written(each)}
+        if named := sorted(outer & outside):
             top.append(f"    {word} {', '.join(named)}")
     for each in sorted({*together, *writing}, key=order.index):  # the host draws in its own order
         top += [f"    {line}" for line in writing.get(each, ())]
@@ -409,9 +425,10 @@ def feed(
     edits += [source.without(each) for each in head]
     edits.append(source.before(function, [*top, ""], rank=1))
     edits += moving.handed_out(source, function, name)
+    inside |= {n for each in fetched.gone for n in ast.walk(each)}
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
-    return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
+    return Feed(source, edits, name, parameters, hoisted, [*moved, *fetched.gone], shared_names)
 
 
 def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:

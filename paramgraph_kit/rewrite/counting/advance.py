@@ -16,6 +16,7 @@ from typing import Any
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed, counters, last_of, pairs_of, pieces
 from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.source.moving import is_kept
 from paramgraph_kit.rewrite.source.place import Form, called
@@ -67,7 +68,7 @@ def keep(
             for part in within(top)
             if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
         ]
-    found = wanted(source, moving, frozen, ran)
+    found = [each for each in wanted(source, moving, frozen, ran) if not _tells_time(source, each, ran)]
     edits = edits_of(source, found, device, ran, tensors) if found else None
     if edits is None:
         return None
@@ -104,10 +105,21 @@ def wanted(
     source: Source, found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]
 ) -> list[Counter]:
     """Those counters that some statements come from, through whatever names; ``ran`` is what a step runs."""
-    names = {name for node in frozen for name in _names(node)}
+    names = _with_sources({name for node in frozen for name in _names(node)}, _bodies(source, ran))
+    return [each for each in found if each.name in names]
+
+
+def _tells_time(source: Source, counter: Counter, ran: Sequence[ast.stmt]) -> bool:
+    """Whether a number comes of a clock, which a graph would ask once."""
+    bodies = _bodies(source, ran)
+    values = [value for name in _with_sources({counter.name}, bodies) for value in bodies.get(name, ())]
+    return any(isinstance(n, ast.Call) and is_clock(n) for value in values for n in ast.walk(value))
+
+
+def _bodies(source: Source, ran: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
+    """What gives names their values in what a step runs."""
     bodies: dict[str, list[ast.AST]] = {}
-    every = [part for top in ran for part in ast.walk(top)]
-    for node in every:
+    for node in (part for top in ran for part in ast.walk(top)):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 for each in pieces(target):
@@ -119,11 +131,14 @@ def wanted(
                 bodies.setdefault(last_of(each), []).append(node.iter)
         elif isinstance(node, ast.Return) and node.value is not None and (made := source.function_of(node)):
             bodies.setdefault(made.name, []).append(node.value)
-    while True:
-        more = {new for name in names for value in bodies.get(name, ()) for new in _names(value)} - names
-        if not more:
-            return [each for each in found if each.name in names]
-        names |= more
+    return bodies
+
+
+def _with_sources(names: set[str], bodies: Mapping[str, Sequence[ast.AST]]) -> set[str]:
+    """Some names, with those of what gives them their values, and so on."""
+    while more := {new for name in names for value in bodies.get(name, ()) for new in _names(value)} - names:
+        names = names | more
+    return names
 
 
 def edits_of(

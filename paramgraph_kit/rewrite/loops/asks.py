@@ -178,14 +178,16 @@ def in_loop(source: Source, node: ast.stmt) -> bool:
     return any(isinstance(above, ast.For) for above in (node, *source.above(node)))
 
 
-def room(forms: Sequence[Form], device: str) -> str:
-    """Tensors for all that a step asks for, as they would be written."""
+def room(forms: Sequence[Form], device: str, *, alone: bool = False) -> str:
+    """Tensors for all that a step asks for, as they would be written; ``alone``: the one that there is."""
 
     def zeros(form: Form, times: int = 0) -> str:
         size = ", ".join(map(str, (*[times] * bool(times), *form.shape))) or "()"
         kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
 
+    if alone:
+        return zeros(forms[0])
     if len({(form.shape, form.dtype) for form in forms}) == 1:
         return zeros(forms[0], len(forms))
     turns = (

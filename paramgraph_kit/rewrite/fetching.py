@@ -1,0 +1,102 @@
+"""What a step fetches of the host's, by itself or in functions that it calls, is fetched before the launch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.around import later
+from paramgraph_kit.rewrite.foreseen import Foreseeing
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.loops.fetched import CODES, Batch, Fetch, bring, fetches_of
+from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import Function, within
+from paramgraph_kit.rewrite.source.place import Form, called
+from paramgraph_kit.rewrite.source.reach import attributes_of
+from paramgraph_kit.trace.model import Failure
+
+_OF_DEVICE = (torch.nn.Module, torch.optim.Optimizer)
+
+
+class Fetching(Foreseeing):
+    """One function that may fetch batches of the host's."""
+
+    fetches = False
+
+    def plans(self, failures: Sequence[Failure]) -> list[Plan]:
+        """How each failure is rewritten, where it can be."""
+        known = [f for f in failures if id(f) not in self.unsafe]
+        handled = self._fetch(known) if self.fetches and self.moves and self.feeds else []
+        left = [f for f in failures if not any(f is each for each in handled)]
+        found = super().plans(left)
+        for plan in found if self.fed is not None else ():
+            plan.failures.extend(handled if plan.edits is self.fed.edits else [])  # type: ignore[union-attr]
+        return found
+
+    def fetched_in(self, failures: Sequence[Failure]) -> dict[ast.stmt, list[Failure]]:
+        """The statements of the function in which the host brings something to the device, with what was found there.
+
+        Those that call a function where it does, too, if nothing that this runs belongs to a model or an optimizer.
+        """
+        at = self._definition()
+        found: dict[ast.stmt, list[Failure]] = {}
+        for failure in failures if at is not None else ():
+            place = self.place(failure) if failure.code in CODES else None
+            if at is None or place is None or failure.frame is None:
+                continue
+            source, function = at
+            own = place[0] is source and source.function_of(place[1]) is function
+            every = [place[1]] if own else self._calling(function, failure)
+            for node in every:
+                found.setdefault(node, []).append(failure)
+        return found
+
+    def _calling(self, function: Function, failure: Failure) -> list[ast.stmt]:
+        """The statements of a function that come to another one of the user's, where something was found."""
+        found = list[ast.stmt]()
+        for node in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+            names = {called(n) for n in ast.walk(node.value) if isinstance(n, ast.Call)}
+            if self.comes_to(node, failure) and not self._is_of_device(later.reached(self.sources.values(), names)):
+                found.append(node)
+        return found
+
+    def _is_of_device(self, names: set[str]) -> bool:
+        """Whether functions with these names have models or optimizers in their lines."""
+        held = attributes_of(self.prover.state)
+        for function in (f for f in self.functions if f.__code__.co_name in names):
+            values = (function.__globals__.get(n, held.get(n)) for n in function.__code__.co_names)
+            if any(isinstance(value, _OF_DEVICE) for value in values):
+                return True
+        return False
+
+    def _fetch(self, failures: Sequence[Failure]) -> list[Failure]:
+        """Find what is fetched; returns what was found there."""
+        self.fetched = None
+        at, wanted = self._definition(), self.fetched_in(failures)
+        if at is None or not wanted:
+            return []
+        source, function = at
+        found = fetches_of(source, function, wanted, self._host_test(function))
+        if not found or self._is_read_elsewhere(function, found):
+            return []
+        order: list[tuple[Any, Form | None]] = []
+        seen = self._watched_values(source, [one.at.value for one in found], lambda: Batch(order=order))
+        batches = [values for values in seen if isinstance(values, Batch)]
+        if len(batches) != len(found):
+            return []
+        self.fetched = bring(source, function, found, batches, order, self.device, self.space, ())
+        if self.fetched is None:
+            return []
+        # A batch of the step before was another tensor in each: if something else was, that is found again.
+        others = [f for f in failures if f.code == "stale-input" and self.fetched.writes]
+        return [*(f for each in wanted.values() for f in each), *others]
+
+    def _is_read_elsewhere(self, function: Function, found: Sequence[Fetch]) -> bool:
+        """Whether another function that a step runs reads a batch as a variable around it."""
+        outer = {n for node in ast.walk(function) if isinstance(node, moving.NAMED) for n in node.names}
+        names = outer & {name for one in found for name in one.names}
+        others = (code for code in self.ran if code.co_name != function.name)
+        return any(names & {*code.co_names, *code.co_freevars} for code in others)
