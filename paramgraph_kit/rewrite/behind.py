@@ -195,9 +195,24 @@ class Behind(Ahead):
             in_place = in_place and not any(self._is_read_in(top, each) for each in failures)
             if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
                 yield top
+                yield from self._beside(source, function, top)
             return
         for node in moving.body_of(function):  # a call of the function in which it happens
             if isinstance(node, (ast.Expr, ast.If)) and self._calls(node, failure):
+                yield node
+
+    def _beside(self, source: Source, function: Function, top: ast.stmt) -> Iterator[ast.stmt]:
+        """What the host does in other statements of a line, of which what was found does not say which it is."""
+        is_host = self._host_test(function)
+        for node in moving.body_of(function):
+            if node is top or not node.lineno == node.end_lineno == top.lineno:
+                continue
+            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+            reads = any(
+                called(call) in ("item", "tolist", "cpu", "numpy", "float", "append", "print") for call in calls
+            )
+            counts = isinstance(node, (ast.Assign, ast.AugAssign)) and is_host(node.value)
+            if reads or counts:
                 yield node
 
     def _is_read_in(self, branch: ast.stmt | None, failure: Failure) -> bool:

@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.from_host import DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
@@ -17,7 +18,7 @@ from paramgraph_kit.rewrite.source.edits import on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.reach import attributes_of
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 from paramgraph_kit.trace.wording import frame_text
 
 INDENT = " " * 11  # of what to write in a place, below it
@@ -50,8 +51,16 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
     """One line for each place; ``known`` are the problems of the function as it is."""
     places: dict[str, list[Failure]] = {}
     for failure in failures:
-        places.setdefault(frame_text(failure.frame), []).append(failure)
+        places.setdefault(place_text(failure.frame), []).append(failure)
     return [_line(attempt, place, each, known) for place, each in places.items()]
+
+
+def place_text(frame: Frame | None) -> str:
+    """``file:line  text``; a file that was rewritten again is called rewritten once."""
+    text = frame_text(frame)
+    while REWRITTEN * 2 in text:
+        text = text.replace(REWRITTEN * 2, REWRITTEN)
+    return text
 
 
 def _line(attempt: Attempt, place: str, failures: list[Failure], known: Sequence[Failure] | None) -> str:
@@ -102,5 +111,5 @@ def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:
 def brief(error: BaseException) -> str:
     """An error in a line, with where it was raised."""
     failure = explain(error)
-    where = f" at {frame_text(failure.frame)}" if failure.frame else ""
+    where = f" at {place_text(failure.frame)}" if failure.frame else ""
     return f"{type(error).__name__}: {first_line(text_of(error))}{where}"[:200]

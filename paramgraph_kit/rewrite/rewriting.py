@@ -23,7 +23,6 @@ from paramgraph_kit.rewrite.starts import wrong_from
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
-from paramgraph_kit.trace.wording import frame_text
 
 REPLAYED = "replays of one graph give eager's results and state {how} ({where})"
 UNSTEADY = "two runs from one state give other results"
@@ -259,7 +258,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
         with rounds.applied():
             seen = attempt.prover.from_now().captured(rounds.around)
     except CaptureError as error:
-        place = frame_text(error.failure.frame)
+        place = by_hand.place_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
         return [attempt.at_home(error.failure)]
     except KeyboardInterrupt:

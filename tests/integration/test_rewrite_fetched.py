@@ -182,3 +182,25 @@ def test_a_clock_that_is_asked_when_all_is_done_goes_behind_the_launch(tmp_path:
     assert not any("now_in" in line for line in (*fix.instead, fix.diff)), str(fix)
     behind = fix.diff.partition("def after_f")[2]
     assert "now = time.time()" in behind, str(fix)
+
+
+def test_statements_that_share_their_line_go_behind_the_launch_together(tmp_path: Path) -> None:
+    # GIVEN a step whose last lines have several statements each WHEN it is rewritten
+    text = """
+net = nn.Linear(3, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+n, total, log = 0, 0.0, []
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    global n, total
+    loss = net(x).square().mean(); opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item(); n += 1
+    if n % 2 == 0: log.append(total); total = 0.0
+    last = loss.item(); twice = last * 2; log.append(twice)
+    return loss.detach()
+"""
+    fix = rewritten(text, tmp_path)
+    # THEN all of them are moved, each on a line of its own, and nothing stands in their places
+    assert fix.complete, str(fix)
+    assert {"total += loss.item()", "n += 1", "twice = last * 2", "log.append(twice)"} <= set(lines_of(fix))
+    assert "pass" not in fix.diff

@@ -159,11 +159,22 @@ class Source:
     def without_all(self, nodes: Sequence[ast.stmt]) -> list[Edit]:
         """Statements taken out together; a block of which none is left keeps ``pass``."""
         nodes = list(dict.fromkeys(self._with_context(node, nodes) for node in nodes))
-        edits = [self.without(node) for node in nodes]
+        edits = [self._without_line(node, nodes) or self.without(node) for node in nodes]
         for block in (part for each in nodes for part in self._blocks(self.parents[each]) if part and each is part[-1]):
             if len(block) > 1 and all(each in nodes for each in block):
                 edits.append(self.before(block[-1], ["pass"], rank=-2))
         return edits
+
+    def _without_line(self, node: ast.stmt, nodes: Sequence[ast.stmt]) -> Edit | None:
+        """A line taken out of which all statements are; None for a statement that has its lines for itself."""
+        block = next((row for row in self._blocks(self.parents[node]) if node in row), [])
+        lines = {first_line(node), node.end_lineno or node.lineno}
+        own = [each for each in block if lines & {first_line(each), each.end_lineno or each.lineno}]
+        alone = all(first_line(each) == (each.end_lineno or each.lineno) for each in own) and len(lines) == 1
+        head = self.lines[node.lineno - 1][: self._column(own[0].lineno, own[0].col_offset)] if own else "-"
+        if len(own) < 2 or not alone or head.strip() or not all(each in nodes for each in own):
+            return None
+        return Edit(first_line(node), 0, first_line(node) + 1, 0, "")
 
     def _with_context(self, node: ast.stmt, nodes: Sequence[ast.stmt]) -> ast.stmt:
         """The ``with torch.no_grad()`` around a statement, where all that is in it is taken out."""

@@ -1,0 +1,150 @@
+"""What is said of numbers that the host keeps, fills a list with, or computes of what the step is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+# A step, the line that something is said of, what is said, and what is not.
+HOST = {
+    "returns that a loop fills from the last reward on": (
+        """
+from collections import deque
+net = nn.Linear(3, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+args = (torch.randn(3, 3, device=device),)
+class Agent:
+    def __init__(self):
+        self.rewards, self.chosen = [], []
+agent = Agent()
+def act(x):
+    scores = net(x).softmax(-1)
+    at = torch.multinomial(scores, 1)
+    agent.chosen.append(scores.gather(0, at).log())
+    return at.item()
+def f(x):
+    for row in x:
+        agent.rewards.append(1.0 + act(row))
+    total, returns = 0, deque()
+    for r in agent.rewards[::-1]:
+        total = r + 0.9 * total
+        returns.appendleft(total)
+    gains = torch.tensor(returns).to(device)
+    loss = (torch.cat(agent.chosen) * gains).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    del agent.rewards[:]
+    del agent.chosen[:]
+""",
+        "gains = torch.tensor(returns).to(device)",
+        "`returns` is filled on the host, at line",
+        "sizes alone",
+    ),
+    "what an object of the host's holds by then": (
+        """
+class Memory:
+    rewards = [1.0, 2.0]
+memory = Memory()
+args = (torch.randn(2, device=device),)
+def f(x):
+    gains = torch.tensor(list(memory.rewards)).to(device)
+    memory.rewards = [x.sum().item(), memory.rewards[0]]
+    return x * gains
+""",
+        "gains = torch.tensor(list(memory.rewards)).to(device)",
+        "",
+        "sizes alone",
+    ),
+    "a rate by a count that the same method moves": (
+        """
+net = nn.Linear(3, 2).to(device)
+class Scheduled:
+    def __init__(self):
+        self.opt, self.n = torch.optim.Adam(net.parameters(), lr=1.0), 0
+    def step_and_update(self):
+        self._update()
+        self.opt.step()
+    def _update(self):
+        self.n += 1
+        rate = 0.1 * min(self.n ** -0.5, self.n * 4 ** -1.5)
+        for group in self.opt.param_groups:
+            group["lr"] = rate
+opt = Scheduled()
+args = (torch.randn(4, 3, device=device), torch.randn(2, 4, 3))
+def f(x, rows):
+    total = 0
+    for each in rows:
+        loss = (net(each.to(device)) * net(x)).square().mean()
+        opt.opt.zero_grad()
+        loss.backward()
+        opt.step_and_update()
+        total += loss.item()
+    return total
+""",
+        "self.n += 1",
+        "belongs before each launch",
+        "behind the launch",
+    ),
+    "a running mean of the host's that the next line brings to the device": (
+        """
+class Running:
+    def __init__(self):
+        self.mean, self.count = np.zeros(3), 1e-4
+    def update(self, x):
+        delta = x.mean(0) - self.mean
+        total = self.count + len(x)
+        self.mean = self.mean + delta * len(x) / total
+        self.count = total
+running, net = Running(), nn.Linear(3, 2).to(device)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    rows = x.reshape(-1, 3)
+    running.update(rows.cpu().numpy())
+    scaled = (rows - torch.from_numpy(running.mean).to(device)).float()
+    return net(scaled).sum()
+""",
+        "running.update(rows.cpu().numpy())",
+        "brings what it writes to the device",
+        "leave it, it moves there",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_what_the_host_keeps_is_told_with_where_it_belongs(name: str, tmp_path: Path) -> None:
+    # GIVEN something that the host keeps, or fills WHEN it is rewritten, or told
+    text, line, wanted, wrong = HOST[name]
+    names = run(text, tmp_path)
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    told = [each for each in found.fix.instead if f" {line}" in each]
+    # THEN its line says what it is, and nothing else
+    assert found.fix.complete or (told and wanted in told[0]), found.fix
+    assert not any(wrong in each for each in told), told
+    # AND no number of the host's is given to the device that the device does not read
+    assert not any("_in.fill_(" in each and "delta" in each for each in found.fix.instead), found.fix
+
+
+def test_a_file_that_is_rewritten_again_is_called_rewritten_once(tmp_path: Path) -> None:
+    # GIVEN lines of which one is mended once another is, and one that stays WHEN its capture fails
+    text = """
+table = torch.linspace(0, 1, 10, device=device)
+args = (torch.randn(4, device=device), torch.tensor(5, device=device))
+def f(x, step):
+    t = step.item()
+    scaled = x * table[t]
+    kept = scaled[scaled > 0]
+    return kept.sort()[0] + torch.unique(kept).numel()
+"""
+    names = run(text, tmp_path)
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN the file has one mark behind its name
+    assert "(rewritten) (rewritten)" not in str(found.fix)
