@@ -266,7 +266,12 @@ class Lending:
         return bool(led) and led <= lines
 
     def _is_schedule(self, node: ast.stmt) -> bool:
-        """Whether a statement is the step of a learning rate's schedule."""
+        """Whether a statement is the step of a learning rate's schedule, or of each of a list of them."""
+        if isinstance(node, ast.For) and len(node.body) == 1 and not node.orelse:
+            source, inner = self.sources[self.file], node.body[0]
+            held: Any = self._value(optimizers.gone_through(source, inner, optimizers.stepped(inner)))
+            each = list(held) if isinstance(held, (list, tuple)) else [None]
+            return bool(each) and all(isinstance(one, torch.optim.lr_scheduler.LRScheduler) for one in each)
         name = optimizers.stepped(node) if isinstance(node, ast.Expr) else ""
         return isinstance(self._value(name), torch.optim.lr_scheduler.LRScheduler)
 

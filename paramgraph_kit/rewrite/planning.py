@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
@@ -11,6 +14,7 @@ from paramgraph_kit.rewrite.counting import elsewhere, optimizers
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.trace.model import Failure
 
 READ = ("sync-item", "copy-to-cpu")
@@ -77,13 +81,16 @@ class Attempt(Behind):
         seen: dict[str, list[Failure]] = {}
         for failure in failures:
             if failure.code in OF_STEPS and (at := self.place(failure)):
-                seen.setdefault(optimizers.stepped(at[1]), []).append(failure)
+                name = optimizers.stepped(at[1])
+                for each in self._each_of(at[0], at[1], name) or [name]:
+                    seen.setdefault(each, []).append(failure)
         every = (node for source in self.sources.values() for node in ast.walk(source.tree))
         counted = {optimizers.stepped(node) for node in every if isinstance(node, ast.Expr)}
         counted = {name for name in counted if name and optimizers.counts_on_host(self._value(name))}
         for name in (*self.rated, *sorted(self.fused), *sorted(counted)):
             seen.setdefault(name, [])
-        self.alone = [self._value(name) for name in seen if name not in self.fused and self._steps_behind(name)]
+        behind = [self._value(name) for name in seen if name not in self.fused and self._steps_behind(name)]
+        self.alone = [each for each in behind if each is not None]
         for name, known in seen.items():
             if any(self._value(name) is one for one in self.alone):
                 continue
@@ -102,6 +109,16 @@ class Attempt(Behind):
             edits += optimizers.apart(source, call, named) if self.rate and several else []
             found.append(Plan(source, edits, known))
         return found
+
+    def _each_of(self, source: Source, statement: ast.stmt, name: str) -> list[str]:
+        """The names of optimizers that a loop steps, one after the other, if the graph can count for all of them."""
+        path = optimizers.gone_through(source, statement, name)
+        held: Any = self._value(path) if path else None
+        if not isinstance(held, (list, tuple)):
+            return []
+        own = [one for one in held if type(one).__module__.startswith("torch.optim")]
+        named = {id(value): each for each, value in self.space.items() if isinstance(value, torch.optim.Optimizer)}
+        return [named[id(one)] for one in own] if all(id(one) in named for one in own) else []
 
     def _detached(self) -> list[Plan]:
         at = self._definition()

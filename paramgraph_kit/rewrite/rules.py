@@ -103,6 +103,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         distinct.go_through_all,
         picked.mask_by_rank,
         shapes.reduce_the_whole,
+        shapes.reduce_the_selected,
         shapes.weigh_the_whole,
         shapes.assign_by_where,
         shapes.assign_each_by_where,

@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
+from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
 from paramgraph_kit.rewrite.expressions.values import made_there
@@ -81,7 +82,7 @@ def _rate(place: Place) -> str:
                 "once the other lines are mended"
             )
     if not written:
-        return _rate_by_another(place, every)
+        return _rates_in_a_loop(place, calls) or _rate_by_another(place, every)
     if len(written) != 1:
         return ""
     target, value = place.text(written[0].targets[0]), place.text(written[0].value)
@@ -91,6 +92,26 @@ def _rate(place: Place) -> str:
         f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "
         f"`{target}.fill_({value})`{multiplied(place, 'lr')}"
     )
+
+
+def _rates_in_a_loop(place: Place, calls: list[ast.Call]) -> str:
+    """``for opt, schedule in zip(opts, schedules): opt.step(); schedule.step()``."""
+    for call in calls:
+        loop = next((above for above in place.source.above(call) if isinstance(above, ast.For)), None)
+        name = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        node = place.source.parents.get(call)
+        path = gone_through(place.source, node, name) if loop is not None and isinstance(node, ast.stmt) else ""
+        held = place.space.get(path)
+        each = list(held) if isinstance(held, (list, tuple)) else [None]
+        if loop is None or not all(isinstance(one, torch.optim.lr_scheduler.LRScheduler) for one in each):
+            continue
+        return (
+            f"`{place.text(call)}` (line {call.lineno}) belongs behind each launch, in a loop of its own: take it out "
+            f"here, there `for {name} in {path}: {name}.step()`; make each optimizer with `lr=torch.tensor(..., "
+            f"device={place.device}), capturable=True`, and where one of your own reads `group['lr']` as a number, in "
+            "`alpha=` or `value=`, multiply by it instead"
+        )
+    return ""
 
 
 def _rate_by_another(place: Place, every: list[ast.AST]) -> str:

@@ -30,6 +30,20 @@ def stepped(statement: ast.stmt, *, scaled: bool = True) -> str:
     return ""
 
 
+def gone_through(source: Source, statement: ast.stmt, name: str) -> str:
+    """``opts`` for ``opt`` in ``for opt in opts`` and ``for opt, schedule in zip(opts, schedules)``."""
+    for loop in (above for above in source.above(statement) if isinstance(above, ast.For)):
+        given: list[ast.expr] = [loop.iter]
+        targets: list[ast.expr] = [loop.target]
+        if isinstance(loop.iter, ast.Call) and called(loop.iter) in ("zip", "enumerate"):
+            given = [ast.Constant(0), *loop.iter.args] if called(loop.iter) == "enumerate" else list(loop.iter.args)
+            targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+        for target, each in zip(targets, given, strict=False):
+            if isinstance(target, ast.Name) and target.id == name:
+                return path_of(each)
+    return ""
+
+
 def rebinds(statement: ast.stmt) -> bool:
     """Whether a statement may give parameters or gradients other memory than a graph knows."""
     for node in within(statement):

@@ -42,6 +42,28 @@ def reduce_the_whole(place: Place) -> list[Edit]:
     return found
 
 
+def reduce_the_selected(place: Place) -> list[Edit]:
+    """``x.masked_select(mask).sum()`` and ``.mean()`` become the same of all that there is, with zeros elsewhere."""
+    found = []
+    for call in place.calls("sum", "mean"):
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(inner, ast.Call) or called(inner) != "masked_select" or call.args or call.keywords:
+            continue
+        of_torch = isinstance(inner.func, ast.Attribute) and path_of(inner.func.value) == "torch"
+        given = list(inner.args) if of_torch else [inner.func.value, *inner.args]  # type: ignore[attr-defined]
+        if len(given) != 2 or inner.keywords:
+            continue
+        (x, mask), forms = map(place.text, given), [form_of(place, each) for each in given]
+        text = f"torch.where({mask}, {x}, 0).sum()"
+        if called(call) == "mean":
+            if None in forms or forms[0].shape != forms[1].shape:  # type: ignore[union-attr]
+                continue  # how many it counts is the mask's alone
+            text += f" / {place.source.bracketed(given[1])}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+            text = f"({text})" if binds_tighter(place.source, call) else text
+        found.append(place.source.replace(call, text))
+    return found
+
+
 def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
     """Whether an expression has no number, or no gradient, for some of what a mask may have kept away from it."""
     for part in ast.walk(node):
