@@ -214,5 +214,5 @@ class Ahead(Lending):
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
         where = self.device_in(source)
         by = self.called_by(source, statement)
-        more = {"begun": begun, "gone": gone, "called": by}
+        more: dict[str, Any] = {"begun": begun, "gone": gone, "called": by}
         return Place(source, statement, failure, where, cuda, *known, trains=trains, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -78,7 +79,12 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     held = attributes_of(attempt.prover.state)
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
     entry = attempt.entry_name
-    known = {"space": attempt.space, "attributes": held, "tensors": tensors, "called": attempt.called_by(*at)}
+    known: dict[str, Any] = {
+        "space": attempt.space,
+        "attributes": held,
+        "tensors": tensors,
+        "called": attempt.called_by(*at),
+    }
     place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
     return hint(place) or (_rebound(attempt) if failure.code == "stale-input" else "")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def told(attempt: Ways, failures: Sequence[Failure]) -> str:
     return ""
 
 
-def _leaves(inputs: Arguments) -> dict[Key, object]:
+def _leaves(inputs: Arguments) -> dict[Key, Any]:
     return dict(chain(enumerate(inputs[0]), inputs[1].items()))
 
 

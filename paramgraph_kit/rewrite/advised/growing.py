@@ -357,7 +357,7 @@ def rounds(place: Place) -> str:
 
 def _is_of_shapes(test: ast.expr) -> bool:
     """Whether a comparison asks for sizes alone, and numbers."""
-    sized = {n for n in ast.walk(test) if isinstance(n, ast.Attribute) and n.attr in ("shape", "ndim")}
+    sized: set[ast.expr] = {n for n in ast.walk(test) if isinstance(n, ast.Attribute) and n.attr in ("shape", "ndim")}
     sized |= {n for n in ast.walk(test) if isinstance(n, ast.Call) and called(n) in ("size", "len", "dim", "numel")}
     return isinstance(test, ast.Compare) and bool(sized)
 

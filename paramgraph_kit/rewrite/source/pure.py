@@ -198,7 +198,7 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
         elif isinstance(part, ast.Call) and called(part) in SINGULAR:
             inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
         for each in inside:
-            owners = {n.value for n in ast.walk(each) if isinstance(n, ast.Attribute)}  # no numbers
+            owners: set[ast.AST] = {n.value for n in ast.walk(each) if isinstance(n, ast.Attribute)}  # no numbers
             owners |= {n for s in ast.walk(each) if isinstance(s, ast.Subscript) for n in ast.walk(s.slice)}
             spots += [
                 n
