@@ -25,12 +25,12 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import device, driver
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, loops_around
-from paramgraph_kit.rewrite.proving.launches import Launches, Layout, layout
-from paramgraph_kit.rewrite.proving.proof import FREE, STEPS, Prover, Truth
+from paramgraph_kit.rewrite.proving.launches import Kind, Launches, kind_of, layout
+from paramgraph_kit.rewrite.proving.proof import FREE, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
 from paramgraph_kit.rewrite.rounds import LIMIT_S
-from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
+from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import called
@@ -39,6 +39,8 @@ from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
 TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
+_OPTIMIZING = (Optimizer, torch.amp.GradScaler)
+_WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 MOST_LOOPS = 2  # one in the other, of which each is tried
 
 
@@ -71,8 +73,11 @@ def one_round(
         if truth.unsteady:
             return None
         asked = (
-            lambda node: _computes(node, lines.computing),
-            lambda node: _keeps(whole, definition, node) or any(f.code in TELLS and _holds(node, n) for f, n in places),
+            lambda node: _computes(node, lines.computing) or _optimizes(whole, node, lines.optimizing),
+            lambda node: (
+                _keeps(whole, definition, node, lines.working)
+                or any(f.code in TELLS and _holds(node, n) for f, n in places)
+            ),
         )
         for loop in loops:
             found = cut(source, definition, loop, *asked)
@@ -102,8 +107,7 @@ class _Run:
     applied: Callable[[], AbstractContextManager[Callable[[Any], None]]]  # while it lasts the loop calls what is given
     given: tuple[Any, ...] = ()  # the first time
     bound: tuple[str, ...] = ()  # parameters that are given no tensors
-    layouts: list[Layout] = field(default_factory=list)
-    plain: list[list[Any]] = field(default_factory=list)  # what is no tensor
+    calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
 
 
@@ -128,15 +132,15 @@ def _run(whole: Ways, source: Source, found: Round, truth: Truth) -> _Run | None
     def noted(*values: Any) -> Any:
         run.given = run.given or values  # of the others only what they are: they may hold a backward pass
         run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
-        run.layouts.append(layout(values))
-        run.plain.append([x for x in tree_leaves(values) if not isinstance(x, torch.Tensor)])
+        run.calls[-1].append(kind_of(values))
         results = run.made(*values)
         run.graded |= _graded(found, [results] if len(found.results) < 2 else results)
         return results
 
     with applied() as call:
         call(noted)
-        right = not truth.wrong(whole.prover.from_now().eager())
+        begin = Around(before=lambda _: run.calls.append([]))
+        right = not truth.wrong(whole.prover.from_now().eager(begin))
     return run if right and _is_steady(run) else None
 
 
@@ -155,28 +159,43 @@ def _graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
 def _tried(whole: Ways, source: Source, found: Round, truth: Truth, run: _Run) -> Rewriting | None:
     """The round rewritten like any other step, where the function that launches it so gives what it gave."""
     with run.applied() as call:
-        problems = examine(run.made, run.given, {}, limit_s=LIMIT_S).problems
-        fix = rewrite(run.made, run.given, {}, problems) if problems else _captured(run.made, run.given)
+        bound = len(run.bound)
+        step = partial(run.made, *run.given[:bound]) if bound else run.made
+        problems = examine(step, run.given[bound:], {}, limit_s=LIMIT_S).problems
+        fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
         if not fix.complete:
             return None
-        with fix.applied():
-            launches = Launches(run.made, fix.around)
+        with _with_its_lines(whole, fix):
+            launches = Launches(run.made, fix.around, bound)
             call(launches)
             if truth.wrong(whole.prover.from_now().launched(whole.function)) or not launches.replays:
                 return None
-    return _shown(source, found, fix, run)
+    return _shown(whole, source, found, fix, run)
+
+
+@contextmanager
+def _with_its_lines(whole: Ways, fix: Rewriting) -> Iterator[None]:
+    """While this lasts the round runs its rewritten lines, and so does the function, which may make what it binds."""
+    file = whole.file + REWRITTEN
+    codes = {file: compiled(file, fix.texts[file])} if file in fix.texts else {}
+    with fix.applied(), borrowed([whole.entry] if whole.entry is not None else [], codes, {}):
+        yield
 
 
 def _is_steady(run: _Run) -> bool:
-    """Whether the rounds are given the same but for the numbers in tensors, and a last one that is smaller."""
-    first, kinds = run.plain[:1], run.layouts
-    if any(len(one) != len(first[0]) or not all(map(_same, one, first[0])) for one in run.plain):
+    """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.
+
+    Objects may be others in each call of the function, which makes them.
+    """
+    numbers = {tuple(x for x in plain if not isinstance(x, tuple)) for one in run.calls for _, plain in one}
+    if not numbers or len(numbers) > 1:
         return False
-    return bool(kinds) and (len({*kinds[:-1]}) <= 1 or 2 * len({*kinds}) <= len(kinds))
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (isinstance(a, (bool, int, float, str)) and type(a) is type(b) and a == b)
+    for one in run.calls:
+        layouts = [known for known, _ in one]
+        several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
+        if several or len({plain for _, plain in one}) > 1:
+            return False
+    return True
 
 
 def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
@@ -188,42 +207,43 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
         right = not truth.unsteady and not truth.wrong(seen)
         how = "bit for bit" if right and truth.is_bitwise(seen) else truth.closeness()
     except CaptureError:
-        return Rewriting(made.__name__)
+        return Rewriting("")
     finally:
         prover.forget()
     told = [REPLAYED.format(how=how, where=driver().source().label())]
-    return Rewriting(made.__name__, verified=told if right else [], complete=right)
+    return Rewriting("", verified=told if right else [], complete=right)
 
 
-def _shown(source: Source, found: Round, fix: Rewriting, run: _Run) -> Rewriting:
+def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
     name = source.file + REWRITTEN
     diffs = [source.diff_to(fix.texts.get(name, run.texts))]
     for file, lines in fix.texts.items():
         other = Source.of(file.removesuffix(REWRITTEN)) if file != name else None
         diffs += [other.diff_to(lines)] if other is not None else []
-    kinds = {*run.layouts}
-    function = source.function_of(found.loop)
-    whole = function.name if function is not None else ""
+    kinds = {layouts for one in run.calls for layouts, _ in one}
+    name_of_it = whole.entry_name
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
     told = [
         f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{captured}` for the loop",
-        f"`{whole}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
+        f"`{name_of_it}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
     ]
+    if len({plain for one in run.calls for _, plain in one}) > 1:
+        told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]
-    inner = fix.applied
 
     @contextmanager
     def both() -> Iterator[Any]:
-        with run.applied(), inner():
+        with run.applied(), _with_its_lines(whole, fix):
             yield run.made
 
     return replace(
         fix,
-        function=whole,
+        function=name_of_it,
         alone=found.name,
+        bound=len(run.bound),
         complete=False,  # of the function itself
         diff="\n".join(each for each in diffs if each),
         verified=[line.replace(REWRITTEN, "") for line in told],
@@ -238,15 +258,16 @@ def _goes_through_loader(whole: Ways, loop: Loop) -> bool:
     return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
 
 
-def _keeps(whole: Ways, definition: Function, node: ast.stmt) -> bool:
-    """``meter.update(loss)``: what an object that the function makes, or is given, does with results."""
+def _keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:
+    """``meter.update(loss)``: what an object that the function makes, or is given, does with results.
+
+    ``working``: names of modules, optimizers and their like, which belong to a round.
+    """
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return False
     first = path_of(call.func).partition(".")[0]
-    given = whole._bound((whole.args, whole.kwargs)).get(first)
-    own = first in locals_of(definition) - whole.tensors.keys() - {"self"}
-    return own and not isinstance(given, (torch.nn.Module, Optimizer, LRScheduler, torch.amp.GradScaler, torch.Tensor))
+    return first in locals_of(definition) - whole.tensors.keys() - working - {"self"}
 
 
 def _computes(node: ast.stmt, lines: set[int]) -> bool:
@@ -254,6 +275,15 @@ def _computes(node: ast.stmt, lines: set[int]) -> bool:
     if any(line in lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)):
         return True
     return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
+
+
+def _optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:
+    """``scaler.unscale_(optimizer)``, also where the scaler is off: it has its place among what computes."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    path = path_of(call.func.value)
+    return path in names or isinstance(whole._value(path), _OPTIMIZING)
 
 
 def _holds(node: ast.stmt, inner: ast.AST) -> bool:
@@ -267,6 +297,8 @@ class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]
         self._code = code
         self.computing: set[int] = set()
+        self.working: set[str] = set()  # local names of modules, optimizers and their like
+        self.optimizing: set[str] = set()  # those of optimizers and scalers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -277,5 +309,8 @@ class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
             frame = sys._getframe()
             while frame is not None and frame.f_code is not self._code:
                 frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
-            self.computing |= {frame.f_lineno} if frame is not None else set()
+            if frame is not None:
+                self.computing.add(frame.f_lineno)
+                self.working |= {name for name, value in frame.f_locals.items() if isinstance(value, _WORKING)}
+                self.optimizing |= {n for n in self.working if isinstance(frame.f_locals.get(n), _OPTIMIZING)}
         return result

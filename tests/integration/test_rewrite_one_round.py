@@ -138,6 +138,28 @@ f, args = Trainer().fit, (2,)
         ["def fit_round(self, x, y):  # one round of a loop of fit", "                loss = fit_round(self, x, y)"],
     ),
 }
+OFF = (
+    NET
+    + """\
+def train(model, amp=False):
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler(device.type, enabled=amp)
+    losses = 0.0
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        with torch.autocast(device.type, enabled=amp):
+            loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        losses += loss.item()
+    return losses
+f, args = train, (net,)
+"""
+)
 # what a graph of one round would get wrong, and is left
 LEFT = {
     "a number that each round is given": """\
@@ -206,7 +228,7 @@ def test_one_round_of_a_loop_over_what_the_host_has_becomes_a_function_and_is_wh
     assert "(rewritten)" not in str(fix)
     # AND over ten other steps the loop does with launches of it what it does as it is
     with fix.applied() as made:
-        launches = names[fix.alone] = Launches(made, fix.around)
+        launches = names[fix.alone] = Launches(made, fix.around, fix.bound)
         seen = eager(names, "f")
     assert launches.replays > 6
     assert not differences(truth, seen, TIMES), fix
@@ -227,6 +249,20 @@ def test_a_round_with_its_model_bound_is_launched_for_the_loop(tmp_path: Path) -
     # THEN the loop does what it did, from one graph
     assert not differences(truth, seen, TIMES)
     assert pgk.report(launched).rows[0].launches
+
+
+def test_an_optimizer_that_the_function_makes_is_bound_in_each_call_and_a_scaler_that_is_off_keeps_its_place(
+    tmp_path: Path,
+) -> None:
+    # GIVEN a function that makes its optimizer and a scaler that does nothing WHEN it is rewritten
+    names = run(OFF, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN the optimizer is made for capture, and what the scaler is asked for stands in the round, in its order
+    lines = lines_of(fix)
+    assert "optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, capturable=True)" in lines, fix
+    assert lines.index("scaler.unscale_(optimizer)") < lines.index("scaler.step(optimizer)")
+    # THEN it is told when to capture
+    assert "capture it where `train` has made what it binds, for each call anew" in str(fix)
 
 
 @pytest.mark.parametrize("name", LEFT)

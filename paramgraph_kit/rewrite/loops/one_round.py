@@ -80,7 +80,8 @@ def cut(
     others = [node for node in ast.walk(function) if not _is_below(source, node, part)]
     read = {n.id for n in others if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     read |= {n.target.id for n in others if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
-    carried = {name for name in parameters if name in stored(part)}
+    anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
+    carried = {name for name in parameters if name in stored(part) and name not in anew}
     results = [name for name in made if name in read or name in carried]
     name = _new_name(source, function)
     trains = any(is_backward(n) for node in part for n in within(node))

@@ -13,11 +13,18 @@ from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around, held
 
 Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]
+Kind = tuple[Layout, tuple[Any, ...]]
 
 
 def layout(values: Any) -> Layout:
     """The shapes, types and strides of all tensors of some arguments."""
     return tuple((x.shape, x.dtype, x.stride()) for x in tree_leaves(values) if isinstance(x, torch.Tensor))
+
+
+def kind_of(values: Any) -> Kind:
+    """The same, and what all else is: numbers and texts themselves, objects by where they are."""
+    plain = (x for x in tree_leaves(values) if not isinstance(x, torch.Tensor))
+    return layout(values), tuple(x if isinstance(x, (bool, int, float, str)) else (id(x),) for x in plain)
 
 
 @dataclass(slots=True)
@@ -28,21 +35,24 @@ class _Graph:
 
 
 class Launches:
-    """Calls a function, and from the third call with one layout on replays a graph of it.
+    """Calls a function, and from the third call with arguments of one kind on replays a graph of it.
 
     Raises:
         CaptureError: the capture fails.
     """
 
-    def __init__(self, function: Any, around: Around = NOTHING) -> None:
+    def __init__(self, function: Any, around: Around = NOTHING, bound: int = 0) -> None:
         self._function, self._around = function, around
-        self._calls: dict[Layout, int] = {}
-        self._graphs: dict[Layout, _Graph] = {}
+        self._bound = bound  # of the arguments so many are none of what is around a launch
+        self._calls: dict[Kind, int] = {}
+        self._graphs: dict[Kind, _Graph] = {}
+        self._given: list[Any] = []  # objects stay, so that no other one comes to lie there
         self.replays = 0
 
     def __call__(self, *given: Any) -> Any:
         """Call it, or replay the graph of such arguments."""
-        at = layout(given)
+        at = kind_of(given)
+        self._given += [given] if at not in self._calls else []
         self._calls[at] = self._calls.get(at, 0) + 1
         if self._calls[at] <= WARM_UP:
             return self._eager((given, {}))
@@ -53,20 +63,23 @@ class Launches:
             for static, value in zip(tree_leaves(one.given), tree_leaves((given, {})), strict=True):
                 if isinstance(static, torch.Tensor):
                     static.copy_(value)
-        self._around.prepare(one.given)
+        self._around.prepare(self._own(one.given))
         one.graph.replay()
         self.replays += 1
-        return tree_map(_own, self._around.finish(one.given, one.out))
+        return tree_map(_apart, self._around.finish(self._own(one.given), one.out))
 
     def _eager(self, inputs: Arguments) -> Any:
         cuda = twin()
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
-            self._around.prepare(inputs)
-            out = self._around.finish(inputs, self._function(*inputs[0]))
+            self._around.prepare(self._own(inputs))
+            out = self._around.finish(self._own(inputs), self._function(*inputs[0]))
         cuda.current_stream().wait_stream(side)
         return out
+
+    def _own(self, inputs: Arguments) -> Arguments:
+        return inputs[0][self._bound :], inputs[1]
 
     def _captured(self, inputs: Arguments) -> _Graph:
         graph = twin().CUDAGraph()
@@ -76,5 +89,5 @@ class Launches:
         return _Graph(graph, static, out)
 
 
-def _own(value: Any) -> Any:
+def _apart(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value

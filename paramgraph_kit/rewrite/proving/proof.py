@@ -447,5 +447,7 @@ def _rounded(value: Any) -> Any:
     plain = value.detach().cpu()
     signs = torch.ones_like(plain).flatten()
     signs[1::2] = -1
-    other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
+    eps = torch.finfo(plain.dtype).eps
+    other = plain * (1 + eps * signs.view_as(plain))
+    other = torch.where((plain.abs() <= 1) & (other.abs() > 1), plain * (1 - eps), other)  # no more than a probability
     return other.to(value.device).requires_grad_(value.requires_grad)
