@@ -146,6 +146,9 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._inductor.cudagraph_trees:CUDAGraphNode", ("2.11", "2.13"), "to record what graph trees do"),
         TorchName("torch._C:_storage_Use_Count", ("2.11", "2.13"), "whether anybody else holds an input's memory"),
         TorchName("torch._C:_len_torch_dispatch_stack", ("2.11", "2.13"), "whether modes watch every operation"),
+        TorchName(
+            "torch.utils._python_dispatch:_get_current_dispatch_mode_stack", BOTH, "whose they are", "dispatch_modes"
+        ),
         TorchName("torch._C:_increment_version", ("2.11", "2.13"), "what a launch has written, for autograd"),
         TorchName("torch._C:_dynamo.guards.RootGuardManager", ("2.11", "2.13"), "asking about many dicts at once"),
         TorchName("torch._C:_dynamo.guards.dict_version", ("2.11", "2.13"), "which dict was written"),

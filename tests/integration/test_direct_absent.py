@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import paramgraph_kit as pgk
-from paramgraph_kit.backend.direct import absent
+from paramgraph_kit.backend.direct import absent, training
 from paramgraph_kit.backend.direct.calls import DirectCall
 from tests.integration import test_direct_calls
 from tests.integration.test_direct_calls import DEVICE, is_direct
@@ -85,8 +85,9 @@ def test_results_that_nobody_uses_have_eagers_gradients(
     assert is_direct(made[0])
 
 
-def test_zeros_for_them_are_made_once(made: list[DirectCall]) -> None:
-    # GIVEN a trained layer whose cache nobody uses
+def test_zeros_for_them_are_made_once(made: list[DirectCall], monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a trained layer whose cache nobody uses, launched although a mode looks on
+    monkeypatch.setattr(training, "is_watched", lambda: False)
     model = Caching().to(DEVICE)
     compiled = torch.compile(model, backend="paramgraph")
     trained(compiled, copy.deepcopy(model), model, USES["the first"])

@@ -124,3 +124,41 @@ def test_a_function_that_is_first_called_under_a_mode_is_traced_without_it() -> 
     finally:
         torch.set_default_device(None)
     assert sum(row.launches or 0 for row in pgk.report(made).rows) > before
+
+
+class Doubles(TorchDispatchMode):
+    """Makes every gradient that goes through a tanh twice as large, and counts operations."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.heard = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.heard += 1
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.ops.aten.tanh_backward.default else result
+
+
+@pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
+@pytest.mark.parametrize("first", [0, 4], ids=["from the first call on", "once it is launched"])
+def test_a_mode_around_the_backward_alone_hears_its_operations(compile_: Any, first: int) -> None:
+    # GIVEN a call that nobody hears, and a mode around its backward
+    weight = randn(4, 4, seed=9).requires_grad_()
+
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return ((x @ weight).tanh() * x.sin()).tanh().exp()
+
+    fast = compile_(function)
+    for call in range(9):
+        found: list[Any] = []
+        for each in (fast, function):
+            x, mode = randn(4, 4, seed=call).requires_grad_(), Doubles()
+            y = each(x, weight)
+            # WHEN it is there now and then
+            with mode if call >= first and call % 3 else torch.enable_grad():
+                y.sum().backward()
+            found.append([x.grad, weight.grad, mode.heard > 0])
+            weight.grad = None
+        # THEN gradients are those of the operations that it heard
+        assert equal(*found)
+    assert sum(row.launches for row in pgk.report(fast).rows) >= 7

@@ -16,7 +16,7 @@ import torch
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.launch.launcher import Launcher
+from paramgraph_kit.launch.launcher import Launcher, pausing
 
 ATTEMPTS = 128  # calls that are watched; a graph that has not shown what it does by then is left as it is
 
@@ -63,7 +63,8 @@ class Fixed:
 
 Origin = Made | Given | Constant
 _reinterpret = torch_name("_reinterpret_tensor")
-_casts = torch_name("_is_any_autocast_enabled")
+_AOTS = "torch._functorch."
+_casts, _operations = torch_name("_is_any_autocast_enabled"), torch_name("_len_torch_dispatch_stack")
 
 
 def view_of(base: torch.Tensor, view: View) -> torch.Tensor:
@@ -166,8 +167,11 @@ class GraphCode:
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the graph."""
-        if self.wanted and (launcher := self._only_launcher()) is not None and launcher.warm:
+        if self.wanted and not is_watched() and (launcher := self._only_launcher()) is not None and launcher.warm:
             return without_autocast(self._watched, inputs, launcher)
+        if is_watched():
+            with pausing(self.graph.launchers):
+                return without_autocast(self.code, inputs)
         return without_autocast(self.code, inputs)
 
     def forget(self) -> None:
@@ -194,6 +198,14 @@ class GraphCode:
             # A backward's activations are not held: they would live for a step too long.
             self.call = Call(() if self.backward else given, places, tuple(map(Place.of, outputs)))
         return outputs
+
+
+def is_watched() -> bool:
+    """Whether a mode wants to hear each operation, as around ``backward()``, where a launch would be none.
+
+    AOTAutograd has one of its own around the first call of a graph, which asks after the user's operations only.
+    """
+    return bool(_operations()) and not all(type(x).__module__.startswith(_AOTS) for x in torch_name("dispatch_modes")())
 
 
 def without_autocast(function: Callable[..., Any], *args: Any) -> Any:

@@ -7,6 +7,7 @@ launch to launch in a list; autograd keeps only what the user could write before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,9 +18,19 @@ from paramgraph_kit.backend.direct.absent import Tangent, Zeros
 from paramgraph_kit.backend.direct.located import MISSED, Assemble, Flow, Located, Locating
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.once import only_once
-from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of, without_autocast
+from paramgraph_kit.backend.direct.recipe import (
+    Given,
+    Made,
+    Recipe,
+    View,
+    assembler,
+    is_watched,
+    view_of,
+    without_autocast,
+)
 from paramgraph_kit.driver.native.tensors import versions_of
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import pausing
 
 _runs_again = torch_name("_get_current_graph_task_keep_graph")
 
@@ -81,15 +92,17 @@ class Step:
         given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
         taken = (located or self.backward).take((), inputs)
         inputs.clear()
+        watched, launcher = is_watched(), self.backward.launcher
         if located is not None:
             if located.views:
                 taken.append(shelf)
-            made = located.backward(taken)
+            made: Any = MISSED if watched else located.backward(taken)
             if made is not MISSED:
                 return tuple(located.gradients(made, given))
             taken = located.restored(taken)
             self.located.clear()
-        made = without_autocast(self.backward.launcher, taken)
+        with pausing([launcher]) if watched else nullcontext():
+            made = without_autocast(launcher, taken)
         return tuple(self.gradients(made, given))
 
     def tangents_of(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
