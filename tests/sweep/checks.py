@@ -28,7 +28,9 @@ NOTHING = "nothing to graph"
 FAILS = "fails alone"  # without any graph too
 UNLIKE_EAGER = "unlike eager"  # graphs equal the compiled code without them, which is not what eager computes
 TORCHS = "torch's compiler alone is unlike eager"
-UNORDERED = re.compile("conv|bilinear|pad_replicate|put|gather|index_|repeat_interleave|scatter|take|cumsum")
+UNORDERED = re.compile(
+    "conv|bilinear|pad_replicate|put|gather|index_|repeat_interleave|scatter|take|cumsum|cummax|cummin"
+)
 ROUNDED = "last bits differ: sums in no fixed order"
 DIFFERS = "differs"
 
@@ -129,7 +131,7 @@ def check_compiled(op: Any, pair: tuple[Sample, Sample], *, backward: bool) -> V
     """
     plain = gradients_of(op) if backward else program_of(op)
     eager = [attempt(plain, sample.on(device())) for sample in pair]
-    unordered = partial(_rounds, op.name, lambda: (attempt(plain, pair[0].on(device())), None))
+    unordered = partial(_rounds, _name_of(op), lambda: (attempt(plain, pair[0].on(device())), None))
     verdict = _graphed(compiled(op, backward, paramgraph), pair, eager, unordered)
     for backend in ("aot_eager", "inductor")[: 1 + (device().type == "cuda")] if verdict.bad else ():
         alone = compiled(op, backward, backend)
@@ -171,7 +173,7 @@ def check_step(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
         unlike = difference((got, written), (expected, kept_alone))
         if unlike:  # sums in no fixed order are mostly the same
             more = [_alone(plain, sample)[0] for sample in values[:2] * MORE * CALLS]
-            if not _stable(more) or _rounds(op.name, partial(_alone, plain, values[0])):
+            if not _stable(more) or _rounds(_name_of(op), partial(_alone, plain, values[0])):
                 unlike = difference((got, written), (expected, kept_alone), exact=False)
                 rounded = rounded or not unlike
         if unlike:
@@ -270,6 +272,10 @@ def _stable(results: Sequence[tuple[Any, str]]) -> bool:
     return all(not difference(results[k][0], results[k - 2][0]) for k in range(2, len(results)))
 
 
+def _name_of(op: Any) -> str:
+    return f"{op.name} {op.variant_test_name}"  # "nn.functional.interpolate bilinear"
+
+
 def _rounds(name: str, alone: Callable[[], tuple[tuple[Any, str], Any]]) -> bool:
     return device().type == "cuda" and is_unordered(name, alone)  # the simulated device adds in one order
 
@@ -278,7 +284,7 @@ def is_unordered(name: str, alone: Callable[[], tuple[tuple[Any, str], Any]]) ->
     """Whether torch itself says that an operator's kernels give no fixed bits, which few runs may not show.
 
     It refuses them where ``torch.use_deterministic_algorithms`` is on, or chooses other kernels then: of which, its
-    documentation of that function lists, and what is called with gradients of a bilinear interpolation adds atomically.
+    documentation of that function lists. Gradients of a bilinear interpolation and of running maxima add atomically, too.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
