@@ -284,7 +284,7 @@ def is_unordered(name: str, alone: Callable[[], tuple[tuple[Any, str], Any]]) ->
     """Whether torch itself says that an operator's kernels give no fixed bits, which few runs may not show.
 
     It refuses them where ``torch.use_deterministic_algorithms`` is on, or chooses other kernels then: of which, its
-    documentation of that function lists. Gradients of a bilinear interpolation and of running maxima add atomically, too.
+    documentation of that function lists. Gradients of bilinear interpolations and of running maxima add atomically.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
