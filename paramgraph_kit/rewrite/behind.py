@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.source.edits import (
     Function,
     Source,
     free_names,
+    named_around,
     names_in,
 )
 from paramgraph_kit.rewrite.source.place import called
@@ -74,6 +75,8 @@ class Behind(Ahead):
         chosen = moving.with_their_zeros(function, chosen, self.graded)
         self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
         before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
+        if moving.stored(before) & {*self.space, *named_around(source)}:
+            before = []  # others read those, and would have these
         self.ahead += [node for node in before if node not in self.ahead]
         blocks, deferred = self._deferred(source, failures, chosen)
         left = [n for n in moving.body_of(function) if n not in chosen and not isinstance(n, moving.NAMED)]

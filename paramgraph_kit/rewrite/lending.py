@@ -188,12 +188,15 @@ class Lending:
 
     def _lent_by_arguments(self) -> dict[str, Any]:
         """Modules and optimizers that the function is given, by the names of its parameters."""
+        kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+        return {name: value for name, value in self._given().items() if isinstance(value, kinds)}
+
+    def _given(self) -> dict[str, Any]:
+        """The arguments by their names."""
         try:
-            given = self._bound((self.args, self.kwargs))
+            return self._bound((self.args, self.kwargs))
         except TypeError:
             return {}
-        kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-        return {name: value for name, value in given.items() if isinstance(value, kinds)}
 
     def place(self, failure: Failure) -> tuple[Source, ast.stmt] | None:
         """Where a failure is written."""
@@ -299,7 +302,8 @@ class Lending:
         return None
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        test = hosts.host_test(device().type, function, self.tensors, self.space, self._value, self.filled)
+        seen = self.tensors, self.space, self._value, self.filled
+        test = hosts.host_test(device().type, function, *seen, self._given())
         found = self.kept.counters if self.kept is not None else []
         return lambda node: test(node) and not any(one.is_at(part) for part in ast.walk(node) for one in found)
 

@@ -94,7 +94,8 @@ class Attempt(Behind):
         for name, known in seen.items():
             if any(self._value(name) is one for one in self.alone):
                 continue
-            made = elsewhere.maker(self.sources, name, self._value(name)) if name else None
+            around = self.entry.__globals__ if self.entry is not None else {}
+            made = elsewhere.maker(self.sources, name, self._value(name), around) if name else None
             if made is None:
                 continue
             self.steps = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shown import show
+from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from
 from paramgraph_kit.rewrite.ways import Ways
@@ -193,7 +195,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         show(rounds, found)
         found.verified += [attempt.kept.told] if attempt.kept is not None and attempt.kept.told else []
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
-        failed = _capture(rounds, truth, found)
+        failed = _in_generator(attempt, problems, found) or _capture(rounds, truth, found)
         if left or failed is not None:
             still = by_hand.still(attempt, problems, failures, left)
             # Replays may differ although nothing is found any more: then by what was found at first, and stands there.
@@ -246,6 +248,17 @@ def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
     if any(products):
         return products[0] >= products[1] and products[0] > 0
     return inside >= ENOUGH or inside >= 2 * behind
+
+
+def _in_generator(attempt: Ways, problems: Sequence[Failure], found: Rewriting) -> list[Failure]:
+    """What a capture would raise in a generator, which would end there for good: that is not tried."""
+    for failure in problems:
+        at = attempt.place(attempt.at_home(failure))
+        function = at[0].function_of(at[1]) if at is not None else None
+        if function is not None and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in within(function)):
+            found.verified.append("no capture was tried: it would end the generator of the line that is left")
+            return [attempt.at_home(failure)]
+    return []
 
 
 def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | None:

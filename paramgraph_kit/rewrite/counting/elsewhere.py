@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
@@ -15,9 +15,14 @@ from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import called
 
 
-def maker(sources: dict[str, Source], name: str, known: Any) -> tuple[Source, ast.Call] | None:
-    """The source and the call that make an optimizer, if there is one such place; another file joins the sources."""
-    if (made := optimizers.constructor(sources.values(), name, known)) is not None or known is None:
+def maker(
+    sources: dict[str, Source], name: str, known: Any, around: Mapping[str, Any]
+) -> tuple[Source, ast.Call] | None:
+    """The source and the call that make an optimizer, if there is one such place; another file joins the sources.
+
+    ``around`` are the variables of the function's module.
+    """
+    if (made := optimizers.constructor(sources.values(), name, known, around)) is not None or known is None:
         return made
     own = {file.replace(REWRITTEN, "") for file in sources}
     for files in (_cells(), _modules()):

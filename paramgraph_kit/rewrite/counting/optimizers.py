@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -87,11 +88,17 @@ def counts_on_host(optimizer: Any) -> bool:
     return adagrad and not all(group.get("fused") for group in optimizer.param_groups)
 
 
-def constructor(sources: Iterable[Source], name: str, known: Any = None) -> tuple[Source, ast.Call] | None:
+def constructor(
+    sources: Iterable[Source], name: str, known: Any = None, around: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Source, ast.Call] | None:
     """Where an optimizer is made that is called so in the end, if there is one such place.
 
     ``known`` is the optimizer: the one place that makes its kind is where it comes from, whatever it is called there.
+    ``around`` are the variables of the module: where one of them holds it, that is its name, and a parameter's is not.
     """
+    if known is not None and around.get(name.partition(".")[0]) is not known and "." not in name:
+        held = [each for each, value in around.items() if value is known]
+        name = held[0] if len(held) == 1 else name
     last, found, alike = name.rpartition(".")[2], [], []
     sources = list(sources)
     for source in sources:
@@ -106,10 +113,15 @@ def constructor(sources: Iterable[Source], name: str, known: Any = None) -> tupl
                 pairs = list(zip(target.elts, value.elts, strict=True))
             for one, made in pairs:
                 if isinstance(made, ast.Call) and called(made) in dir(torch.optim) and _last(one) == last:
-                    found.append((source, made))
+                    found += [(source, made)] if _makes(made, known) else []
     if not found and len(alike) == 1:
         return alike[0]
     return found[0] if len(found) == 1 else None
+
+
+def _makes(call: ast.Call, known: Any) -> bool:
+    """Whether a call may have made an optimizer: another kind is another one of that name."""
+    return known is None or type(known).__name__ not in dir(torch.optim) or called(call) == type(known).__name__
 
 
 def _last(node: ast.expr) -> str:

@@ -362,6 +362,16 @@ def free_names(node: ast.AST) -> set[str]:
     return set[str]().union(*map(free_names, ast.iter_child_nodes(node)))
 
 
+def named_around(source: Source) -> set[str]:
+    """Names that a file's functions share: of what stands outside of all, and of what they call ``global``."""
+    outside = {n.id for part in source.tree.body for n in within(part) if isinstance(n, ast.Name) and _is_given(n)}
+    return outside | {name for n in ast.walk(source.tree) if isinstance(n, ast.Global) for name in n.names}
+
+
+def _is_given(node: ast.Name) -> bool:
+    return not isinstance(node.ctx, ast.Load)
+
+
 @lru_cache(maxsize=4096)
 def on_one_line(text: str) -> str:
     """An expression without line breaks and comments; texts of its parts are parts of its text.

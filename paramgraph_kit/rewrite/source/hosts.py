@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, assigned, locals_of, path_of, within
@@ -77,8 +78,12 @@ def host_test(
     space: Mapping[str, Any],
     value_of: Callable[[str], Any],
     filled: Collection[str] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[ast.expr], bool]:
-    """Whether an expression is one of the host's alone, as far as its names tell; ``filled`` are lists of tensors."""
+    """Whether an expression is one of the host's alone, as far as its names tell.
+
+    ``filled`` are lists of tensors, ``given`` the arguments of a call.
+    """
     local = locals_of(function)
 
     def of_path(path: str, node: ast.expr) -> bool:
@@ -104,6 +109,9 @@ def host_test(
             return False
         before = [n for n in every if isinstance(n, ast.stmt) and (n.end_lineno or n.lineno) < node.lineno]
         giving = [n for n in before if isinstance(n, (ast.Assign, ast.AugAssign)) and name in moving.stored([n])]
+        if not giving and name in given:  # ``x = x.to(device)`` reads what it was given
+            leaves = [each for each in tree_leaves(given[name]) if isinstance(each, torch.Tensor)]
+            return all(each.device.type != device for each in leaves)
         return bool(giving) and all(is_host(n.value) for n in giving)
 
     def is_host(node: ast.expr) -> bool:
