@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
-from paramgraph_kit.doctor.observe.places import codes_in
+from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.holder import Change, Holder
@@ -240,7 +240,8 @@ class _Examiner(Caller):
             return []
         said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
         lines = {f.frame.line for f in known if f.frame}
-        return [BY_ID["branch-frozen"].failure(said, at) for code in codes for at in tests_of(code, change, lines)]
+        may_run = reached(codes_in(step.place.stack for step in self.first.steps) if self.first else (), codes)
+        return [BY_ID["branch-frozen"].failure(said, at) for code in may_run for at in tests_of(code, change, lines)]
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import sys
 import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -20,6 +22,7 @@ from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
 Position = tuple[int, int]  # a line and a column
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "LOAD_FAST")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +212,28 @@ def outside() -> Frame | None:
 def codes_in(stacks: Any) -> set[CodeType]:
     """Every function of the user's that stacks went through."""
     return {code for stack in stacks for code, _ in stack if not is_library(code.co_filename)}
+
+
+def reached(ran: Collection[CodeType], codes: Sequence[CodeType]) -> list[CodeType]:
+    """Those functions that ran, and that these may call in another call, as far as the names tell that they use."""
+    if not ran:
+        return list(codes)
+    found = [code for code in codes if code in ran]
+    for code in found:  # which grows
+        called, attributes = _names_used(code)
+        for other in codes:
+            method = "." in other.co_qualname
+            names = called | attributes if method else called
+            unnamed = method and (other.co_name == "forward" or other.co_name.startswith("__"))
+            if other not in found and (unnamed or other.co_name in names or other in code.co_consts):
+                found.append(other)
+    return [code for code in codes if code in found]
+
+
+def _names_used(code: CodeType) -> tuple[set[str], set[str]]:
+    """Variables that a function reads, and attributes."""
+    read, attributes = set[str](), set[str]()
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, str):
+            (read if step.opname in _READS else attributes).add(step.argval)
+    return read, attributes

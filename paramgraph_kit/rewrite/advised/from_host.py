@@ -91,7 +91,7 @@ def decided(place: Place) -> str:
             more = "; in a loop one element for each time round" * bool(place.loops())
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
-    made = {name: one for name, one in made.items() if not names_in(one.value) & place.tensors.keys()}
+    made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
     if made and place.loops() and any(_random(one.value) for one in made.values()):
@@ -278,6 +278,18 @@ def _is_host(value: ast.expr) -> bool:
             if root in _HOST or (isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "int", "float")):
                 return True
     return isinstance(value, ast.BinOp) and not any(isinstance(n, ast.Call) for n in ast.walk(value))
+
+
+def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset()) -> bool:
+    """Whether something is computed of the device's tensors, also of what the host has read of them."""
+    names = names_in(value)
+    if names & place.tensors.keys():
+        return True
+    function = place.source.function_of(place.statement)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    makes = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+    made = [n for n in every if isinstance(n, makes) and n.value is not None and stored([n]) & names - known]
+    return any(_of_device(place, n.value, known | names) for n in made if n.value is not None)
 
 
 def assignments(place: Place) -> Iterator[tuple[str, ast.Assign]]:

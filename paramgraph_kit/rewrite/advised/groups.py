@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
-from paramgraph_kit.rewrite.source.edits import path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _AS_NUMBER = ("alpha", "value")
+_TRAINS = ("train", "eval", "backward", "step", "zero_grad")
 
 
 def set_anew(place: Place) -> str:
@@ -84,15 +85,29 @@ def called_for_itself(place: Place) -> str:
         return ""
     if any(isinstance(n, ast.Return) and n.value is not None for part in function.body for n in within(part)):
         return ""
-    kinds = {name for name, value in place.space.items() if type(value).__name__ == owner.name}
+    if function.name in _TRAINS or any(called(n) in _TRAINS for n in ast.walk(function) if isinstance(n, ast.Call)):
+        return ""  # the graph is to have that
+    calls = [each for each in _calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
+    own = [each for each in calls if getattr(place.source.function_of(each), "name", "") == place.entry]
+    if len(own or calls) != 1:
+        return ""  # who knows which of them ran
+    node = (own or calls)[0]
+    text = f"line {node.lineno}, `{on_one_line(place.text(node))}`, belongs"
+    if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
+        return f"{text} before each launch: take it out of the step"
+    return f"{text} behind the launch: take it out of the step, and return what it is given"
+
+
+def _calls_of(place: Place, function: Function, owner: str) -> Iterator[ast.Expr]:
+    """Statements that call a method, of objects that may be of its class."""
+    kinds = {name: type(value).__name__ for name, value in place.space.items()}
     for node in ast.walk(place.source.tree):
         call = node.value if isinstance(node, ast.Expr) else None
-        around = place.source.function_of(node)
-        if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call) or around is None or around is function:
+        if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call) or place.source.function_of(node) is None:
             continue
-        if path_of(call.func) in kinds if function.name == "__call__" else called(call) == function.name:
-            if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
-                return f"line {node.lineno}, `{place.text(node)}`, belongs before each launch: take it out of the step"
-            text = f"line {node.lineno}, `{place.text(node)}`, belongs behind the launch"
-            return f"{text}: take it out of the step, and return what it is given"
-    return ""
+        if function.name == "__call__":
+            if kinds.get(path_of(call.func)) == owner:
+                yield node
+        elif isinstance(call.func, ast.Attribute) and called(call) == function.name:
+            if kinds.get(path_of(call.func.value), owner) == owner:
+                yield node
