@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from difflib import SequenceMatcher
 from types import CodeType
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe import alignment
+from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
@@ -18,7 +19,6 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
-Block = tuple[str, int, int, int, int]  # difflib's
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
@@ -83,8 +83,7 @@ def _blocks(first: list[Step], second: list[Step]) -> list[Block]:
     if max(map(len, inner)) > MOST:
         blocks.append(("replace", start, len(left) - end, start, len(right) - end))
     elif any(inner):
-        matched = SequenceMatcher(None, *inner, autojunk=False).get_opcodes()
-        blocks += [(tag, a + start, b + start, c + start, d + start) for tag, a, b, c, d in matched]
+        blocks += [(tag, a + start, b + start, c + start, d + start) for tag, a, b, c, d in alignment.blocks(*inner)]
     if end:
         blocks.append(("equal", len(left) - end, len(left), len(right) - end, len(right)))
     return blocks
