@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.around import clocks, feeding, parts
+from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts
 from paramgraph_kit.rewrite.around.guards import Guard
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import carried
@@ -32,6 +33,7 @@ from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner
 from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, feeding.Values]
+_COPIED = ("copy-to-gpu", "tensor-literal")
 
 
 class Ahead(Lending):
@@ -137,7 +139,8 @@ class Ahead(Lending):
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
         """Host work that the function needs first, moved before the launch."""
         at = self._definition()
-        wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
+        places = [(f, *place) for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None]
+        wanted = {node: f for f, _, node in places}
         if at is None or not (wanted or self.watch is not None or self.ahead or self.forced or self.fetched):
             return None
         source, function = at
@@ -147,9 +150,15 @@ class Ahead(Lending):
             wanted.setdefault(node, hosts.KEPT)
         in_rounds = [part for node in moving.body_of(function) for part in hosts.in_rounds(node)]
         every = [*moving.body_of(function), *in_rounds]
+        there = {s.function_of(node): f for f, s, node in places if f.code in _COPIED}
+        copying = makers.makers(self.sources, there, self.space, self._helper_test) - {function.name}
+        copying |= makers.types_of_device(self.space)
+        for node in every if copying else ():
+            if isinstance(node, (ast.Assign, ast.Expr)) and makers.calls_one(node, copying):
+                wanted.setdefault(node, next(iter(there.values())))
         statements = [node for node in every if node in wanted and node not in self.ahead]
         ways = {s: feeding.otherwise(source, s) for s in statements}
-        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s])]
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s], copying)]
         # What each round asks for anew is foreseen, if at all.
         found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
@@ -160,7 +169,7 @@ class Ahead(Lending):
             if values.is_fed(
                 device().type,
                 source.parents.get(node),
-                copied=feeding.is_copy(node, host),
+                copied=feeding.is_copy(node, host, copying),
                 moves=hosts.reads_any(node, lent) or feeding.draws(node),
                 chosen=isinstance(statement, ast.If) and node is not statement.test,
                 refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
@@ -192,7 +201,19 @@ class Ahead(Lending):
             return None
         inside = {id(n) for top in (*head, *self.fed.moved, *(each for each, _, _ in fed)) for n in ast.walk(top)}
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
+        brought = any(makers.is_call_of(node, copying) for _, node, _ in fed)
+        handled += [f for helper, f in there.items() if brought and getattr(helper, "name", "") in copying]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    @staticmethod
+    def _helper_test(helper: Function, space: Mapping[str, Any]) -> Callable[[ast.expr], bool]:
+        """Which expressions of a helper are the host's alone."""
+
+        def value(path: str) -> Any:
+            first, *rest = path.split(".")
+            return reduce(lambda held, name: getattr(held, name, None), rest, space.get(first))
+
+        return hosts.host_test(device().type, helper, {}, space, value)
 
     def _choose(self, place: Place, node: ast.expr, condition: str, given: Sequence[ast.expr]) -> list[Edit]:
         """A branch whose test the host has found, as the device chooses; ``given``: what it asks the host for."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe import now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -108,6 +109,7 @@ class _Examiner(Caller):
         else:
             silent += self.later(pair[1], silent)
             silent += self.frozen_arguments(pair[1], found)
+            silent += self.now_and_then([*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
@@ -295,6 +297,18 @@ class _Examiner(Caller):
             for f in frozen
             if f.code not in ("host-random", "stale-input")
         ]
+
+    def now_and_then(self, known: list[Failure]) -> list[Failure]:
+        """Branches that its numbers take every so many calls, of which these few may have shown none."""
+        code = getattr(getattr(self.function, "__func__", self.function), "__code__", None)
+        if not isinstance(code, CodeType) or is_library(code.co_filename):
+            return []
+        owned = hasattr(self.function, "__func__")
+        given = dict(zip(code.co_varnames[owned : code.co_argcount], self.args, strict=False)) | self.kwargs
+        told = {f.frame for f in known if f.code == "branch-frozen"}
+        more = {at: name for name, at in now_and_then.branches(code, given) if at not in told}
+        text = "is a number of the caller's, and only some of them take this way"
+        return [BY_ID["branch-frozen"].failure(f"{name} {text}", at) for at, name in more.items()]
 
     def frozen_names(self, base: Call, found: Examination) -> None:
         """Call once more with other numbers in outer variables: they are candidates for parameters."""

@@ -105,9 +105,7 @@ def _calls_of(place: Place, function: Function, owner: str) -> Iterator[ast.Expr
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call) or place.source.function_of(node) is None:
             continue
-        if function.name == "__call__":
-            if kinds.get(path_of(call.func)) == owner:
-                yield node
-        elif isinstance(call.func, ast.Attribute) and called(call) == function.name:
-            if kinds.get(path_of(call.func.value), owner) == owner:
-                yield node
+        itself = function.name == "__call__" and kinds.get(path_of(call.func)) == owner
+        method = call.func if called(call) == function.name and isinstance(call.func, ast.Attribute) else None
+        if itself or (method is not None and kinds.get(path_of(method.value), owner) == owner):
+            yield node

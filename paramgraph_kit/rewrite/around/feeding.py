@@ -8,7 +8,7 @@ that could be are watched in a few steps, and those stay where they are that alw
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.around import parts
+from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.counting.advance import rates
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
@@ -140,11 +141,14 @@ class Feed:
 
 
 def candidates(
-    statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool], otherwise: Sequence[ast.stmt] = ()
+    statements: Iterable[ast.stmt],
+    is_host: Callable[[ast.expr], bool],
+    otherwise: Sequence[ast.stmt] = (),
+    copying: Collection[str] = (),
 ) -> list[ast.expr]:
     """Expressions that may come from before the launch: copies to the device, and whatever is the host's alone.
 
-    ``otherwise`` is what a function does where a branch of these has not left it.
+    ``otherwise`` is what a function does where a branch of these has not left it, ``copying`` names helpers that copy.
     """
     found: list[ast.expr] = []
 
@@ -157,9 +161,9 @@ def candidates(
         if isinstance(node, ast.expr) and _names_something(node) and not isinstance(node, ast.Tuple):
             below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
             whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
-            if is_copy(node, is_host) or (
-                is_host(node) and (whole or isinstance(node, ast.Call)) and not any(is_copy(n, is_host) for n in below)
-            ):
+            copied = is_copy(node, is_host, copying)
+            plain = is_host(node) and (whole or isinstance(node, ast.Call))
+            if copied or (plain and not any(is_copy(n, is_host, copying) for n in below)):
                 found.append(node)
                 return
         for name, child in ast.iter_fields(node):
@@ -200,8 +204,11 @@ def draws(node: ast.expr) -> bool:
     return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
 
 
-def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool]) -> bool:
-    """Whether an expression makes a tensor of the device from what is the host's."""
+def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool], copying: Collection[str] = ()) -> bool:
+    """Whether an expression makes a tensor of the device from what is the host's; ``copying`` are helpers that do."""
+    if isinstance(node, ast.Call) and is_call_of(node, copying):
+        every = [node.func.value] if isinstance(node.func, ast.Attribute) else node.args
+        return all(map(is_host, [*every, *(option.value for option in node.keywords)]))
     if not isinstance(node, ast.Call) or called(node) not in _COPIES or not isinstance(node.func, ast.Attribute):
         return False
     given = node.func.value if called(node) in ("to", "cuda") else node.args[0] if node.args else None
@@ -308,6 +315,8 @@ def feed(
             return None
         moved += [each for each in kept if each not in moved and each not in head]
     moved.sort(key=order.index)
+    if any(each in moved for each in tops.values()):
+        return None  # it would be asked for what it no longer is
     again = done_again(source, function, moved)  # they stay, too
     moved = [each for each in moved if each not in again]
     together = sorted((*head, *moved, *again), key=order.index)
@@ -357,7 +366,8 @@ def feed(
         lines = writing.setdefault(tops[statement], [])
         indexes = isinstance(above, ast.Subscript)
         asked = _asked(source, statement, node, drawn)
-        known = f"{text} {node.lineno} {node.col_offset}" if draws(node) or asked else text
+        made = draws(node) or (isinstance(node, ast.Call) and called(node) not in _COPIES and bool(values.form))
+        known = f"{text} {node.lineno} {node.col_offset}" if made or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
             ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
             continue

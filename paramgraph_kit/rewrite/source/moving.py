@@ -26,8 +26,10 @@ from paramgraph_kit.rewrite.source.place import around_launch, called
 # Methods that read, and change nothing of what they belong to.
 READS = frozenset(
     """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
-    state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
+    state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get reshape
+    permute transpose contiguous clone unsqueeze squeeze astype expand chunk gather index_select type_as""".split()  # noqa: SIM905
 )
+_GIVES = frozenset(("to", "cuda", "type", "double", "half", "bool"))  # another tensor; of a module it is bare
 CHANGES = frozenset("append extend insert pop popleft appendleft remove clear update add setdefault discard".split())  # noqa: SIM905
 MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 DEEP = 3  # through how many functions an argument is followed
@@ -136,6 +138,7 @@ def stored(nodes: Iterable[ast.AST]) -> set[str]:
 
 def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
     """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it, unless ``quiet``."""
+    bare = node.value if isinstance(node, ast.Expr) else None
     for part in within(node):
         targets: list[ast.expr] = []
         if isinstance(part, ast.For) and _fills(part):
@@ -149,6 +152,8 @@ def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
                 yield path_of(each)
         method = part.func if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
         if isinstance(part, ast.Call) and method is not None and method.attr not in READS and method.attr not in quiet:
+            if method.attr in _GIVES and part is not bare:
+                continue
             path = path_of(method.value)
             if path and path.split(".")[0] not in MODULES:
                 yield path

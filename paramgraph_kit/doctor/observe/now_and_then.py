@@ -1,0 +1,64 @@
+"""Branches that a number among the arguments takes every so many calls: ``if step % 100 == 0``.
+
+A few calls take one way all the time, and a graph holds that one alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.trace.model import Frame
+
+
+def branches(code: CodeType, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Frame]]:
+    """Each such branch of a function in which something is done, with the argument that it comes of."""
+    nodes = list(nodes_of(code))
+    for name, value in arguments.items():
+        if type(value) is not int:
+            continue
+        known = _made_of(nodes, name)
+        for node in nodes:
+            if not isinstance(node, ast.If) or not _does_something(node):
+                continue
+            shares = (n for n in ast.walk(node.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+            if any(_names(share.left) & known for share in shares):
+                yield name, frame_at(code, node.lineno)
+
+
+def _made_of(nodes: list[ast.AST], name: str) -> set[str]:
+    """The argument, and the local names that numbers which come of it are given."""
+    known = {name}
+    makes = (ast.Assign, ast.AnnAssign)
+    made = [n for n in nodes if isinstance(n, makes) and n.value is not None and _is_arithmetic(n.value)]
+    for _ in made:
+        for node in made:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if node.value is not None and _names(node.value) & known:
+                known |= {n.id for n in targets if isinstance(n, ast.Name)}
+    return known
+
+
+def _is_arithmetic(value: ast.expr) -> bool:
+    """Whether no more than numbers come of it: names, constants, sizes, and what they make together."""
+    plain = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Name) or node.func.id not in ("len", "int", "max", "min", "round"):
+                return False
+        elif not isinstance(node, plain):
+            return False
+    return True
+
+
+def _does_something(node: ast.If) -> bool:
+    acts = (ast.Call, ast.Assign, ast.AugAssign, ast.Return, ast.Raise)
+    return any(isinstance(n, acts) for part in (*node.body, *node.orelse) for n in ast.walk(part))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
