@@ -364,7 +364,8 @@ def free_names(node: ast.AST) -> set[str]:
 
 def named_around(source: Source) -> set[str]:
     """Names that a file's functions share: of what stands outside of all, and of what they call ``global``."""
-    outside = {n.id for part in source.tree.body for n in within(part) if isinstance(n, ast.Name) and _is_given(n)}
+    parts = [part for part in source.tree.body if not isinstance(part, (Function, ast.ClassDef))]
+    outside = {n.id for part in parts for n in within(part) if isinstance(n, ast.Name) and _is_given(n)}
     return outside | {name for n in ast.walk(source.tree) if isinstance(n, ast.Global) for name in n.names}
 
 
