@@ -24,6 +24,7 @@ from paramgraph_kit.trace.wording import frame_text
 
 INDENT = " " * 11  # of what to write in a place, below it
 ENDLESS = ("exits", "time-limit")  # it is not called again
+OTHER_NUMBERS = "(tried other numbers for "
 ENDED = ("raises", "exits", "time-limit")
 
 
@@ -37,6 +38,13 @@ def still(
     ended = any(failure.code in ENDED for failure in found)  # it did not come to the lines behind that
     kept = [f for f in left if (ended or _cycles(f)) and _what(f) not in there]
     return kept + more
+
+
+def frozen_by_it(attempt: Attempt, found: Sequence[Failure], known: Sequence[Failure]) -> list[Failure]:
+    """Numbers among the arguments that only the rewritten lines would freeze: ``total += loss`` of a given total."""
+    before = {_what(failure) for failure in known}
+    new = [f for f in found if f.code == "scalar-frozen" and OTHER_NUMBERS in f.message and _what(f) not in before]
+    return [attempt.at_home(failure) for failure in new]
 
 
 def _cycles(failure: Failure) -> bool:

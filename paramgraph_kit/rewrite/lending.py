@@ -111,11 +111,13 @@ class Lending:
         """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
         frame = failure.frame
         for source in self.sources.values() if frame is not None else ():
-            if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
+            again = frame.file.count(REWRITTEN) - source.file.count(REWRITTEN) if frame is not None else 0
+            own = display_name(source.file).replace(REWRITTEN, "")
+            if frame is not None and again >= 0 and own == frame.file.replace(REWRITTEN, ""):
                 texts = [line.strip() for line in source.lines]
                 alike = difflib.get_close_matches(frame.text, {*texts}, n=1, cutoff=0.8)
                 line = texts.index(alike[0]) + 1 if alike and texts.count(alike[0]) == 1 else 0
-                line = line or _line_before(source, frame.file.count(REWRITTEN), frame.line)
+                line = line or _line_before(source, again, frame.line)
                 if line:
                     file, text = display_name(source.file), texts[line - 1]
                     return replace(failure, frame=replace(frame, file=file, line=line, text=text))

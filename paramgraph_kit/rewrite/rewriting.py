@@ -200,6 +200,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             still = by_hand.still(attempt, problems, failures, left)
             # Replays may differ although nothing is found any more: then by what was found at first, and stands there.
             left = still or (left if failed is not None else [])
+        elif frozen_now := by_hand.frozen_by_it(attempt, problems, failures):
+            left = frozen_now  # replays with the numbers of today do not show it
         if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
             left = [*left, *failed]  # what no call has shown
         stale = found.stale = _stale(rounds)

@@ -26,11 +26,18 @@ from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
 
 A_LOG = "a line of a log"
+_OF_BARS = ("update", "set_description", "set_description_str", "set_postfix", "set_postfix_str")
 CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded in a capturing stream"
 
 
 class WantsToExit(BaseException):
     """The user's function called something that ends the process."""
+
+
+def _bars() -> list[Any]:
+    """The class of tqdm's bars of progress, where that is there."""
+    bar = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    return [bar] if bar is not None else []
 
 
 def _imported(functions: Container[int]) -> list[tuple[Any, str, Any]]:
@@ -147,6 +154,9 @@ def watched(observer: Observer) -> Iterator[None]:
         if (number and signal.getsignal(number) is signal.SIG_DFL) or number == signal.SIGKILL:
             raise WantsToExit(f"signal {signal.Signals(number).name}")
 
+    def told(*args: Any, **kwargs: Any) -> None:
+        observer.findings.silent_if_own("host-counter", A_LOG)
+
     table: list[tuple[Any, str, Callable[..., None]]] = [
         (cuda, "synchronize", waits("synchronize")),
         (cuda.Stream, "synchronize", waits("synchronize")),
@@ -164,7 +174,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
-        (logging.Logger, "handle", lambda *args: observer.findings.silent_if_own("host-counter", A_LOG)),
+        (logging.Logger, "handle", told),
+        *((bar, name, told) for bar in _bars() for name in _OF_BARS),
         (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
         (cuda.CUDAGraph, "replay", observer.replayed),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),

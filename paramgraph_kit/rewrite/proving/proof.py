@@ -447,7 +447,6 @@ def _rounded(value: Any) -> Any:
     plain = value.detach().cpu()
     signs = torch.ones_like(plain).flatten()
     signs[1::2] = -1
-    eps = torch.finfo(plain.dtype).eps
-    other = plain * (1 + eps * signs.view_as(plain))
-    other = torch.where((plain.abs() <= 1) & (other.abs() > 1), plain * (1 - eps), other)  # no more than a probability
+    signs[plain.flatten().abs() == 1] = -1  # beyond 1 lies no probability
+    other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
     return other.to(value.device).requires_grad_(value.requires_grad)

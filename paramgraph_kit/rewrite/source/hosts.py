@@ -28,12 +28,26 @@ def done_again(source: Source, function: Function, statements: Sequence[ast.stmt
     stored = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     found: list[ast.stmt] = []
     for node in statements:
-        if not isinstance(node, ast.Assign) or any(stored.count(name) > 1 for name in moving.stored([node])):
+        if not isinstance(node, ast.Assign):
+            continue
+        if _only_picks(node.value, arguments):
+            found.append(node)
+            continue
+        if any(stored.count(name) > 1 for name in moving.stored([node])):
             continue
         known = moving.stored(found)
         if all(isinstance(n, _PLAIN) or _is_size(source, n, arguments, known) for n in ast.walk(node)):
             found.append(node)
     return found
+
+
+def _only_picks(value: ast.expr, arguments: set[str]) -> bool:
+    """Whether an expression only names parts of what a function was given: ``batch["image"], batch["mask"]``."""
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(_only_picks(each, arguments) for each in value.elts)
+    while isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+        value = value.value
+    return isinstance(value, ast.Name) and value.id in arguments
 
 
 def _is_size(source: Source, node: ast.AST, arguments: set[str], known: set[str]) -> bool:
