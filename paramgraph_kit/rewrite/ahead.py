@@ -153,12 +153,14 @@ class Ahead(Lending):
         there = {s.function_of(node): f for f, s, node in places if f.code in _COPIED}
         copying = makers.makers(self.sources, there, self.space, self._helper_test) - {function.name}
         copying |= makers.types_of_device(self.space)
-        for node in every if copying else ():
+        known = set(wanted)
+        for node in every if copying and there else ():
             if isinstance(node, (ast.Assign, ast.Expr)) and makers.calls_one(node, copying):
                 wanted.setdefault(node, next(iter(there.values())))
         statements = [node for node in every if node in wanted and node not in self.ahead]
         ways = {s: feeding.otherwise(source, s) for s in statements}
         found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s], copying)]
+        found = [(s, node) for s, node in found if s in known or makers.is_call_of(node, copying)]
         # What each round asks for anew is foreseen, if at all.
         found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
@@ -193,6 +195,9 @@ class Ahead(Lending):
             return made if not any(one.is_at(part) for part in parts_of for one in counted) else None
 
         self.fed = feed(fed)
+        plain = [item for item in fed if not makers.is_call_of(item[1], copying)]
+        if self.fed is None and plain and len(plain) < len(fed) and (own := feed(plain)) is not None:
+            self.fed, fed = own, plain  # what a helper copies may come of what is fed itself
         if self.fed is None:  # what cannot go there must not keep the others from it
             apart = [[item for item in fed if item[0] is one] for one in dict.fromkeys(item[0] for item in fed)]
             fed = [item for items in apart if feed(items) is not None for item in items]

@@ -1,0 +1,179 @@
+"""What trials of a rewrite leave as it was, and what they must not take for the whole of it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, Program, lines_of
+from tests.programs.running import quiet
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+
+def test_a_number_that_is_given_is_not_kept_by_the_graph(fixed: Fixed) -> None:
+    # GIVEN a sum among the arguments to which a step adds what it reads, WHEN that is rewritten
+    found = fixed(
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+args = (torch.randn(3, 4, device=device), 0)
+def f(x, total):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+    total += loss.item()
+    return total
+"""
+    )
+    # THEN the sum is the host's, behind the launch: a graph would add to that of its capture for ever
+    assert "total += loss.item()" in found.diff.partition("def after_f(total, loss)")[2], found.diff
+
+
+def test_a_trial_leaves_the_names_of_the_module(program: Program) -> None:
+    # GIVEN a loss that a function makes for itself, by the name of another one of its module
+    names = program(
+        """
+criterion = nn.MSELoss()
+net = nn.Linear(4, 1).to(device)
+args = (torch.rand(4, 4, device=device), torch.ones(4, 1, device=device))
+def f(x, y):
+    criterion = nn.BCELoss()
+    out = net(x).sigmoid()
+    print(criterion(out, y).item())
+    return out
+"""
+    )
+    before = dict(names)
+    # WHEN it is rewritten
+    with quiet():
+        found: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN that name has what it had, and no line of the rewrite gives it another
+    assert names["criterion"] is before["criterion"]
+    assert "global criterion" not in found.diff
+
+
+def test_a_trial_does_not_end_a_generator(program: Program) -> None:
+    # GIVEN a step whose batches come from a generator that copies them
+    names = program(
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+def forever():
+    while True:
+        yield torch.rand(3, 4).to(device)
+batches = forever()
+args = ()
+def f():
+    opt.zero_grad()
+    loss = net(next(batches)).square().mean()
+    loss.backward()
+    opt.step()
+    return loss
+"""
+    )
+    # WHEN it is rewritten THEN there is a next batch, and the capture that would fail in the generator was not tried
+    with quiet():
+        found = pgk.diagnose(names["f"], fix=True)
+    assert next(names["batches"]).shape == (3, 4)
+    assert "no rewrite was tried" not in str(found)
+
+
+def test_an_optimizer_is_told_by_what_it_is_and_not_by_a_parameters_name(fixed: Fixed) -> None:
+    # GIVEN a function that is given an optimizer by the name of another one of the module
+    found = fixed(
+        """
+net, other = nn.Linear(4, 1).to(device), nn.Linear(4, 1).to(device)
+optimizer = torch.optim.Adam(other.parameters())
+second = torch.optim.Adam(net.parameters(), lr=1e-2)
+args = (second, torch.randn(3, 4, device=device))
+def f(optimizer, x):
+    optimizer.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+"""
+    )
+    # WHEN it is rewritten THEN it is that one which is made for capture
+    assert found.complete, found
+    assert lines_of(found) == ["second = torch.optim.Adam(net.parameters(), lr=1e-2, capturable=True)"]
+
+
+def test_a_loop_that_took_other_ways_is_told_at_its_branch_alone(program: Program) -> None:
+    # GIVEN a loop whose rounds go on with one of two tensors, as the host draws
+    names = program(
+        """
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(5, 3, 4, device=device),)
+def f(rows):
+    found = torch.zeros_like(rows)
+    given = rows[0]
+    for t in range(1, 5):
+        out = net(given)
+        found[t] = out
+        forced = random.random() < 0.5
+        given = rows[t] if forced else out
+    return found
+"""
+    )
+    # WHEN it is diagnosed THEN the branch is a problem, and the count of the rounds is none
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    assert {(each.code, each.frame.text) for each in found.failures if each.frame} == {
+        ("branch-frozen", "given = rows[t] if forced else out")
+    }
+
+
+def test_a_counter_is_asked_for_in_what_may_run(program: Program) -> None:
+    # GIVEN a step that counts, beside another function of its file that asks for the count
+    names = program(
+        """
+net, done = nn.Linear(4, 4).to(device), 0
+args = (torch.randn(3, 4, device=device),)
+def other(x):
+    if done % 4 == 0:
+        return net(x).sum().item()
+def f(x):
+    global done
+    done += 2
+    return net(x)
+"""
+    )
+    # WHEN it is diagnosed THEN nothing is told of that function
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    assert [each.code for each in found.failures] == ["host-counter"]
+
+
+def test_a_bar_of_progress_is_the_hosts(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a bar of tqdm's, which a step moves on
+    module = types.ModuleType("tqdm.std")
+
+    class tqdm:  # noqa: N801  # its name
+        def update(self, n: int = 1) -> None:
+            pass
+
+    module.tqdm = tqdm  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tqdm.std", module)
+    names = program(
+        """
+import sys
+bar = sys.modules["tqdm.std"].tqdm()
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    bar.update(len(x))
+    return x * 2
+"""
+    )
+    # WHEN it is diagnosed THEN that is found where it stands: no replay moves it
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    assert [(each.code, each.frame.text) for each in found.failures if each.frame] == [
+        ("host-counter", "bar.update(len(x))")
+    ]
