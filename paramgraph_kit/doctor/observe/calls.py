@@ -175,7 +175,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
         (logging.Logger, "handle", told),
-        *((bar, name, told) for bar in _bars() for name in _OF_BARS),
+        *((bar, name, told) for bar in _bars() for name in _OF_BARS if hasattr(bar, name)),
         (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
         (cuda.CUDAGraph, "replay", observer.replayed),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),
