@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.closeness import farther
 from tests.integration.rewritten import Fixed, Program, lines_of
 from tests.programs.running import quiet
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+
 
 def test_a_number_that_is_given_is_not_kept_by_the_graph(fixed: Fixed) -> None:
     # GIVEN a sum among the arguments to which a step adds what it reads, WHEN that is rewritten
@@ -177,3 +179,29 @@ def f(x):
     assert [(each.code, each.frame.text) for each in found.failures if each.frame] == [
         ("host-counter", "bar.update(len(x))")
     ]
+
+
+def test_targets_of_one_stay_probabilities_in_a_trial(fixed: Fixed) -> None:
+    # GIVEN a loss that refuses what lies beyond 1, of targets that are 1 exactly, WHEN it is rewritten
+    found = fixed(
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+args = (torch.rand(4, 4, device=device), torch.ones(4, 1, device=device))
+def f(x, y):
+    opt.zero_grad()
+    loss = nn.BCELoss()(net(x).sigmoid(), y)
+    loss.backward()
+    opt.step()
+    return loss.item()
+"""
+    )
+    # THEN it could be tried: no rounding has moved them past it
+    assert found.complete, found
+
+
+def test_of_two_roundings_the_farther_one_counts() -> None:
+    # GIVEN a run and two that began with other roundings, of which each has moved another element
+    run, one, other = ({"weight": [torch.tensor(row)]} for row in ([1.0, 2.0], [1.0, 2.5], [1.25, 2.0]))
+    # WHEN they are joined THEN both elements may move
+    assert farther(run, one, other)["weight"][0].tolist() == [1.25, 2.5]

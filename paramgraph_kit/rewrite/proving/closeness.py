@@ -32,6 +32,22 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
     return found
 
 
+def farther(a: Seen, near: Seen, other: Seen) -> Seen:
+    """Of two roundings what is farther from a run, element by element: one alone may happen to leave it where it is."""
+    found = dict(near)
+    for name in a.keys() & near.keys() & other.keys():
+        rows = a[name], near[name], other[name]
+        if len({len(row) for row in rows}) == 1:
+            found[name] = [_farther(*map(_real, each)) for each in zip(*rows, strict=True)]
+    return found
+
+
+def _farther(x: torch.Tensor, z: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    if not x.shape == z.shape == other.shape:
+        return z
+    return torch.where((x - other).abs() > (x - z).abs(), other, z)
+
+
 def _close(a: Any, b: Any, near: Any = None, spread: bool = False) -> bool:
     x, y = _real(a), _real(b)
     if x.numel() == y.numel() == 1:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, differences
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.mixing import in_another_order
@@ -192,14 +193,15 @@ class Prover:
             results = [self._step(inputs, around, function) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def rounded(self) -> Seen:
-        """The same with inputs and parameters that are rounded otherwise: how far that alone can lead."""
+    def rounded(self, *, others: bool = False) -> Seen:
+        """The same with inputs and parameters that are rounded otherwise, up or down: how far that alone can lead."""
+        change = partial(_rounded, up=1 if others else 0)
         with self._run() as keeper, torch.random.fork_rng(devices=[]):
             with torch.no_grad():
                 for parameter in self.state.tensors:
                     if parameter.is_leaf and parameter.requires_grad:
-                        parameter.copy_(_rounded(parameter))
-            inputs = tree_map(_rounded, self._inputs)
+                        parameter.copy_(change(parameter))
+            inputs = tree_map(change, self._inputs)
             return self._seen([self._step(each, NOTHING) for each in inputs], keeper)
 
     def captured(self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True) -> Seen:
@@ -376,6 +378,8 @@ class Truth:
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
         trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
         self._near = prover.rounded() if trains else {}
+        if self._near and differences(self.seen, self._near):  # roundings count: how far one leads is chance
+            self._near = farther(self.seen, self._near, prover.rounded(others=True))
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
         self.drifted = False  # whether any comparison so far has needed that
 
@@ -440,13 +444,13 @@ def _numbers(value: Any) -> list[Any]:
     return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
 
 
-def _rounded(value: Any) -> Any:
-    """A tensor whose last bits are others."""
+def _rounded(value: Any, up: int = 0) -> Any:
+    """A tensor whose last bits are others; ``up`` says whether the even or the odd elements become larger."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     plain = value.detach().cpu()
     signs = torch.ones_like(plain).flatten()
-    signs[1::2] = -1
+    signs[1 - up :: 2] = -1
     signs[plain.flatten().abs() == 1] = -1  # beyond 1 lies no probability
     other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
     return other.to(value.device).requires_grad_(value.requires_grad)
