@@ -88,6 +88,7 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
     entry = attempt.entry_name
     known: dict[str, Any] = {
+        "seen": frozenset(attempt.forms_in(*at)),
         "space": attempt.space,
         "attributes": held,
         "tensors": tensors,

@@ -50,6 +50,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.pick_by_index,
     ),
     "data-dependent-branch": (
+        calls.tell_that_masks_are_given,
         optimizers.leave_the_step_out,
         rows.drop_the_guard,
         searched.look_at_all,

@@ -113,6 +113,42 @@ def f(x):
 """,
         [f"{FILLED} = torch.full((), -np.inf, dtype=x.dtype, device=x.device)"],
     ),
+    "masks that torch's transformers ask": (
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Transformer(8, 2, 1, 1, 16, 0.0)
+    def encode(self, x, mask):
+        return self.net.encoder(x, mask)
+    def decode(self, y, memory, mask):
+        return self.net.decoder(y, memory, mask)
+model = Model().to(device).eval()
+mask = torch.zeros(4, 4, device=device).masked_fill(torch.rand(4, 4, device=device) > 0.7, -1e9)
+args = (torch.randn(4, 1, 8, device=device), torch.randn(4, 1, 8, device=device))
+@torch.no_grad()
+def f(x, y):
+    return model.decode(y, model.encode(x, mask), mask)
+""",
+        [
+            "return self.net.encoder(x, mask, is_causal=False)",
+            "return self.net.decoder(y, memory, mask, tgt_is_causal=False)",
+        ],
+    ),
+    "an actor that is given an array and returns one": (
+        """
+class Policy:
+    def __init__(self):
+        self.actor = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2), nn.Tanh()).to(device)
+    def act(self, state):
+        state = torch.FloatTensor(state.reshape(1, -1)).to(device)
+        return self.actor(state).cpu().data.numpy().flatten()
+policy = Policy()
+args = (np.random.randn(3),)
+f = policy.act
+""",
+        ["return self.actor(state).flatten()"],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor
@@ -239,6 +275,51 @@ def f(draft, p):
 """,
         ["`there = torch.rand_like(p) > p`: its first place is `there.long().argmax()`", "with `n`; pick `[:n]`"],
         "inside =",
+    ),
+    "noise levels read in each round": (
+        """
+net = nn.Linear(4, 4).to(device)
+args = (2,)
+@torch.no_grad()
+def f(batch_size):
+    x, levels = torch.randn(batch_size, 4, device=device), torch.linspace(3, 0, 4, device=device)
+    for level, following in zip(levels[:-1], levels[1:]):
+        level, following = map(lambda t: t.item(), (level, following))
+        moved = x + math.sqrt(level) * net(x)
+        if following != 0:
+            moved = moved + following * net(moved)
+        x = moved
+    return x
+""",
+        ["argument 1 = 2, decides a size", "goes on with what comes of it"],
+        "where the host decides it",
+    ),
+    "rounds that a module's method computes": (
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.rnn, self.out = nn.Embedding(9, 8), nn.GRUCell(8, 8), nn.Linear(8, 9)
+    def go(self, token, hidden):
+        return self.rnn(self.words(token), hidden)
+model = Model().to(device)
+args = (torch.randn(1, 8, device=device),)
+def told(model, hidden):
+    tokens = [2]
+    for _ in range(4):
+        token = torch.LongTensor([tokens[-1]]).to(device)
+        hidden = model.go(token, hidden)
+        best = model.out(hidden).argmax(-1).item()
+        tokens.append(best)
+        if best == 3:
+            break
+    return tokens
+@torch.no_grad()
+def f(hidden):
+    return told(model, hidden)
+""",
+        ["make it a function of `hidden`, `model`, `token` that returns `hidden`"],
+        "end what is captured before the loop",
     ),
     "a long list of an object as an index": (
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -337,7 +337,7 @@ def _filled(place: Place, node: ast.Assign) -> str:
     return ""
 
 
-def goes_on(function: Function, node: ast.stmt) -> ast.stmt | None:
+def goes_on(function: Function, node: ast.stmt, tensors: Collection[str] = ()) -> ast.stmt | None:
     """The statement by which a step goes on with what comes of another: ``x = x + scale * d`` of ``scale``."""
     known = stored([node])
     every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
@@ -346,10 +346,18 @@ def goes_on(function: Function, node: ast.stmt) -> ast.stmt | None:
         if each is node or not names_in(each.value) & known:
             continue
         carried = stored([each]) & names_in(each.value) & begun - known
-        if carried and isinstance(each.value, ast.BinOp):
+        sized = {n for c in ast.walk(each.value) if _is_size(c) for n in ast.walk(c)}
+        read = {n.id for n in ast.walk(each.value) if isinstance(n, ast.Name) and n not in sized}
+        if isinstance(each.value, ast.BinOp) and (carried or read & {*tensors} - known):
             return each
         known = known | stored([each])
     return None
+
+
+def _is_size(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel")) or (
+        isinstance(node, ast.Attribute) and node.attr in ("shape", "device", "dtype")
+    )
 
 
 def _goes_on(place: Place, node: ast.Assign) -> str:
@@ -426,7 +434,7 @@ def behind(place: Place) -> str:
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
     if isinstance(node, ast.Assign) and (read := _goes_on(place, node)):
         return read
-    later = goes_on(function, node) if function is not None and place.loops() else None
+    later = goes_on(function, node, place.seen) if function is not None and place.loops() else None
     if isinstance(node, ast.Assign) and later is not None:
         return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
     if isinstance(call, ast.Call) and (text := _needed_after(place, call)):

@@ -96,7 +96,7 @@ def read_of_what_is_given(place: Place) -> str:
         return ""
     own, every = place.local(node) - {target.id}, [n for part in function.body for n in within(part)]
     written = stored([n for n in every if isinstance(n, ast.stmt) and n is not node])
-    later = goes_on(function, node)
+    later = goes_on(function, node, place.seen)
     if not own or not own <= set(arguments_of(function)) - written or later is None:
         return ""
     given = "`, `".join(sorted(own))

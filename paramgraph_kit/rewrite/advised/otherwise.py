@@ -139,18 +139,34 @@ def _one_round(place: Place) -> str:
         reads |= {name for name in loads - stores if place.is_local(name)}
         stores |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     later = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.lineno > parts[-1].lineno]
-    gives = sorted(stores & {n.id for n in later})
+    gives = sorted(stores & ({n.id for n in later} | reads))  # also what the next round reads
     lines = f"lines {parts[0].lineno} to {parts[-1].lineno}" if len(parts) > 1 else f"line {parts[0].lineno}"
     given = f" of `{'`, `'.join(sorted(reads))}`" if reads else ""
     return (
         f"what a round computes, {lines}, is what can be captured: make it a function{given} that returns "
         f"`{'`, `'.join(gives) or 'what it computes'}`, launch that in the loop, numbers of the host's in tensors that "
         "are filled before each launch, and let the host ask between two launches; then diagnose that function"
+        f"{_grows(loop, reads)}"
     )
 
 
 def _is_module(place: Place, call: ast.Call) -> bool:
-    return any(isinstance(each, torch.nn.Module) for each in candidates(place, call.func))
+    every = candidates(place, call.func)
+    owners = [getattr(each, "__self__", None) for each in every]
+    return any(isinstance(each, torch.nn.Module) for each in (*every, *owners))
+
+
+def _grows(loop: ast.For | ast.While, names: set[str]) -> str:
+    """What of some names is joined to more in each round: ``ys = torch.cat([ys, new])``."""
+    for node in (n for part in loop.body for n in within(part) if isinstance(n, ast.Assign)):
+        call = node.value if isinstance(node.value, ast.Call) else None
+        target = path_of(node.targets[0])
+        if call is not None and called(call) in ("cat", "concat") and target in names & names_in(call):
+            return (
+                f"; `{target}` has another size in each round, of which each has a graph: with `{target}` in a tensor "
+                "of its largest size, and a mask for what is not there yet, one does"
+            )
+    return ""
 
 
 def _filled_by(place: Place, loop: ast.stmt) -> str:
@@ -212,7 +228,15 @@ def at_least(place: Place) -> str:
                 f"function that is captured, and before each launch write what it brings {written}"
             )
         return f"before each launch write what the host has here {written}"
+    if code == "size-frozen" and function and "tried other numbers for " in place.failure.message:
+        given = place.failure.message.rpartition("tried other numbers for ")[2].rstrip(")")
+        return (
+            f"{given}, decides a size: each that comes has a graph of its own, and where it is always this there is "
+            "nothing to do"
+        )
     if code in DECIDED:
+        held = {n for n in local if n in place.tensors or n.lower() == "device"}
+        names = names if code in DECIDED and numbers else "`, `".join(n for n in local if n not in held)
         what = f"`{names}`, where the host decides it," if names else "what the host decides here"
         return f"give {what} to the function: as a number among its arguments, of which each has a graph"
     return ""

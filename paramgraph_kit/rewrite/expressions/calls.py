@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+from typing import Any
 
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.source.pure import candidates
 
 LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
 
@@ -81,6 +83,36 @@ def is_distribution(place: Place, name: str) -> bool:
     if base[0].rpartition(".")[2] in ("distributions", "td", "dist", "D"):
         return hasattr(torch.distributions, base[2])
     return base[2] != name and is_distribution(place, base[2])
+
+
+_CAUSAL: dict[type, tuple[str, ...]] = {
+    torch.nn.TransformerEncoder: ("is_causal",),
+    torch.nn.TransformerDecoder: ("tgt_is_causal",),
+    torch.nn.Transformer: ("src_is_causal", "tgt_is_causal"),
+}
+
+
+def tell_that_masks_are_given(place: Place) -> list[Edit]:
+    """Torch's transformers ask a mask whether it is causal, unless they are told; ``False`` takes it as it is."""
+    found = []
+    for call in (n for n in heads(place.statement) if isinstance(n, ast.Call)):
+        options = next((names for kind, names in _CAUSAL.items() if _is_module(place, call.func, kind)), ())
+        named = {option.arg for option in call.keywords}
+        told = [f"{name}=False" for name in options if name not in named]
+        if told and None not in named and not any(isinstance(each, ast.Starred) for each in call.args):
+            head = place.text(call)[:-1].rstrip().rstrip(",")
+            found.append(place.source.replace(call, f"{head}, {', '.join(told)})"))
+    return found
+
+
+def _is_module(place: Place, node: ast.expr, kind: type) -> bool:
+    """Whether what is called is a module of a kind, also one of a module that an object has: ``self.model.encoder``."""
+    owner, _, rest = path_of(node).partition(".")
+    first, *names = rest.split(".")
+    held: Any = place.attributes.get(first) if owner == "self" else None
+    for name in names:
+        held = getattr(held, name, None)
+    return any(isinstance(each, kind) for each in (held, *candidates(place, node)))
 
 
 def draw_by_hand(place: Place) -> list[Edit]:

@@ -157,21 +157,28 @@ def _ends_a_part(place: Place) -> bool:
 
 
 def return_the_tensor(place: Place) -> list[Edit]:
-    """``return x.cpu().numpy()`` returns the tensor."""
+    """``return x.cpu().numpy()`` returns the tensor, and ``x.cpu().data.numpy().flatten()`` is ``x.flatten()``."""
     if not isinstance(place.statement, ast.Return):
         return []
     value = place.statement.value
-    inner = value
-    while (
-        isinstance(inner, ast.Call)
-        and isinstance(inner.func, ast.Attribute)
-        and inner.func.attr in ("cpu", "numpy", "tolist", "detach")
-        and not inner.args
-    ):
-        inner = inner.func.value
-    if value is None or inner is None or inner is value:
+    inner, rest, read = value, "", False
+    while True:
+        if isinstance(inner, ast.Attribute) and inner.attr == "data":
+            inner = inner.value
+        elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and not inner.args:
+            name = inner.func.attr
+            if name in ("flatten", "squeeze", "ravel") and not inner.keywords and not read:
+                rest = f".{name}(){rest}"  # of the array, as of the tensor
+            elif name in ("cpu", "numpy", "tolist", "detach"):
+                read = True
+            else:
+                break
+            inner = inner.func.value
+        else:
+            break
+    if value is None or inner is None or not read:
         return []
-    return [place.source.replace(value, place.text(inner))]
+    return [place.source.replace(value, f"{place.source.bracketed(inner) if rest else place.text(inner)}{rest}")]
 
 
 def number_in_full(place: Place) -> list[Edit]:

@@ -52,6 +52,7 @@ class Place:
     gone: Collection[ast.AST] = ()  # what goes behind the launch
     trains: bool = True  # gradients may go through what it computes
     called: Mapping[str, Any] = field(default_factory=dict)  # functions and modules, by local names that have one
+    seen: Collection[str] = ()  # local names that held a tensor, where ``tensors`` has none
     entry: str = ""  # the name of the function that is captured
 
     def text(self, node: ast.AST) -> str:
