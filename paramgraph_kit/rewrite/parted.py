@@ -49,6 +49,10 @@ def part(place: Place) -> Ending | None:
     if not handed or not line or not all(handed.values()) or _reads(line):
         return None
     lines = [f"{place.text(node.targets[0])} = {line}"]
+    if isinstance(place.source.parents.get(node), ast.With):  # what is around it is around what is computed
+        texts = [f"{name} = {text}" for name, text in handed.items()]
+        stays = [place.source.replace(node, f"\n{place.source.indent(node)}".join(texts))]
+        return Ending(place.source, node, stays, {name: name for name in handed}, lines, stays=True)
     return Ending(place.source, node, [place.source.without(node)], handed, lines)
 
 

@@ -149,6 +149,21 @@ f = policy.act
 """,
         ["return self.actor(state).flatten()"],
     ),
+    "what no gradient goes through, read as it is computed": (
+        """
+net = nn.Sequential(*[nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.ReLU()) for _ in range(4)]).to(device)
+args = (np.random.randn(2, 6, 6).astype("float32"),)
+def f(image):
+    net.eval()
+    x = torch.from_numpy(image).unsqueeze(0).to(device=device, dtype=torch.float32)
+    with torch.no_grad():
+        output = net(x).cpu()
+        output = F.interpolate(output, (8, 8), mode="bilinear")
+        mask = output.argmax(dim=1)
+    return mask[0].long().squeeze().numpy()
+""",
+        ["output_out = net(x)", "output = output_out.cpu()"],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor
@@ -320,6 +335,25 @@ def f(hidden):
 """,
         ["make it a function of `hidden`, `model`, `token` that returns `hidden`"],
         "end what is captured before the loop",
+    ),
+    "a rate that a helper returns, and compares in another phase": (
+        """
+net = nn.Linear(4, 3).to(device)
+best = 0.0
+args = (torch.randn(6, 4, device=device), torch.randint(0, 3, (6,), device=device))
+def rate(x, y, phase):
+    global best
+    right = (net(x).argmax(-1) == y).sum().item() / len(y)
+    if phase == "val":
+        if right > best:
+            best = max(right, best)
+    return right
+@torch.no_grad()
+def f(x, y):
+    return rate(x, y, "test")
+""",
+        ["`right = (net(x).argmax(-1) == y).sum()`", "make `right = right.item() / len(y)` of it behind the launch"],
+        "leave it out",
     ),
     "a long list of an object as an index": (
         """

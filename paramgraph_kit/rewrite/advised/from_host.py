@@ -412,6 +412,20 @@ def _needed_after(place: Place, call: ast.Call) -> str:
     return ""
 
 
+def _read_behind(place: Place, node: ast.Assign, name: str) -> str | None:
+    """``probs = p[:, 3].tolist()`` that is returned: the tensor is, and becomes a list behind the launch."""
+    calls = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    reads = [n for n in calls if called(n) in ("item", "tolist") and not n.args]
+    inner = reads[0].func.value if len(reads) == 1 and isinstance(reads[0].func, ast.Attribute) else None
+    if inner is None or isinstance(inner, ast.Name) or len(node.targets) != 1:
+        return None
+    rest = place.text(node.value).replace(place.text(reads[0]), f"{name}.{called(reads[0])}()")
+    return (
+        f"the result has `{name}`: keep the tensor, `{name} = {place.text(inner)}`, and make `{name} = {rest}` of it "
+        "behind the launch, with what reads that number"
+    )
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -429,6 +443,8 @@ def behind(place: Place) -> str:
     if kept.isidentifier() and place.is_local(kept):
         return ""  # the step itself reads it
     if function is not None and isinstance(node, ast.Assign) and (name := _returned_name(place, node)):
+        if (made := _read_behind(place, node, name)) is not None:
+            return made
         local = sorted(n for n in place.local(node.value) if n in place.tensors and n not in arguments_of(function))
         what = f"return `{'`, `'.join(local)}` in its place" if local else "leave it out of the result"
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"

@@ -221,7 +221,8 @@ def move(
     there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     read = ({name for node in moved for name in free_names(node)} | _read_by(ended[1])) & local
     again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
-    made = stored(again)
+    first_read = _read_by(ended[1])
+    made = stored(again) | {n for n in _made_by(ended[1]) if n not in first_read}
     needed = sorted(
         (read | {name for each in again for name in names_in(each)} & local) & (there | set(arguments)) - made
     )
@@ -265,6 +266,11 @@ def move(
 def _read_by(lines: Sequence[str]) -> set[str]:
     """Names that lines read before they give them a value."""
     return _read_first(ast.parse("\n".join(lines)).body, set())
+
+
+def _made_by(lines: Sequence[str]) -> set[str]:
+    """Names to which lines give a value in any case."""
+    return stored([node for node in ast.parse("\n".join(lines)).body if isinstance(node, ast.Assign)])
 
 
 def _read_first(nodes: Sequence[ast.stmt], made: set[str]) -> set[str]:
