@@ -27,6 +27,7 @@ class Rewriting:
     usage: str = ""  # how what was moved behind the launch is called
     loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
+    known: str = ""  # which arguments to give on the CPU, where nothing has to be rewritten then; tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
@@ -51,6 +52,7 @@ class Rewriting:
         parts += [f"  then   {self.usage}"] if self.usage else []
         parts += [f"  tried  {line}" for line in self.verified]
         parts += [f"  {'by hand' if not self.is_little else 'for more'}  {line}" for line in self.instead]
+        parts += [f"  or     {self.known}"] if self.known else []
         parts += [f"  pieces   {self.pieces}"] if self.pieces else []
         return "\n".join(parts) if parts else "  nothing to rewrite"
 

@@ -122,8 +122,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
         least.verified.append(LITTLE)
         first.otherwise = least
-    if told := known_on_host.told(attempt, failures):
-        first.instead = [told, *first.instead]
+    first.known = least.known = known_on_host.told(attempt, failures)
     return first
 
 
