@@ -164,6 +164,30 @@ def f(image):
 """,
         ["output_out = net(x)", "output = output_out.cpu()"],
     ),
+    "a number of the host's beside a question of the device's": (
+        """
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 4, device=device),)
+def exists(value):
+    return value is not None
+def sample(x, eta=0.5):
+    old = None
+    for _ in range(3):
+        new = net(x)
+        if new.sum() > 0 and eta:
+            new = new * eta
+        if not exists(old) or new.mean() > 0:
+            x = x + new
+        else:
+            x = x + new - old
+        old = new
+    return x
+@torch.no_grad()
+def f(x):
+    return sample(x)
+""",
+        ["new = torch.where((new.sum() > 0) & bool(eta), new * eta, new)", "if not exists(old):"],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
-    if not condition and (told := _told_first(node.test)) is not None:
+    if not condition and (told := _told_first(place, node.test)) is not None:
         return _choose_after(place, node, *told)
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or _on_device(place, condition_of(place, node.test))
@@ -62,15 +63,24 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     return []
 
 
-def _told_first(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+def _told_first(place: Place, test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """What the host knows of ``old is None or err > tol``, and the rest, which it asks only then."""
     first = test.values[0] if isinstance(test, ast.BoolOp) else None
-    if not isinstance(test, ast.BoolOp) or not isinstance(first, ast.Compare):
-        return None
-    if len(first.ops) != 1 or not isinstance(first.ops[0], (ast.Is, ast.IsNot)):
+    if not isinstance(test, ast.BoolOp) or first is None or not _asks_for_none(place, first):
         return None
     rest = test.values[1:]
     return first, rest[0] if len(rest) == 1 else ast.BoolOp(test.op, rest)
+
+
+def _asks_for_none(place: Place, node: ast.expr) -> bool:
+    """``old is None``, or ``not exists(old)`` where that asks nothing else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        node = node.operand
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        code = getattr(place.space.get(node.func.id), "__code__", None)
+        done = [each.opname for each in dis.get_instructions(code)] if code is not None else []
+        return "IS_OP" in done and not any(name.startswith("CALL") for name in done)
+    return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot))
 
 
 def _choose_after(place: Place, node: ast.If, first: ast.expr, rest: ast.expr) -> list[Edit]:
@@ -126,7 +136,10 @@ def condition_of(place: Place, test: ast.expr) -> str:
         return f"torch.logical_not({condition_of(place, test.operand)})"
     if isinstance(test, ast.BoolOp):
         sign = " & " if isinstance(test.op, ast.And) else " | "
-        return sign.join(f"({condition_of(place, value)})" for value in test.values)
+        texts = (condition_of(place, value) for value in test.values)
+        held = (isinstance(each, (ast.Name, ast.Attribute)) and is_given(place, each) for each in test.values)
+        # A number of the host's is taken for true or not as Python does.
+        return sign.join(f"bool({text})" if number else f"({text})" for text, number in zip(texts, held, strict=True))
     text = place.text(test)
     if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(_between(test)):  # it asks for the truth of each
         every = [place.text(each) for each in (test.left, *test.comparators)]
