@@ -28,7 +28,7 @@ def told(attempt: Ways, failures: Sequence[Failure]) -> str:
     """Which arguments to give on the CPU, where one graph of the function as it is gives eager's numbers then."""
     if not any(failure.code in ASKED for failure in failures):
         return ""
-    given = {key: value for key, value in _leaves((attempt.args, attempt.kwargs)).items() if _is_small(value)}
+    given: dict[Key, torch.Tensor] = {k: v for k, v in _leaves((attempt.args, attempt.kwargs)).items() if _is_small(v)}
     if not given or len(given) > MOST:
         return ""
     for some in [[key] for key in given] + ([list(given)] if len(given) > 1 else []):

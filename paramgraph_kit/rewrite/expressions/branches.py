@@ -13,6 +13,8 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, paths
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
 
+PATHS = (ast.Name, ast.Attribute)
+
 
 def _is_of_kind(node: ast.AST) -> bool:
     """Whether it asks what kind of thing something is, which no tensor tells."""
@@ -136,10 +138,9 @@ def condition_of(place: Place, test: ast.expr) -> str:
         return f"torch.logical_not({condition_of(place, test.operand)})"
     if isinstance(test, ast.BoolOp):
         sign = " & " if isinstance(test.op, ast.And) else " | "
-        texts = (condition_of(place, value) for value in test.values)
-        held = (isinstance(each, (ast.Name, ast.Attribute)) and is_given(place, each) for each in test.values)
+        parts = [(condition_of(place, each), isinstance(each, PATHS) and is_given(place, each)) for each in test.values]
         # A number of the host's is taken for true or not as Python does.
-        return sign.join(f"bool({text})" if number else f"({text})" for text, number in zip(texts, held, strict=True))
+        return sign.join(f"bool({text})" if of_host else f"({text})" for text, of_host in parts)
     text = place.text(test)
     if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(_between(test)):  # it asks for the truth of each
         every = [place.text(each) for each in (test.left, *test.comparators)]

@@ -188,7 +188,8 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
     ``torch.where`` leaves out a value, and not the gradient of what has no number there: 0 times infinity is none.
     """
     picked = [n for n in ast.walk(test) if isinstance(n, ast.Subscript)]
-    parts, below = {ast.dump(n) for n in picked}, {n for each in picked for n in ast.walk(each)}
+    below: set[ast.AST] = {n for each in picked for n in ast.walk(each)}
+    parts = {ast.dump(n) for n in picked}
     asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in below}
     spots: list[ast.Name | ast.Subscript] = []
     for part in ast.walk(node):
