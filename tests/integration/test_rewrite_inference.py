@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.rewritten import lines_of, rewritten
+import paramgraph_kit as pgk
+from tests.integration.rewritten import lines_of, rewritten, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -432,3 +433,16 @@ def test_inference_is_advised_in_its_own_words(program: str, tmp_path: Path) -> 
     # THEN each line has what to do about it, and nothing that does not belong to it
     assert [part for part in said if part not in told] == [], told
     assert unsaid not in told
+
+
+def test_a_default_device_keeps_nothing_from_being_tried(tmp_path: Path) -> None:
+    # GIVEN a program that has made the device torch's default WHEN it is rewritten
+    torch.set_default_device(pgk.device())
+    try:
+        names = run(WHOLE["a chain of comparisons"][0], tmp_path)
+        found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    finally:
+        torch.set_default_device(None)
+    # THEN it is whole as without that
+    assert found.fix is not None, found
+    assert found.fix.complete, found

@@ -412,7 +412,7 @@ def _through(
     """
     shape = args[0].shape
     size = shape[growth.dim]
-    marks = torch.arange(size).view(-1, *[1] * (-1 - growth.dim)).expand(shape).clone()
+    marks = torch.arange(size, device="cpu").view(-1, *[1] * (-1 - growth.dim)).expand(shape).clone()
     try:
         made = func(marks, *args[1:], **kwargs)
     except Exception as error:
@@ -425,5 +425,5 @@ def _through(
 
 
 def _is_along(mark: torch.Tensor, dim: int) -> bool:
-    along = torch.arange(mark.shape[dim]).view(-1, *[1] * (-1 - dim))
+    along = torch.arange(mark.shape[dim], device="cpu").view(-1, *[1] * (-1 - dim))
     return bool((mark == along).all())

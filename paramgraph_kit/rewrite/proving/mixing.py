@@ -15,14 +15,14 @@ def in_another_order(plain: torch.Tensor, generator: torch.Generator) -> torch.T
     """
     flat = plain.reshape(-1)
     if plain.dim() < 2 or plain.dtype == torch.bool:
-        return flat[torch.randperm(len(flat), generator=generator)].reshape(plain.shape)
+        return flat[torch.randperm(len(flat), generator=generator, device="cpu")].reshape(plain.shape)
     chances = [_likeness(plain, dim) for dim in range(plain.dim())]
     dim = chances.index(min(chances))
     if chances[dim] >= CHANCE:
-        return flat[torch.randperm(len(flat), generator=generator)].reshape(plain.shape)
+        return flat[torch.randperm(len(flat), generator=generator, device="cpu")].reshape(plain.shape)
     slices = plain.movedim(dim, 0)
     rows = slices.reshape(len(slices), -1)
-    mixed = torch.stack([row[torch.randperm(len(row), generator=generator)] for row in rows])
+    mixed = torch.stack([row[torch.randperm(len(row), generator=generator, device="cpu")] for row in rows])
     return mixed.reshape(slices.shape).movedim(0, dim)
 
 

@@ -83,7 +83,9 @@ def moved(value: Any, i: int, how: str = "all") -> Any:
             drawn = plain.clone()
         elif plain.is_floating_point():
             grows = i % 2 and bool((flat.abs() > 1).any())
-            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 + (i if grows else -i) / 32)
+            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator, device="cpu")] * (
+                1 + (i if grows else -i) / 32
+            )
         else:  # the largest of them, and how many there are of each, may be a size
             drawn = in_another_order(plain, generator) if how == "all" else plain.clone()
         drawn = drawn.reshape(plain.shape)
