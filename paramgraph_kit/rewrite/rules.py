@@ -51,6 +51,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "data-dependent-branch": (
         calls.tell_that_masks_are_given,
+        branches.ask_the_host_first,
         optimizers.leave_the_step_out,
         rows.drop_the_guard,
         searched.look_at_all,

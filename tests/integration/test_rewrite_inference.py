@@ -189,6 +189,21 @@ def f(x):
 """,
         ["new = torch.where((new.sum() > 0) & bool(eta), new * eta, new)", "if not exists(old):"],
     ),
+    "a question that only a switch lets be asked": (
+        """
+net = nn.Linear(4, 4).to(device)
+DEBUG = False
+args = (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    y = {"a": net(x), "b": x.exp()}
+    for k in y:
+        if (torch.isnan(y[k]).any() or torch.isinf(y[k]).any()) and DEBUG:
+            print(f"{k} contains nan or inf")
+    return y["a"] + y["b"]
+""",
+        ["if DEBUG and (torch.isnan(y[k]).any() or torch.isinf(y[k]).any()):"],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor
@@ -331,7 +346,7 @@ def f(batch_size):
         x = moved
     return x
 """,
-        ["argument 1 = 2, decides a size", "goes on with what comes of it"],
+        ["argument 1 = 2, decides this", "goes on with what comes of it"],
         "where the host decides it",
     ),
     "rounds that a module's method computes": (

@@ -228,10 +228,10 @@ def at_least(place: Place) -> str:
                 f"function that is captured, and before each launch write what it brings {written}"
             )
         return f"before each launch write what the host has here {written}"
-    if code == "size-frozen" and function and "tried other numbers for " in place.failure.message:
+    if code in ("size-frozen", "branch-frozen") and function and "tried other numbers for " in place.failure.message:
         given = place.failure.message.rpartition("tried other numbers for ")[2].rstrip(")")
         return (
-            f"{given}, decides a size: each that comes has a graph of its own, and where it is always this there is "
+            f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
         )
     if code in DECIDED:

@@ -65,6 +65,21 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     return []
 
 
+def ask_the_host_first(place: Place) -> list[Edit]:
+    """``if bad.any() and DEBUG:`` asks the device for nothing where ``DEBUG`` is off, once that stands first."""
+    test = getattr(place.statement, "test", None)
+    if not isinstance(place.statement, ast.If) or not isinstance(test, ast.BoolOp):
+        return []
+    known = [n for n in test.values if isinstance(n, ast.Name) and isinstance(place.space.get(n.id), NUMBER)]
+    known = [n for n in known if isinstance(n, ast.Name) and not place.is_local(n.id)]
+    rest = [n for n in test.values if n not in known]
+    ends = any(bool(place.space[n.id]) is isinstance(test.op, ast.Or) for n in known)
+    if not ends or test.values[: len(known)] == known or not all(is_pure(place, n) for n in rest):
+        return []
+    sign = " or " if isinstance(test.op, ast.Or) else " and "
+    return [place.source.replace(test, sign.join(place.source.bracketed(n) for n in (*known, *rest)))]
+
+
 def _told_first(place: Place, test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """What the host knows of ``old is None or err > tol``, and the rest, which it asks only then."""
     first = test.values[0] if isinstance(test, ast.BoolOp) else None
