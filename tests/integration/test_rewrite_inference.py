@@ -395,6 +395,25 @@ def f(x, y):
         ["`right = (net(x).argmax(-1) == y).sum()`", "make `right = right.item() / len(y)` of it behind the launch"],
         "leave it out",
     ),
+    "the best of some beams, as long as it is": (
+        """
+net = nn.Embedding(9, 9).to(device)
+args = (torch.randint(0, 9, (3, 6), device=device),)
+def best(beams, lengths):
+    at = 0
+    for step in range(2, 6):
+        scores = net(beams[:, step - 1]).max(-1).values
+        if (scores > 1.5).sum().item() == 3:
+            at = scores.argmax().item()
+            break
+    return beams[at][: lengths[at]].tolist()
+@torch.no_grad()
+def f(beams):
+    return best(beams, (beams > 2).sum(-1))
+""",
+        ["return `at`, `beams`, `lengths` as they are"],
+        "inside =",
+    ),
     "a long list of an object as an index": (
         """
 class Suppress:

@@ -137,7 +137,7 @@ def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
 
 def _listed(place: Place) -> str:
     node = place.statement
-    if place.failure.code in READS and isinstance(node, ast.Return) and node.value is not None:
+    if place.failure.code in (*READS, "tensor-bound") and isinstance(node, ast.Return) and node.value is not None:
         names = sorted(place.local(node.value) - {"self"})
         text = place.text(node.value)
         if not names or "\n" in text or isinstance(node.value, ast.Name):

@@ -43,7 +43,10 @@ def cut_out(place: Place) -> str:
                 f"ends already; else cut `[:, :{name}]` behind the launch, or give `{name}` as a number among the "
                 "arguments, of which each has a graph"
             )
-        if (last := _returned_with(place, node)) is not None and not isinstance(place.statement, ast.Return):
+        last = _returned_with(place, node)
+        if last is not None and isinstance(place.statement, ast.Return):
+            continue  # what is returned as it is can be, and cut behind the launch
+        if last is not None:
             own = sorted(names & _names(cut))
             return (
                 f"what is returned has as many of `{x}` as `{own[0]}` says: return `{own[0]}`, a tensor, and what `"
@@ -63,7 +66,7 @@ def cut_out(place: Place) -> str:
 def _returned_with(place: Place, node: ast.AST) -> ast.expr | None:
     """What a function returns with a part in it as it is, or joined to others."""
     above = place.source.parents.get(node)
-    while isinstance(above, (ast.List, ast.Tuple, ast.Call)):
+    while isinstance(above, (ast.List, ast.Tuple, ast.Call, ast.Attribute)):
         if isinstance(above, ast.Call) and called(above) not in ("cat", "concat", "stack", "tolist", "cpu"):
             return None
         above = place.source.parents.get(above)
