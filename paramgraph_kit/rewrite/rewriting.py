@@ -82,10 +82,14 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if first.complete:
         both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
         return _with_more(moved, first, one, [*both, attempt.in_place_first])
+    if (other := attempt.fetching(failures)) is not None:
+        if (made := one(other)).complete:
+            return made
+        if made.diff and len(made.left) < len(first.left):
+            attempt, first = other, made
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
-        lambda: attempt.fetching(failures),
         lambda: attempt.bringing(failures),
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),

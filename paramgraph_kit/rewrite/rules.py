@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.expressions import (
     rows,
     shapes,
     spectra,
+    typed,
     values,
 )
 from paramgraph_kit.rewrite.loops import early, ending, lists, searched
@@ -77,6 +78,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (
+        typed.keep_it_there,
         distinct.go_through_all,
         values.return_the_tensor,
         values.look_up_there,
@@ -86,6 +88,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         values.list_on_device,
     ),
     "copy-to-gpu": (
+        typed.keep_it_there,
         values.number_in_full,
         values.number_there,
         values.make_it_there,

@@ -37,6 +37,7 @@ class Ways(Fetching):
         other.moves = True
         other.knows(self)
         other.steps, other.kept, other.foresees = self.steps, self.kept, self.foresees
+        other.fetches, other.leads = self.fetches, self.leads
         other.sources = self.sources  # what is kept in tensors has edits of these
         return other
 

@@ -148,3 +148,31 @@ def f(x, step):
     found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
     # THEN the file has one mark behind its name
     assert "(rewritten) (rewritten)" not in str(found.fix)
+
+
+def test_rows_by_which_a_generator_picks_are_told_to_be_found_before_the_launch(tmp_path: Path) -> None:
+    # GIVEN a generator that picks rows by lists of a sampler WHEN it is rewritten, or told
+    text = """
+from torch.utils.data.sampler import BatchSampler, SubsetRandomSampler
+net, store = nn.Linear(3, 1).to(device), torch.randn(8, 3, device=device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+args = (torch.randn(8, 1, device=device),)
+def parts(gains):
+    for rows in BatchSampler(SubsetRandomSampler(range(8)), 4, drop_last=True):
+        yield store[rows], gains[rows]
+def f(gains):
+    for x, y in parts(gains):
+        loss = F.mse_loss(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return loss.detach()
+"""
+    names = run(text, tmp_path)
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    told = [each for each in found.fix.instead if " yield store[rows]" in each]
+    # THEN no round of the generator is told to be what is captured
+    assert found.fix.complete or (told and "Once `rows_in`, a list with a tensor of whole numbers" in told[0]), (
+        found.fix
+    )
+    assert not any("make one round the function" in each for each in found.fix.instead), found.fix

@@ -364,6 +364,8 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
     """``limit = np.quantile(error.cpu().numpy(), 0.9)``, with which ``error`` is compared afterwards."""
     function = place.source.function_of(node)
     names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    if text := _joined_later(place, node, names):
+        return text
     for later in (n for part in (function.body if function is not None else ()) for n in within(part)):
         if not isinstance(later, (ast.Assign, ast.Return)) or later.lineno <= node.lineno or later.value is None:
             continue
@@ -373,6 +375,22 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
             there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
             what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
             return f"line {later.lineno} goes on with `{min(names & read)}`: compute it of tensors on the device{what}"
+    return ""
+
+
+def _joined_later(place: Place, node: ast.Assign, names: set[str]) -> str:
+    """``gain = r - value.item()``, of which ``losses.append(log_p * gain)`` and ``torch.stack(losses)`` make a loss."""
+    function = place.source.function_of(node)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    calls = [n for n in every if isinstance(n, ast.Call) and n.lineno > node.lineno]
+    joined = {path_of(each) for call in calls if called(call) in ("stack", "cat", "sum") for each in call.args}
+    for call in calls:
+        held = path_of(call.func.value) if isinstance(call.func, ast.Attribute) and called(call) == "append" else ""
+        if held and held in joined and any(names & names_in(each) for each in call.args):
+            read = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and called(n) == "item"]
+            text = place.text(read[0]) if read else ""
+            instead = f": `{text.removesuffix('.item()')}.detach()` for `{text}`" if text.endswith(".item()") else ""
+            return f"line {call.lineno} computes with `{min(names)}`, which stays on the device{instead}"
     return ""
 
 

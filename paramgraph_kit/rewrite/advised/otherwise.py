@@ -153,6 +153,26 @@ def _one_round(place: Place) -> str:
     )
 
 
+def _by_rounds_of_a_generator(place: Place) -> str:
+    """``for rows in sampler: yield x[rows], y[rows]``, whose rows are lists of the host's."""
+    function, loops = place.source.function_of(place.statement), place.loops()
+    loop = loops[-1] if loops else None
+    parts = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    if function is None or not isinstance(loop, ast.For) or not any(isinstance(n, ast.Yield) for n in parts):
+        return ""
+    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id in names_in(place.statement)]
+    if place.failure.code != "cpu-index" or len(names) != 1:
+        return ""
+    name, given = names[0], place.text(loop.iter)
+    return (
+        f"`{name}`, by which each round of line {loop.lineno} picks, is the host's: find all of it before each launch. "
+        f"Once `{name}_in`, a list with a tensor of whole numbers on {place.device} for each round, before each launch "
+        f"`for held, {name} in zip({name}_in, {given}): held.copy_(torch.as_tensor({name}))`, with what `{given}` "
+        f"comes of, and here `for {name} in {name}_in`; where a step goes through `{function.name}` several times, a "
+        "list for each of them"
+    )
+
+
 def _is_module(place: Place, call: ast.Call) -> bool:
     every = candidates(place, call.func)
     owners = [getattr(each, "__self__", None) for each in every]
@@ -220,6 +240,8 @@ def at_least(place: Place) -> str:
             )
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in BROUGHT:
+        if told := _by_rounds_of_a_generator(place):
+            return told
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         name = target.id if isinstance(target, ast.Name) else "values"
         written = f"into a tensor of the device that stays, `{name}_in.copy_(...)`, and read `{name}_in` here"
@@ -230,7 +252,9 @@ def at_least(place: Place) -> str:
                 f"each round of the loop of line {loop.lineno} brings something of the host's here: make one round the "
                 f"function that is captured, and before each launch write what it brings {written}"
             )
-        return f"before each launch write what the host has here {written}"
+        helper = function.name if function is not None and place.entry and function.name != place.entry else ""
+        again = f"; one for each time that a step calls `{helper}`" if helper else ""
+        return f"before each launch write what the host has here {written}{again}"
     if code in ("size-frozen", "branch-frozen") and function and "tried other numbers for " in place.failure.message:
         given = place.failure.message.rpartition("tried other numbers for ")[2].rstrip(")")
         return (

@@ -8,6 +8,7 @@ the other. What a step fetches for the next one, once it has used its own, stays
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -179,7 +180,8 @@ def bring(
     """What fetches it all before the launch, and the edits by which a step reads it."""
     forms = of_a_step(order)
     carried = _carried(function, found)
-    texts = [_built(values, space, one.unpacks) for one, values in zip(found, seen, strict=True)]
+    made = feeding.Fetched(gone=[n for one in found for n in one.moved])
+    texts = [_built(values, space, one.unpacks, made) for one, values in zip(found, seen, strict=True)]
     if not forms or not all(texts) or any(not values.each for values in seen):
         return None
     own = [_form(found, seen, name) for name in carried]
@@ -188,7 +190,7 @@ def bring(
     taken = names_in(source.tree) | locals_of(function) | {line.partition(" = ")[0] for line in others}
     loops = {above for one in found for above in source.above(one.at) if isinstance(above, ast.For)}
     tops = [moving.top_of(source, function, one.at) or one.at for one in found]
-    made = feeding.Fetched(reads=_reads(found, loops) | set(carried), gone=[n for one in found for n in one.moved])
+    made.reads = _reads(found, loops) | set(carried)
     if len(found) == 1 and not loops and not carried:
         _by_name(source, found[0], seen[0], texts[0], device_text, taken, made)
     else:
@@ -244,7 +246,7 @@ def _by_name(
     made.edits.append(source.replace(one.at.value, text.format(*parts)))
 
 
-def _built(seen: Batch, space: Mapping[str, Any], unpacks: bool) -> str:
+def _built(seen: Batch, space: Mapping[str, Any], unpacks: bool, made: feeding.Fetched) -> str:
     """How a batch is put together of its tensors, ``{}`` each; "" where that is not known, or not always so."""
     if len(seen.built) != 1:
         return ""
@@ -262,8 +264,18 @@ def _built(seen: Batch, space: Mapping[str, Any], unpacks: bool) -> str:
     if unpacks:
         return ", ".join(parts)
     name = kind.rpartition(".")[2]
+    if name not in space and (found := _imported(kind)):
+        made.hoisted.append(found)
+        return f"{name}({', '.join(parts)})"
     known = f"{getattr(space.get(name), '__module__', '')}.{getattr(space.get(name), '__qualname__', '')}" == kind
     return f"{name}({', '.join(parts)})" if known else ""
+
+
+def _imported(kind: str) -> str:
+    """The line that imports a class of another file, by the path of that."""
+    module, _, name = kind.rpartition(".")
+    held = getattr(sys.modules.get(module), name, None)
+    return f"from {module} import {name}" if isinstance(held, type) and module != "__main__" else ""
 
 
 def _form(found: Sequence[Fetch], seen: Sequence[Batch], name: str) -> Form | None:

@@ -87,7 +87,8 @@ class Place:
         """Evaluate an expression before the function; returns the name that stands for it."""
         function = self.source.function_of(self.statement)
         taken = names_in(self.source.tree) | (locals_of(function) if function is not None else set())
-        known = dict(line.split(" = ", 1)[::-1] for line in (*self.hoisted, *self.others))
+        lines = (line for line in (*self.hoisted, *self.others) if " = " in line)
+        known = dict(line.split(" = ", 1)[::-1] for line in lines)
         if text in known:
             return known[text]
         name = fresh(hint, taken | set(known.values()))
