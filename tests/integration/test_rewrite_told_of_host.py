@@ -94,6 +94,34 @@ def f(x, rows):
         "belongs before each launch",
         "behind the launch",
     ),
+    "a line of a log in the method that trains": (
+        """
+class Layer:
+    def __init__(self):
+        self.linear = nn.Linear(3, 3).to(device)
+        self.opt = torch.optim.Adagrad(self.linear.parameters(), lr=0.1)
+    def fit(self, x):
+        loss = self.linear(x).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return self.linear(x).detach()
+class Net:
+    def __init__(self):
+        self.layers = [Layer(), Layer()]
+    def train(self, x):
+        for n, layer in enumerate(self.layers):
+            print("layer", n)
+            x = layer.fit(x)
+net = Net()
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    net.train(x)
+""",
+        'print("layer", n)',
+        "belongs behind the launch: leave it",
+        "net.train(x)",
+    ),
     "a running mean of the host's that the next line brings to the device": (
         """
 class Running:
