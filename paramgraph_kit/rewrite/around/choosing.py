@@ -110,7 +110,8 @@ def _is_for(
         return False
     looked_up = {path for path in paths(node.value) if path}
     changed = any(touches(a, b) for one in stay for a in written(one) for b in looked_up)
-    return not changed and not any(names_in(one) & stored([node]) for one in stay)
+    read = any((names_in(one) | stored([one])) & stored([node]) for one in stay)  # ``x += [y]`` reads, too
+    return not changed and not read
 
 
 def _needs(node: ast.stmt, before: ast.stmt) -> bool:

@@ -60,12 +60,9 @@ def _statement(source: Source, node: ast.AST) -> ast.stmt:
 
 def _fills(source: Source, use: ast.Name, listed: Listed, forms: Mapping[str, Form]) -> bool:
     """Whether a list is read where a number of the device is appended to it; notes how that is written then."""
-    call = source.parents.get(source.parents.get(use, use))
     statement = _statement(source, use)
-    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(statement, ast.Expr):
-        return False
-    value = call.args[0] if len(call.args) == 1 else None
-    if not isinstance(value, ast.Call) or statement.value is not call:
+    value = _added(source, use, statement)
+    if not isinstance(value, ast.Call):
         return False
     inner: ast.expr | None = None
     if isinstance(value.func, ast.Attribute) and value.func.attr == "item" and not value.args:
@@ -78,6 +75,17 @@ def _fills(source: Source, use: ast.Name, listed: Listed, forms: Mapping[str, Fo
     listed.filling.append(statement)
     listed.edits.append(source.replace(value, source.bracketed(inner) + text))
     return True
+
+
+def _added(source: Source, use: ast.Name, statement: ast.stmt) -> ast.expr | None:
+    """What ``losses.append(x)`` and ``losses += [x]`` add to a list."""
+    if isinstance(statement, ast.AugAssign) and statement.target is use and isinstance(statement.op, ast.Add):
+        elements = statement.value.elts if isinstance(statement.value, ast.List) else []
+        return elements[0] if len(elements) == 1 else None
+    call = source.parents.get(source.parents.get(use, use))
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(statement, ast.Expr):
+        return None
+    return call.args[0] if len(call.args) == 1 and statement.value is call else None
 
 
 def shared(
