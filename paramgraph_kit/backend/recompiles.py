@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.backend.registry import Compilation, CompiledGraph, compiled_graphs
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -44,7 +45,11 @@ def given_up(graphs: Iterable[CompiledGraph]) -> list[Reason]:
                 f"torch.compile made {limit} graphs of {code.co_name} and makes no more (recompile_limit): calls that "
                 f"fit none are eager; the last one because {_told(said[-1])}"
             )
-            found.append(Reason("recompile-limit", text, Frame(code.co_filename, code.co_firstlineno, code.co_name)))
+            found.append(
+                Reason(
+                    "recompile-limit", text, Frame(display_name(code.co_filename), code.co_firstlineno, code.co_name)
+                )
+            )
     return found
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anywidget
@@ -127,6 +127,19 @@ class Shown:
         """What a notebook keeps: of now."""
         for handle, each in zip(self._handles, _outputs(bundle), strict=True):
             handle.update(each, raw=True)
+
+
+def written() -> Callable[[dict[str, str]], None]:
+    """An output that is written again with each bundle that it is given."""
+    handle: list[Any] = []
+
+    def write(bundle: dict[str, str]) -> None:
+        if handle:
+            handle[0].update(bundle, raw=True)
+        else:
+            handle.append(display(bundle, raw=True, display_id=True))
+
+    return write
 
 
 def _outputs(bundle: dict[str, Any]) -> list[dict[str, Any]]:

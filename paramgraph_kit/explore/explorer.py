@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import sys
 from collections.abc import Mapping
 from html import escape
 from importlib import import_module
@@ -18,6 +17,7 @@ from paramgraph_kit.explore.picture import Picture, draw
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.explore.stored import is_saved
+from paramgraph_kit.explore.told import is_live
 from paramgraph_kit.explore.view import VIEWS, View
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
@@ -194,12 +194,7 @@ class Explorer:
 
     def is_live(self) -> bool:
         """Whether it displays as the live view: where a notebook's kernel runs and anywidget is installed."""
-        if "ipykernel" not in sys.modules:
-            return False
-        try:
-            return bool(import_module("paramgraph_kit.explore._widget").has_kernel())
-        except ImportError:
-            return False
+        return is_live()
 
     def _live(self) -> dict[str, Any]:
         if not self.is_live():

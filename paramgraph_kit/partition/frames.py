@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import torch
 import torch.fx
 
-from paramgraph_kit.driver.files import package_of
+from paramgraph_kit.driver.files import REWRITTEN, display_name, package_of
 from paramgraph_kit.partition.names import module_of, value_names
 from paramgraph_kit.trace.model import Frame
 
@@ -101,11 +101,13 @@ def _is_library(file: str) -> bool:
 
 def _display(file: str) -> str:
     """``<cell 3>`` for a notebook cell, whose file name means nothing to its author."""
+    if file.endswith(REWRITTEN):
+        return _display(file.removesuffix(REWRITTEN)) + REWRITTEN
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
     named = name_of(file) if name_of is not None else None
     if named is None:
-        return file
+        return display_name(file)
     number = re.search(r"\d+", str(named[1]))
     return f"<cell {number[0]}>" if number else file

@@ -437,7 +437,8 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
     Args:
         fn: a function, a method or a module on ``device()``.
         args: what it is called with; further inputs are drawn from their values.
-        say: gets each line as it happens; None says nothing, and ``str(story)`` has all lines.
+        say: gets each line as it happens; None says nothing, and ``str(story)`` has all lines. Printed in a notebook
+            they are chapters that fold, above the view.
 
     Raises:
         ParamgraphError: ``fn`` or ``say`` cannot be called, or a capture is under way.
@@ -451,6 +452,7 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         Story(f: eager, captured as it is, captured, frozen, parameterized; parameterized, equal to eager)
     """
     from paramgraph_kit.doctor.observe.one_call import check_free
+    from paramgraph_kit.explore.told import Told, is_live
     from paramgraph_kit.verbs._device import device
 
     if not callable(say) and say is not None:
@@ -462,4 +464,12 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
     caller = sys._getframe(1).f_globals
     if str(caller.get("__name__", "")).startswith(__name__.partition(".")[0]):  # it was the magic
         caller = vars(sys.modules["__main__"])
-    return _Teller(fn, args, kwargs, say or (lambda text: None), caller).tell()
+    if say is not print or not is_live():
+        return _Teller(fn, args, kwargs, say or (lambda text: None), caller).tell()
+    told = Told()
+    complete = False
+    try:
+        complete = (out := _Teller(fn, args, kwargs, told, caller).tell()).complete
+    finally:
+        told.end(last=not complete)
+    return out

@@ -148,3 +148,77 @@ def choose_theme(page: Page, name: str) -> None:
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     page.locator(".lm-Menu").get_by_text("Theme", exact=True).click()
     page.locator(".lm-Menu").get_by_text(name, exact=True).click()
+
+
+TOLD = [
+    """import torch, paramgraph_kit as pgk
+from torch import nn
+import torch.nn.functional as F
+dev = pgk.device()
+net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).to(dev)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+seen = []
+def train(x, y):
+    opt.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    seen.append(loss.item())
+    return loss.detach()
+def pick(x):
+    y = x[x > 0]
+    for _ in range(3):
+        y = y * 1.01
+    return y
+x, y = torch.randn(8, 6).to(dev), torch.randint(0, 3, (8,)).to(dev)""",
+    "pgk.story(train, x, y)",
+    "pgk.story(pick, x)",
+]
+
+
+def test_a_story_and_its_view_are_on_one_screen(
+    page: Page, lab: Lab, open_notebook: Callable[[str], None], run_all: Callable[[], None], shots: Path
+) -> None:
+    # GIVEN two stories, one of which stops WHEN they are told in a notebook
+    store(lab, "told.ipynb", TOLD)
+    open_notebook("told.ipynb")
+    run_all()
+    finished(page)
+    for size, cell, chapters, is_open in (
+        ((1600, 1000), 1, 7, []),
+        ((1000, 700), 1, 7, []),
+        ((1600, 1000), 2, 4, ["4. The fix, in your own words"]),
+        ((1000, 700), 2, 4, ["4. The fix, in your own words"]),
+    ):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        out = page.locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea-output:visible")
+        text, view = out.nth(0), out.nth(1)
+        page.evaluate("one => one.scrollIntoView({block: 'start'})", text.element_handle())
+        page.wait_for_timeout(400)
+        # THEN the steps of the view are seen with all of the text above them
+        tabs = view.get_by_role("button", name="1 eager", exact=True)
+        top, below = text.bounding_box(), tabs.bounding_box()
+        notebook = page.locator(".jp-WindowedPanel-outer:visible").first.bounding_box()
+        assert top is not None
+        assert below is not None
+        assert notebook is not None
+        assert top["y"] >= notebook["y"] - 1
+        assert below["y"] + below["height"] < notebook["y"] + notebook["height"], (size, cell)
+        page.screenshot(path=shots / f"told-{cell}-{size[0]}.png")
+        # AND each chapter is a line that opens; where there is something to do, the last one is open
+        lines = text.locator("summary")
+        assert lines.count() == chapters
+        opened = [one.locator("summary b").inner_text() for one in text.locator("details[open]").all()]
+        assert opened == is_open
+        assert ("by hand" in text.inner_text()) == bool(is_open)
+    # AND nothing is lost: the diff is there, and what to do
+    first = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output:visible").first
+    first.locator("summary").nth(3).click()
+    assert "+def after_train(loss):  # after each launch" in first.inner_text()
+    assert "launched = pgk.parameterize(train, state=(net, opt))" in first.inner_text()
+
+
+def finished(page: Page) -> None:
+    """Wait until every cell has run."""
+    every = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every"
+    page.wait_for_function(f"() => {every}(one => /\\[\\d+\\]:/.test(one.innerText))", timeout=3 * MINUTES)

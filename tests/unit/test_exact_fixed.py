@@ -114,8 +114,10 @@ def test_a_file_is_shown_as_the_notebook_s_cell_that_it_is(
     # GIVEN a notebook that tells which cell a file is, or does not WHEN shown THEN as that cell, or as it is
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     assert frames._display("f.py") == shown
+    assert frames._display("f.py (rewritten)") == f"{shown} (rewritten)"  # lines that a fix tries
     monkeypatch.delitem(sys.modules, "IPython")
     assert frames._display("f.py") == "f.py"
+    assert frames._display("<ipython-input-7-0a1b2c> (rewritten)") == "<cell 7> (rewritten)"
 
 
 def test_a_line_of_a_trace_has_the_text_behind_it_unless_that_is_the_next_line() -> None:
