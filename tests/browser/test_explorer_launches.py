@@ -274,3 +274,28 @@ def test_pools_are_summed_at_their_peak_and_at_rest(page: Page, tmp_path: Path, 
     assert ["one: all pools", "164.0 MiB", "164.0 MiB"] in [row[:3] for row in rows]
     assert ["two: all pools", "164.0 MiB", "164.0 MiB"] in [row[:3] for row in rows]
     view.screenshot(path=shots / "memory-side-by-side.png")
+
+
+def test_a_replay_that_wrote_nothing_is_not_said_to_have_lost_its_addresses(page: Page, tmp_path: Path) -> None:
+    # GIVEN a graph captured by hand, which nobody tells of an address, and one whose addresses were not kept
+    first = sample.trace().launches[0]
+    by_hand = replace(first, words_patched=0, moved=0, addresses=())
+    steps = {
+        "by hand": replace(sample.trace(), launches=[by_hand]),
+        "long ago": replace(sample.trace(), launches=[replace(by_hand, words_patched=3)]),
+    }
+    view = shown(page, steps, tmp_path / "a.html")
+    panel = view.get_by_role("complementary", name="Details")
+    # WHEN each is looked at THEN it says what is so
+    for key, says, table in (
+        ("[", "It wrote no address.", "nothing written"),
+        ("]", "first 256 launches only", "3 words"),
+    ):
+        page.keyboard.press(key)
+        page.keyboard.press("5")
+        page.keyboard.press("Home")
+        assert says in panel.inner_text()
+        assert table in view.locator(".timeline .bar").inner_text()
+        view.locator(".timeline .astable summary").click()
+        view.locator(".timeline .astable p").get_by_text(says).wait_for()
+        view.locator(".timeline .astable summary").click()

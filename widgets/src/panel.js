@@ -3,7 +3,7 @@
 import { button, h, link, table } from "./dom.js";
 import { sourceLines } from "./draw.js";
 import { frameLine } from "./lists.js";
-import { UNKNOWN } from "./stage.js";
+import { unknown } from "./stage.js";
 import { bytes, hex, listing, median, micros, number, owner, place, plural, tenants, wordMeaning } from "./words.js";
 
 const MOST_LINKS = 200;
@@ -201,7 +201,7 @@ function pool(app, { step, pool: name }) {
     h("h4", "Largest blocks at the end"),
     alive.length
       ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", " ", app.tenant(step, b) || caller(b)))))
-      : h("p.soft", "none: every block was freed"),
+      : h("p.soft", "none"),
   ];
 }
 
@@ -259,7 +259,7 @@ function launch(app, { at }) {
       ["ran", one.gpu_us === null ? null : `${micros(one.gpu_us)} from ${micros(one.gpu_start_us)} on the GPU's`],
       ["stale if frozen", slots ? `${number(slots.filter((row) => row.first !== row.now).length)} of ${plural(slots.length, "address")}` : null],
     ]),
-    rows.length ? [h("h4", "What moved"), h("div.scroll", table(["tensor", "words", "address"], rows))] : h("p.soft", slots || !one.words_patched ? "Nothing had moved." : UNKNOWN),
+    rows.length ? [h("h4", "What moved"), h("div.scroll", table(["tensor", "words", "address"], rows))] : h("p.soft", slots ? "Nothing had moved." : unknown(one.words_patched)),
     button("Show memory plan", () => app.showPlan(c)),
   ];
 }

@@ -3,7 +3,10 @@
 import { write } from "./draw.js";
 import { hex, short } from "./words.js";
 
-export const UNKNOWN = "Addresses of this launch were not kept: only a graph's first 256 are.";
+/** What is said of a launch without addresses, by how many words it has written. */
+export function unknown(words) {
+  return words ? "Addresses are kept of a graph's first 256 launches only." : "It wrote no address.";
+}
 export const rowHeight = 34;
 const HEAD = 38;
 const MONO = 'ui-monospace, "DejaVu Sans Mono", monospace';
@@ -12,13 +15,14 @@ const MONO = 'ui-monospace, "DejaVu Sans Mono", monospace';
  * @param rows of the launch's slots: {name, words, was, now, first, moved, marked}
  * @param turned how far the words that move have turned, from 0 to 1
  * @param more rows that are not drawn
+ * @param none what is said where there are no rows
  */
-export function drawLaunch(context, w, height, rows, turned, colours, more) {
+export function drawLaunch(context, w, height, rows, turned, colours, more, none) {
   context.fillStyle = colours.paper;
   context.fillRect(0, 0, w, height);
   const at = columns(w);
   const say = (text, x, y, colour, how = {}) => write(context, text, x, y, colour, how);
-  if (!rows.length) return say(UNKNOWN, 14, 24, colours.soft);
+  if (!rows.length) return say(none, 14, 24, colours.soft);
   const narrow = w < 500;
   say(narrow ? "this launch" : "parameterized: words of this launch", 14, 12, colours.accent, { weight: "600 " });
   say(narrow ? "frozen" : "frozen: reads for ever", w - 14, 12, colours.bad, { weight: "600 ", align: "right" });

@@ -2,7 +2,7 @@
 
 import { asTable, h, table, tool } from "./dom.js";
 import { write } from "./draw.js";
-import { UNKNOWN, drawLaunch, rowHeight } from "./stage.js";
+import { drawLaunch, rowHeight, unknown } from "./stage.js";
 import { Surface } from "./surface.js";
 import { bytes, hex, micros, number, plural, short, tenants } from "./words.js";
 
@@ -150,6 +150,10 @@ export class TimelineView {
     });
   }
 
+  get none() {
+    return unknown(this.launches.columns.words_patched[this.at]);
+  }
+
   /** Everything about the launch that is looked at. */
   look() {
     if (!this.launches.count) return;
@@ -175,7 +179,7 @@ export class TimelineView {
     }
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    drawLaunch(context, w, height, rows, this.turned, app.colours, (this.found?.length ?? 0) - rows.length);
+    drawLaunch(context, w, height, rows, this.turned, app.colours, (this.found?.length ?? 0) - rows.length, this.none);
     const stale = rows.filter((row) => row.first !== row.now).length;
     canvas.setAttribute("aria-label", `${this.text(this.at)}. A graph frozen at its first launch would read ${plural(stale, "stale address")}.`);
   }
@@ -262,7 +266,7 @@ export class TimelineView {
     const rows = (this.found ?? []).slice(0, MOST_ROWS).map((row) => [
       row.name, number(row.words), row.was ? hex(row.was) : "not bound", hex(row.now), row.first === row.now ? `${hex(row.first)}, the same` : `${hex(row.first)}, stale`,
     ]);
-    return rows.length ? table(["tensor", "words", "before", "now", "a frozen graph reads"], rows) : h("p", UNKNOWN);
+    return rows.length ? table(["tensor", "words", "before", "now", "a frozen graph reads"], rows) : h("p", this.none);
   }
 
   show(selection) {
