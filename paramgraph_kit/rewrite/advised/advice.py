@@ -344,9 +344,18 @@ def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
         if "." not in path and not isinstance(known, torch.Tensor):
             continue
         made = [n for n in ast.walk(inside) if isinstance(n, ast.Assign) and path in map(_target, n.targets)]
+        if _is_picked_of_an_array(place, node):
+            continue
         if len(made) == 1 and made[0] is not place.statement and _is_on_cpu(made[0].value):
             bases = [place.text(base) for base in above.bases] if isinstance(above, ast.ClassDef) else []
             yield path, made[0], path.startswith("self.") and any("Module" in base for base in bases)
+
+
+def _is_picked_of_an_array(place: Place, node: ast.expr) -> bool:
+    """``torch.tensor(self.rows[picks])`` of an array: what the host picks is another part each time."""
+    above = place.source.parents.get(node)
+    array = isinstance(place.attributes.get(path_of(node).rpartition(".")[2]), np.ndarray)
+    return array and isinstance(above, ast.Subscript) and above.value is node
 
 
 def _target(node: ast.expr) -> str:

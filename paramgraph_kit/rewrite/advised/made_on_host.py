@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Number
@@ -20,6 +21,7 @@ from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_
 from paramgraph_kit.rewrite.source.moving import CHANGES, arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
+_SEVERAL = re.compile(r"of \w+\[\d")  # of more than one number
 _FROM_LISTS = ("tensor", "as_tensor")
 _TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
 _FORMS = ("shape", "device", "dtype", "ndim")
@@ -149,7 +151,7 @@ def _named(place: Place, name: str) -> Iterator[ast.Assign]:
 
 def literal(place: Place) -> str:
     """``torch.tensor(self.alphas[i], device=d)``: a number that is the same in each call."""
-    if place.failure.code != "tensor-literal":
+    if place.failure.code != "tensor-literal" or _SEVERAL.search(place.failure.message):
         return ""
     for call in place.calls(*_FROM_LISTS):
         if len(call.args) == 1 and _is_number(place, call.args[0]):

@@ -360,7 +360,7 @@ def make_it_before(place: Place) -> list[Edit]:
 
 
 def index_on_device(place: Place) -> list[Edit]:
-    """``x[:, [-1]]`` becomes a slice; another list becomes an index that was made before the function."""
+    """``x[:, [-1]]`` becomes a slice, a ``range`` an ``arange``; another list an index made before the function."""
     found = []
     for node in heads(place.statement):
         if not isinstance(node, ast.Subscript):
@@ -376,6 +376,10 @@ def index_on_device(place: Place) -> list[Edit]:
                 text = f"torch.tensor({place.text(listed)}, device={place.device})"
                 found.append(place.source.replace(listed, place.hoist("index", text)))
         for part in parts:
+            if isinstance(part, ast.Call) and path_of(part.func) == "range" and "range" not in place.space:
+                given = ", ".join(map(place.text, part.args))
+                found.append(place.source.replace(part, f"torch.arange({given}, device={place.device})"))
+                continue
             if isinstance(part, ast.Call) and called(part) in FACTORIES and names_in(part.func) == {"torch"}:
                 if any(place.tensors[name].device == "cpu" for name in names_in(node.slice) & place.tensors.keys()):
                     return []  # what is beside it comes from the host
