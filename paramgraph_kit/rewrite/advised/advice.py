@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
-from paramgraph_kit.rewrite.advised.from_host import BROUGHT, READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
+from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
@@ -28,11 +28,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
 READ_THERE = ("copy-to-cpu", "sync-item")
-HELD = (*BROUGHT, "mixed-devices")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
-_MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
-_OF_OLD = ("FloatTensor", "LongTensor", "IntTensor", "BoolTensor", "DoubleTensor", "Tensor")  # torch.Tensor([1.0])
-_ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split(), *_OF_OLD)
 
 
 def hint(place: Place) -> str:
@@ -181,43 +177,11 @@ def _there(place: Place, table: str) -> str:
     """Where a table of the CPU is to be made on the device, if one line makes it."""
     for path, made, module in tables(place):
         if path == table:
-            return f": at line {made.lineno} {_made_there(place, path, made, module)}"
+            return f": at line {made.lineno} {made_on_device(place, path, made, module)}"
     for name, made in assignments(place):
-        if name == table and _is_on_cpu(made.value):
-            return f": at line {made.lineno} {_made_there(place, name, made, False)}"
+        if name == table and is_on_cpu(made.value):
+            return f": at line {made.lineno} {made_on_device(place, name, made, False)}"
     return ""
-
-
-def _made_there(place: Place, path: str, made: ast.Assign, module: bool) -> str:
-    text, name = place.text(made.value), path.rpartition(".")[2]
-    if module:
-        if isinstance(place.attributes.get(name), np.ndarray):  # a buffer is a tensor
-            text = f"torch.as_tensor({text}{_kind_of(place, path)})"
-        return f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
-    return f"`{path} = {on_device(made.value, text, place.device)}`"
-
-
-def _taken(place: Place, path: str) -> ast.Call | None:
-    """``torch.tensor(self.table, dtype=...)``, which makes a tensor of an array in a statement."""
-    made = place.calls("tensor", "as_tensor", "from_numpy")
-    return next(
-        (call for call in made if call.args and path_of(call.args[0]) == path == place.text(call.args[0])), None
-    )
-
-
-def _kind_of(place: Place, path: str) -> str:
-    """The ``dtype`` that a statement wants of an array."""
-    call = _taken(place, path)
-    given = [option for option in call.keywords if option.arg == "dtype"] if call is not None else []
-    return f", {place.text(given[0])}" if given else ""
-
-
-def _read_there(place: Place, path: str) -> str:
-    """What a statement says where an array is a tensor."""
-    call = _taken(place, path)
-    if call is None:
-        return ""
-    return f"; here `{place.text(place.statement).replace(place.text(call), path)}`"
 
 
 def _has_host_generator(place: Place, text: str) -> bool:
@@ -274,17 +238,6 @@ def _drawn_from(place: Place, made: ast.Assign) -> str:
     return ""
 
 
-def _kept_on_cpu(place: Place) -> str:
-    """A table that an object or the file has, and that is copied again at each step, or refused."""
-    if place.failure.code not in HELD:
-        return ""
-    for path, made, module in tables(place):
-        what = "is on the CPU" if place.failure.code == "mixed-devices" else "is copied from the CPU at each step"
-        there = _made_there(place, path, made, module)
-        return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}{_read_there(place, path)}"
-    return ""
-
-
 def _list_of_an_object(place: Place) -> str:
     """``x[:, self.ids]`` of a list that an object has from its beginning."""
     above: ast.AST | None = place.statement
@@ -296,7 +249,7 @@ def _list_of_an_object(place: Place) -> str:
     for node in _indexed(place):
         for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
             path = path_of(part) if isinstance(part, ast.Attribute) else ""
-            made = [n for n in every if path in map(_target, n.targets)]
+            made = [n for n in every if path in map(target_of, n.targets)]
             if path.startswith("self.") and len(made) == 1 and path not in place.tensors:
                 return (
                     f"`{path}` is a list of the host's, and the same at each step: make an index of it once, behind "
@@ -325,63 +278,6 @@ def _kept_by_chance(place: Place) -> str:
                 f"(`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
             )
     return ""
-
-
-def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
-    """Paths of a statement that one line of the file makes on the CPU, and whether an nn.Module has them."""
-    above: ast.AST | None = place.statement
-    while above is not None and not isinstance(above, ast.ClassDef):
-        above = place.source.parents.get(above)
-    picked = [one.value for _, one in assignments(place) if isinstance(one.value, ast.Subscript)]
-    for node in [*heads(place.statement), *(each.value for each in picked)]:
-        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
-            continue
-        path = path_of(node)
-        inside: ast.AST | None = above if path.startswith("self.") else place.source.tree
-        if inside is None or not path or (path.partition(".")[0] != "self" and place.local(node)):
-            continue
-        known = place.space.get(path) if "." not in path else None
-        if "." not in path and not isinstance(known, torch.Tensor):
-            continue
-        made = [n for n in ast.walk(inside) if isinstance(n, ast.Assign) and path in map(_target, n.targets)]
-        if _is_picked_of_an_array(place, node):
-            continue
-        if len(made) == 1 and made[0] is not place.statement and _is_on_cpu(made[0].value):
-            bases = [place.text(base) for base in above.bases] if isinstance(above, ast.ClassDef) else []
-            yield path, made[0], path.startswith("self.") and any("Module" in base for base in bases)
-
-
-def _is_picked_of_an_array(place: Place, node: ast.expr) -> bool:
-    """``torch.tensor(self.rows[picks])`` of an array: what the host picks is another part each time."""
-    above = place.source.parents.get(node)
-    array = isinstance(place.attributes.get(path_of(node).rpartition(".")[2]), np.ndarray)
-    return array and isinstance(above, ast.Subscript) and above.value is node
-
-
-def _target(node: ast.expr) -> str:
-    return path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
-
-
-def _is_on_cpu(value: ast.expr) -> bool:
-    """Whether an expression makes a tensor, and names no device."""
-    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
-    there = any(option.arg == "device" for call in calls for option in call.keywords)
-    return (
-        not there and any(called(n) in _ON_CPU for n in calls) and not any(called(n) in ("to", "cuda") for n in calls)
-    )
-
-
-def on_device(value: ast.expr, text: str, device: str) -> str:
-    """An expression that makes a tensor, so that it makes it on the device."""
-    if (
-        isinstance(value, ast.Call)
-        and called(value) in (*FACTORIES, "tensor")
-        and path_of(value.func).startswith("torch.")
-    ):
-        return f"{text[:-1]}, device={device})"
-    if isinstance(value, ast.Call) and path_of(value.func).partition(".")[0] in ("np", "numpy"):
-        return f"torch.as_tensor({text}, device={device})"  # an array has no such method
-    return f"{text if isinstance(value, (ast.Call, ast.Name)) else f'({text})'}.to({device})"
 
 
 def _brought(place: Place) -> str:
@@ -482,7 +378,7 @@ _ADVICE: tuple[Advice, ...] = (
     *MADE,
     _list_of_an_object,
     _kept_by_chance,
-    _kept_on_cpu,
+    kept_on_cpu,
     _brought,
     _picked_by_number,
     _listed,

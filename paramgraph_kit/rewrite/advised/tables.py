@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.rewrite.advised.advice import on_device, tables
 from paramgraph_kit.rewrite.advised.from_host import assignments
+from paramgraph_kit.rewrite.advised.on_cpu import on_device, tables
 from paramgraph_kit.rewrite.expressions.literals import is_of_the_device, is_only_read, is_table
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of
