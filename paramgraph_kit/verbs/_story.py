@@ -376,7 +376,10 @@ class _Teller:
     def close(self, seen: Seen) -> bool:
         """Whether what a rounding leaves is all that differs."""
         wrong = self.truth.wrong(seen)
-        self.say(wrong[0] if wrong else f"all {self.truth.closeness()}: the lines round otherwise", 3)
+        said = wrong[0] if wrong else f"all {self.truth.closeness()}: the lines round otherwise"
+        self.say(said, 3)
+        step = [*self.out.traces.values()][-1]  # where only the bits are counted
+        step.title = f"{step.title}; values that differ: {said}"
         return not wrong
 
     def compare(self, trace: Trace, label: str, seen: Seen) -> Proof:

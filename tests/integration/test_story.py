@@ -66,6 +66,9 @@ def test_a_broken_training_step_is_told_to_its_parameterized_end(program: Progra
     assert {failure.code for failure in broken.failures} >= {"data-dependent-branch", "sync-item"}
     assert captured.captures[0].nodes
     assert (captured.proofs[0].largest or 0) < 1e-5  # a capturable step rounds otherwise
+    assert captured.title.endswith("; values that differ: all within 1e-4: the lines round otherwise"), captured.title
+    assert end.title.endswith(": the lines round otherwise")
+    assert "round" not in frozen.title
     assert (frozen.proofs[0].largest or 0) > 0.01
     assert len(end.launches) == 4
     assert (end.proofs[0].largest or 0) < 1e-5
