@@ -49,11 +49,12 @@ function platform() {
 }
 
 const PLAIN = (
-  "accent announce app around axis bad badback base blocks bound chain choice colours columns edge element empty " +
-  "envelope finder fit good goodback heads highlighted hint holders ink inside legend linked mark marked moment " +
-  "neighbours none open2 ordered outgoing panel paper pending pieces player pools quiet range ratio reach remark " +
-  "reserved results reveal sees segments selection sideways soft stage stamp store stripes surface tables tabs tenant " +
-  "tools touched turned turning what within zoom"
+  "accent announce app around arrange axis bad badback base blocks bound chain choice colours columns compared " +
+  "consumed edge element empty envelope family finder fit flows good goodback grouped heads highlighted hint holders " +
+  "ink inside legend linked loose mark marked moment neighbours none open2 ordered outgoing panel paper past pending " +
+  "pieces player pointers pools quiet range ratio reach relay remark reserved results reveal sees segments selection " +
+  "sideways slots soft stage stamp stepper store stripes surface tables tabs tenant together tools touched turned " +
+  "turning what within zoom"
 ).split(" ");
 
 /** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */

@@ -299,3 +299,21 @@ def test_a_replay_that_wrote_nothing_is_not_said_to_have_lost_its_addresses(page
         view.locator(".timeline .astable summary").click()
         view.locator(".timeline .astable p").get_by_text(says).wait_for()
         view.locator(".timeline .astable summary").click()
+
+
+def test_a_graph_that_was_for_nothing_is_told_beside_its_partition(page: Page, tmp_path: Path) -> None:
+    # GIVEN a trace whose graph was never launched, one whose graph was, and a report's, which has no events
+    used = sample.trace()
+    steps = {
+        "idle": replace(used, launches=[]),
+        "used": used,
+        "report": replace(used, launches=[], pool_events=[]),
+    }
+    view = shown(page, steps, tmp_path / "a.html")
+    # WHEN the partitions of each are looked at THEN the first alone says so
+    for step, says in (("1 idle", 1), ("2 used", 0), ("3 report", 0)):
+        view.get_by_role("button", name=step, exact=True).click()
+        view.get_by_role("tab", name="Partitions").click()
+        view.locator(".list:visible .row").first.wait_for()
+        told = view.locator(".list:visible").get_by_text("never launched while this was recorded")
+        assert (told.count() > 0) == bool(says), step

@@ -109,8 +109,11 @@ export class PartitionsView extends ListView {
 
   row({ part, at }) {
     const { app } = this;
-    const captures = app.step.capturesOf(part.id);
-    const nodes = captures.map((c) => `${number(app.step.captures[c].n)} nodes`).join(", ");
+    const { step } = app;
+    const captures = step.capturesOf(part.id);
+    const nodes = captures.map((c) => `${number(step.captures[c].n)} nodes`).join(", ");
+    // A report's trace has no launches at all, and no events.
+    const idle = captures.length && step.events.time.length && !captures.some((c) => step.launches.perCapture.has(step.captures[c].id));
     return h(
       "div",
       { class: `row ${part.graphed ? "" : "refused"}`, "data-at": at },
@@ -121,6 +124,7 @@ export class PartitionsView extends ListView {
         captures.length ? button("show graph", () => app.goTo("graph", { is: "partition", at }), { class: "link right" }) : null,
       ),
       h("div.ops", listing(part.operations)),
+      idle ? h("div.why", "never launched while this was recorded") : null,
       part.reasons.map((reason) =>
         h("div.why", "because ", reason.message, reason.operation ? [" (", h("code", reason.operation), ")"] : null, reason.frame ? [" at ", frameLine(reason.frame, (f) => app.showLine(f), app)] : null),
       ),
