@@ -272,6 +272,8 @@ MOVED = """() => {
   const { canvas } = surface;
   const pixels = () => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const differing = [];
+  surface.redraw(); // what waits for a moment without work, on a busy machine, is no move's doing
+  surface.paint();
   for (const [dx, dy] of [[37, 0], [-120, 55], [0, -9], [0.25, 0.5], [9, -200], [-2000, 10], [1990, 0]]) {
     surface.pan(dx, dy);
     surface.paint();
