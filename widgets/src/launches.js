@@ -93,7 +93,10 @@ export class Launches {
   }
 }
 
-/** Whether an address lay in a block, at a moment of the allocator's; where none is known, ever. */
+/**
+ * Whether an address lay in a block, at a moment of the allocator's; where none is known, ever. What has come by the next moment
+ * may have been there: where the allocator is read now and then, and on the simulated device nothing else can have that address.
+ */
 export function holds({ address: low, size, from, to, start }, address, moment) {
-  return address >= low && address < low + size && (moment === null || (moment >= from + start && moment < to + start));
+  return address >= low && address < low + size && (moment === null || (moment >= from + start - 1 && moment < to + start));
 }
