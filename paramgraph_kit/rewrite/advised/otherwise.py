@@ -8,7 +8,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
@@ -214,7 +214,8 @@ def _filled_by(place: Place, loop: ast.stmt) -> str:
 def at_least(place: Place) -> str:
     """What always can be done, in the names of the line, where no other advice is known."""
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
-    local = sorted(place.local(node) - {"self"})
+    asked = {n.id for n in heads(node) if isinstance(n, ast.Name)} if isinstance(node, COMPOUND) else names_in(node)
+    local = sorted(place.local(node) & asked - {"self"})
     numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
     names = "`, `".join(numbers if code in DECIDED and numbers else local)
     line = f"line {node.lineno}"
