@@ -199,7 +199,7 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         from paramgraph_kit.verbs._pieces import in_pieces
 
         if (alone := one_round(what, args, kwargs, found.failures)) is not None:
-            found.fix = alone
+            found.fix, alone.known = alone, rewritten.known
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
         if not rewritten.pieces and rewritten.otherwise is not None:
