@@ -104,7 +104,7 @@ def _is_for(
     stay = [one for one in behind if one not in chosen]
     ends = all(isinstance(one, ast.Return) for one in stay)
     calls = [n for n in ast.walk(node.value) if isinstance(n, ast.Call)]
-    if any(not (ends and is_clock(call)) for call in calls) or names_in(node.value) & (own - here):
+    if any(not (ends and is_clock(call)) for call in calls) or names_in(node.value) & own - _times(order):
         return False
     if not any(names_in(one) & stored([node]) for one in chosen if one in behind):
         return False
@@ -112,6 +112,12 @@ def _is_for(
     changed = any(touches(a, b) for one in stay for a in written(one) for b in looked_up)
     read = any((names_in(one) | stored([one])) & stored([node]) for one in stay)  # ``x += [y]`` reads, too
     return not changed and not read
+
+
+def _times(order: Sequence[ast.stmt]) -> set[str]:
+    """Names that are given what a clock tells."""
+    asked = (n for n in order if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and is_clock(n.value))
+    return {name for node in asked for name in stored([node])}
 
 
 def _needs(node: ast.stmt, before: ast.stmt) -> bool:
