@@ -33,6 +33,8 @@ class Rewriting:
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
     bound: int = 0  # of its arguments so many are no tensors, and come first
+    given: tuple[Any, ...] = ()  # its arguments in the first round
+    capture: str = ""  # what is captured, in the user's words: ``partial(train_round, model)``
     _borrow: Any = None
 
     @contextmanager

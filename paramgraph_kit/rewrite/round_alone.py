@@ -223,6 +223,7 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run)
         diffs += [other.diff_to(lines)] if other is not None else []
     kinds = {layouts for one in run.calls for layouts, _ in one}
     name_of_it = whole.entry_name
+    given, run.given = run.given, ()  # whoever keeps the fix may let go of them
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
     told = [
         f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{captured}` for the loop",
@@ -244,11 +245,19 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run)
         function=name_of_it,
         alone=found.name,
         bound=len(run.bound),
+        loop=fix.loop if fix.usage else [_called(found, len(run.bound))],
+        given=given,
+        capture=captured,
         complete=False,  # of the function itself
         diff="\n".join(each for each in diffs if each),
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
+
+
+def _called(found: Round, bound: int) -> str:
+    """What the loop writes for a round that is launched."""
+    return f"{', '.join(found.results)} = " * bool(found.results) + f"launched({', '.join(found.parameters[bound:])})"
 
 
 def _goes_through_loader(whole: Ways, loop: Loop) -> bool:

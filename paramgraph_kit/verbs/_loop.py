@@ -58,6 +58,7 @@ def lines_of(function: Any, state: list[str] | None, fix: Rewriting | None) -> l
     owner = owner_of(function)
     me = object_name(owner, names_of(function)) if owner is not None else ""
     name = "step" if is_cell(function) else called(function)  # of which it is the body
+    name = fix.capture if fix is not None and fix.capture else name
     given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})" if state else ", state=[]"
-    around = fix.loop if fix is not None and fix.usage else []
+    around = fix.loop if fix is not None and (fix.usage or fix.alone) else []
     return [f"launched = pgk.parameterize({name}{given})", *(line.replace("self.", f"{me}.") for line in around)]

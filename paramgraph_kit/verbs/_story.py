@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
@@ -138,7 +139,9 @@ class _Teller:
                     "of the function, or give it as an argument"
                 )
             fix = self.out.fix
-            with fix.applied() if fix is not None else nullcontext():
+            with fix.applied() if fix is not None else nullcontext() as made:
+                if fix is not None and made is not None:
+                    self.one_round(made, fix)
                 self.prover = self.prover.from_now()
                 if not self.carried:
                     self.captured()
@@ -263,7 +266,7 @@ class _Teller:
             self.carried = not fix.complete and not self.truth.unsteady
         if self.carried:
             self.say(CARRIED, 3)
-        elif fix is None or not fix.complete:
+        elif fix is None or not (fix.complete or fix.alone):
             left = fix.left if fix is not None else list(found.failures)
             places = len({failure.frame for failure in left})
             where = f" ({places} place{'' if places == 1 else 's'})" if left else ""
@@ -280,6 +283,16 @@ class _Teller:
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
                 + ("; till then it can be launched in pieces, as said" if fix is not None and fix.pieces else "")
             )
+
+    def one_round(self, made: Any, fix: Rewriting) -> None:
+        """The story goes on with what of a loop can be a graph."""
+        from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+
+        self.chapter(f"One round of its loop, {fix.alone}: from here on the story is about that")
+        self.function = partial(made, *fix.given[: fix.bound]) if fix.bound else made
+        self.args, self.kwargs, fix.given = fix.given[fix.bound :], {}, ()
+        self.prover = Prover(self.function, self.args, self.kwargs)
+        self.truth = Truth(self.prover)
 
     def around(self) -> Around:
         """What the fix has moved out of the function."""
@@ -364,7 +377,8 @@ class _Teller:
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
         loop = "In your own loop" + (", with the cell's lines in a function" if is_cell(self.function) else "")
-        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. {loop}:")
+        name = self.out.fix.alone if self.out.fix is not None and self.out.fix.alone else self.out.function
+        self.say(f"\n{name} is parameterized, and gives eager's results at every step. {loop}:")
         named = [name for name, value in state.items() if is_written(self.function, name, value, self.caller)]
         for line in lines_of(self.function, named if whole else None, self.out.fix):
             self.say(line, 3)

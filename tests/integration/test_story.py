@@ -153,3 +153,35 @@ def test_a_story_that_is_kept_holds_no_tensors_of_its_trials(program: Program) -
     assert story.fix is not None
     with story.fix.applied():
         assert isinstance(names["train_step"](*names["args"]), torch.Tensor)
+
+
+def test_the_story_of_an_epoch_goes_on_with_one_round_of_it(program: Program) -> None:
+    # GIVEN an epoch over batches of the host's
+    names = program(
+        """net = nn.Linear(4, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+def train(model, optimizer):
+    total = 0.0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+args = (net, opt)
+"""
+    )
+    # WHEN its story is told
+    story = pgk.story(names["train"], *names["args"], say=None)
+    # THEN it goes on with the function of one round, to its end
+    text = str(story)
+    assert story.complete, text
+    assert "One round of its loop, train_round: from here on the story is about that" in text
+    assert "train_round is parameterized, and gives eager's results at every step. In your own loop:" in text
+    assert "launched = pgk.parameterize(partial(train_round, optimizer, model), state=(" in text
+    assert "loss = launched(x, y)" in text
+    assert list(story.traces)[-1] == "parameterized"
