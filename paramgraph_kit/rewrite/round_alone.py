@@ -27,6 +27,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, loops_around
 from paramgraph_kit.rewrite.proving.launches import Kind, Launches, kind_of, layout
 from paramgraph_kit.rewrite.proving.proof import FREE, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
 from paramgraph_kit.rewrite.rounds import LIMIT_S
@@ -161,7 +162,10 @@ def _tried(whole: Ways, source: Source, found: Round, truth: Truth, run: _Run) -
     with run.applied() as call:
         bound = len(run.bound)
         step = partial(run.made, *run.given[:bound]) if bound else run.made
-        problems = examine(step, run.given[bound:], {}, limit_s=LIMIT_S).problems
+        looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
+        problems = looked_at.problems
+        if looked_at.operations < ENOUGH:
+            return None  # not worth a launch
         fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
         if not fix.complete:
             return None
