@@ -235,6 +235,8 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run)
     ]
     if len({plain for one in run.calls for _, plain in one}) > 1:
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
+    if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
+        told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]

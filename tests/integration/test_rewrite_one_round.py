@@ -261,7 +261,8 @@ def test_an_optimizer_that_the_function_makes_is_bound_in_each_call_and_a_scaler
     lines = lines_of(fix)
     assert "optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, capturable=True)" in lines, fix
     assert lines.index("scaler.unscale_(optimizer)") < lines.index("scaler.step(optimizer)")
-    # THEN it is told when to capture
+    # THEN it is told when to capture, and what a graph keeps
+    assert "its graph keeps `amp`: capture it anew where that changes" in str(fix)
     assert "capture it where `train` has made what it binds, for each call anew" in str(fix)
 
 
