@@ -51,7 +51,8 @@ def _in_child(name: str) -> tuple[Failure, Proof]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         answer = Path(folder) / "answer.json"
         if not answer.exists():
-            raise RuntimeError(f"{name}: exit status {done.returncode}: {done.stderr.strip()[-500:]}")
+            said = done.stderr.strip()  # of an abort the beginning says why
+            raise RuntimeError(f"{name}: exit status {done.returncode}: {said[:2000]} ... {said[-500:]}")
         found = json.loads(answer.read_text())
     frame = found["failure"].pop("frame")
     failure = Failure(**found["failure"], frame=Frame(**frame) if frame else None)
