@@ -171,9 +171,10 @@ def trace_flat(
         raise
     finally:  # what it remembers of tensors refers weakly to them, and torch swaps no such tensor
         mode.fake_tensor_converter = type(mode.fake_tensor_converter)()
-    if mode.failed is not None:  # and the user's code caught it: eager would not have failed there
+        failed, mode.failed = mode.failed, None  # torch may keep the mode, and an error holds what was given
+    if failed is not None:  # and the user's code caught it: eager would not have failed there
         discard(graphs)
-        raise RefusedError(why_not(mode.failed)) from mode.failed
+        raise RefusedError(why_not(failed)) from failed
     metadata = context.fw_metadata
     if metadata is None:
         return run, True, None

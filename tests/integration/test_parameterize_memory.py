@@ -1,6 +1,9 @@
-"""Memory that inputs share by storages that do not know of one another."""
+"""Memory that inputs share by storages that do not know of one another, and what refused calls keep of it."""
 
 from __future__ import annotations
+
+import gc
+import weakref
 
 import pytest
 import torch
@@ -40,3 +43,24 @@ def test_memory_that_two_storages_share_is_not_taken_for_two(other: str, late: b
 
     # THEN what one is written is read of the other
     assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("refused", ["reads a value", "a tensor that is no input"])
+def test_a_refused_call_keeps_nothing_of_what_it_was_given(refused: str) -> None:
+    # GIVEN a function that no trace can have, which hears of that from a stand-in
+    own = torch.ones(4, device=pgk.device())
+    places = [own]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * float(x.sum()) if refused == "reads a value" else x * places[0]
+
+    step = pgk.parameterize(function)
+    for _ in range(3):
+        # WHEN it is called, and what it was given is let go THEN that is gone
+        x = torch.ones(4, device=pgk.device())
+        known = weakref.ref(x)
+        step(x)
+        del x
+        gc.collect()
+        assert known() is None
+    assert pgk.report(step).reasons
