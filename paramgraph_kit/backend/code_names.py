@@ -70,6 +70,10 @@ def names_of(code: types.CodeType) -> Names:
     return Names(frozenset(kinds["GLOBAL"]), frozenset(kinds["OTHER"]), frozenset(kinds["NAME"]))
 
 
+_COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR")
+_LOOKS_UP = ("get", "setdefault", "index", "count")  # in a table by types
+
+
 @lru_cache(maxsize=4096)
 def compares_types(code: types.CodeType) -> int | None:
     """The line where code compares a ``type(...)`` or a ``__class__`` with a kind of tensors, None where nowhere.
@@ -85,12 +89,22 @@ def compares_types(code: types.CodeType) -> int | None:
         if steps[n].argval == "type" and steps[n].opname in ("LOAD_ATTR", "LOAD_METHOD"):
             continue  # x.type(), which is another thing
         near = steps[max(n - _NEAR // 2, 0) : n + _NEAR]
-        if any(step.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP") for step in near) and any(
+        if any(step.opname in _COMPARES or step.argval in _LOOKS_UP for step in near) and any(
             step.argval in ("Tensor", "Parameter", "Buffer", "FloatTensor") and "LOAD" in step.opname for step in near
         ):
             place = steps[n].positions
             return place.lineno if place is not None else code.co_firstlineno
     return None
+
+
+def asks_for_types(code: types.CodeType) -> bool:
+    """Whether code asks what type something is of, by ``type`` or ``__class__``.
+
+    >>> asks_for_types((lambda x: type(x)).__code__)
+    True
+    """
+    names = names_of(code)
+    return "type" in names.globals or "__class__" in names.attributes
 
 
 def matches_classes(code: types.CodeType) -> bool:

@@ -15,9 +15,11 @@ from paramgraph_kit.backend.functions import Torchs
 from paramgraph_kit.backend.members import Members, side_effect
 from paramgraph_kit.backend.reads.walk import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
+from paramgraph_kit.driver.torch_names import torch_name
 
 _ASKED = ("computed", "parts", "functions")  # of no holder that could be written, or nobody's to put back
 _REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead
+_STAND_INS = (torch_name("FunctionalTensor"), torch_name("FakeTensor"))
 _COMPARED = 32  # calls so, until the guard is made once more: a model that goes to and fro is not written all the time
 
 
@@ -119,11 +121,21 @@ class State:
                     cache.cache_clear()
                     changed = changed or f"a result to the cache of {name}"
             for each, then in before:  # every one of them: what is left changed would be read by the next call
-                if not _same(each.read(), then):
+                now = each.read()
+                if not _same(now, then):
                     place = put_back(each, then)
-                    changed = changed or place
+                    changed = changed or ("" if _same(_of_real_tensors(each, now), then) else place)
         if changed:
             raise side_effect(changed)
+
+
+def _of_real_tensors(watched: Watched, now: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a table holds but for what it says of the types of stand-ins, which no real call asks for."""
+    if watched.kind not in ("dict", "names"):
+        return now
+    keys = now[: len(now) // 2] if watched.kind == "dict" else now
+    kept = [n for n, key in enumerate(keys) if not (isinstance(key, type) and issubclass(key, _STAND_INS))]
+    return tuple([now[n] for n in kept] + ([now[n + len(keys)] for n in kept] if watched.kind == "dict" else []))
 
 
 def put_back(watched: Watched, then: tuple[Any, ...]) -> str:

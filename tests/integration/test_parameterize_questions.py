@@ -250,6 +250,31 @@ def writes_a_leaf(wrap: Wrap) -> Iterator[Any]:
             yield call(x), x.detach()
 
 
+BY_TYPE: dict[type, float] = {Tensor: 2.0, nn.Parameter: 3.0}
+
+
+class _Table:
+    factors: dict[type, float]
+
+
+def _by_type(factors: dict[type, float]) -> Callable[[Tensor], Tensor]:
+    return lambda x: x * factors.get(type(x), 1.0)
+
+
+def _by_default(x: Tensor, factors: dict[type, float] = BY_TYPE) -> Tensor:
+    return x * factors.get(type(x), 1.0)
+
+
+TABLE = _Table()
+TABLE.factors = {Tensor: 2.0}
+on_input("looks a type up", lambda x: x * BY_TYPE.get(type(x), 1.0))
+on_input("looks a type up of an object", lambda x: x * TABLE.factors.get(x.__class__, 1.0))
+on_input("looks a type up in a default", _by_default)
+on_input("looks a type up in a cell", _by_type({Tensor: 2.0}))
+on_input("looks a type up here", lambda x: x * {Tensor: 2.0}.get(type(x), 1.0))
+on_input("asks for a type in a table", lambda x: x * (2 if type(x) in BY_TYPE else 3))
+
+
 @program
 def looks_for_hooks(wrap: Wrap) -> Iterator[Any]:
     call = wrap(_twice_or_thrice(lambda x: x._backward_hooks is None))

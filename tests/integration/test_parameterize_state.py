@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 import random
 import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -326,3 +328,21 @@ def test_a_model_without_memory_that_stands_for_others_is_called_with_theirs() -
         assert equal(made(weights, buffers, x), ensemble(weights, buffers, x))
     assert reasons(made) == []
     assert launches(made) == 3
+
+
+def test_what_a_library_notes_of_stand_ins_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a library that keeps a table of the types that it has met, as einops does
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    text = "met = {}\ndef twice(x):\n    met.setdefault(type(x), len(met))\n    return x * 2\n"
+    (folder / "meets_types.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    library = importlib.import_module("meets_types")
+    step = pgk.parameterize(lambda x: library.twice(x) + 1)
+    # WHEN what uses it is called THEN it is launched, and no stand-in is left in the table
+    for call in range(4):
+        x = randn(3, seed=call)
+        assert equal(step(x), x * 2 + 1)
+    assert reasons(step) == []
+    assert launches(step) == 3
+    assert set(library.met) <= {Tensor}

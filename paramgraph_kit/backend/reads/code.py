@@ -19,6 +19,7 @@ from paramgraph_kit.backend.asked import is_setting
 from paramgraph_kit.backend.code_names import (
     DYNAMIC,
     ENVIRONMENT,
+    asks_for_types,
     called_by,
     inherits,
     inner_code,
@@ -54,6 +55,8 @@ class OfCode(Notes):
             return
         else:
             self._code(code, function.__globals__)
+            if asks_for_types(code):  # and may look into its defaults, which go by its own name
+                self.asking.add((path or function.__name__).rpartition(".")[2])
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self.watch(Watched(name, "cell", cell))
         self.watch(Watched(path or function.__name__, "attributes", function, _PARTS))
@@ -68,6 +71,9 @@ class OfCode(Notes):
         self.names |= names.attributes
         if not is_library_code(code, space):
             self.looks_at_all |= not {"vars", "__dict__"}.isdisjoint(names.attributes | names.globals)
+            if asks_for_types(code):
+                cells = {name for each in inner_code(code) for name in each.co_freevars}
+                self.asking |= names.globals | names.attributes | cells
         self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC) or matches_classes(code)
         known = names.globals & space.keys()
         own = vars(builtins)

@@ -43,6 +43,8 @@ class Notes:
         self.caches: list[tuple[str, Any]] = []  # functions that remember their results
         self.codes: set[types.CodeType] = set()
         self.looks_at_all = False
+        self.by_types: list[str] = []  # tables with types of tensors in them
+        self.asking: set[str] = set()  # names in code that asks what type something is of
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # ids stay their own while these live
         self._queue: deque[tuple[Any, str]] = deque()

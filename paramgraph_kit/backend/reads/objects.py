@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from typing import Any
 
 import numpy as np
+import torch
 
 from paramgraph_kit.backend.asked import LARGE, Answer, Contents, nbytes, questions
 from paramgraph_kit.backend.code_names import inherits, is_foreign_module
@@ -31,6 +32,11 @@ class OfObjects(Notes):
     """A walk's visits to what code reads values of."""
 
     def _container(self, value: Any, path: str) -> None:
+        parts = (
+            [key for key, _ in items_of(value)] if isinstance(value, dict) else [part for _, part in items_of(value)]
+        )
+        if any(isinstance(part, type) and issubclass(part, torch.Tensor) for part in parts):
+            self.by_types.append(path)
         if isinstance(value, tuple | frozenset):
             self.key += [self.look(part, f"{path}[{n}]") for n, part in items_of(value)]
         elif isinstance(value, dict):

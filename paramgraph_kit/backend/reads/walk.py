@@ -70,6 +70,10 @@ class Walk(OfCode, OfObjects):
         if self._abstract:
             self._ask("who counts as an instance of abstract classes", registered)
         self._drain()
+        for path in self.by_types if ran is not None else ():
+            if path.rpartition(".")[2].partition("[")[0] in self.asking:
+                text = f"{path} is a table by types of tensors, and traced ones are of another: use isinstance"
+                raise RefusedError(Reason("not-traceable", text))
 
     def _drain(self) -> None:
         while self._queue:
