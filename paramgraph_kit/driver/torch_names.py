@@ -55,6 +55,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_current_graph_task_id", "whether a kernel runs in a backward"),
         ("torch._C:_current_autograd_node", "which backward node runs a kernel"),
         ("torch._C:_autograd._get_sequence_nr", "which stream a backward node was made on"),
+        ("torch._C:_has_storage", "gradients that come batched, which lie nowhere"),
         ("torch._C:_functorch.is_functorch_wrapped_tensor", "leaves that a transform of torch.func has made"),
         ("torch._C:_DisableTorchDispatch", "replaying nodes unseen by the user's modes"),
         ("torch._C:_AutoDispatchBelowAutograd", "replaying nodes unseen by autograd"),

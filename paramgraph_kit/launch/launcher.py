@@ -428,6 +428,10 @@ class Launcher:
                 tell(self, None)
         self._raise_if_strict()
 
+    def not_launched(self, reason: Reason) -> None:
+        """Keep why a call that somebody else keeps from this launcher has no launch."""
+        self._refuse(reason)
+
     def _raise_if_strict(self) -> None:
         bad = [reason for reason in self.reasons if reason.code not in BY_CHOICE] if self.options.strict else []
         if bad:

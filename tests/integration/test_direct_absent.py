@@ -1,4 +1,4 @@
-"""Results that nobody uses for the loss: a cache, hidden states; their gradients are zeros that no call makes."""
+"""Gradients that are not one tensor each: of results that nobody uses, zeros that no call makes; and batched ones."""
 
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
@@ -166,3 +166,30 @@ def test_zeros_on_another_stream_are_its_own(made: list[DirectCall]) -> None:
 
     # THEN its zeros were filled there
     assert len(step._zeros._made) == 2
+
+
+@pytest.mark.parametrize("first", ["batched", "ordinary"])
+@pytest.mark.parametrize("make", [pgk.parameterize, lambda f: torch.compile(f, backend="paramgraph")])
+def test_gradients_that_come_batched_are_run_as_they_are(make: Callable[[Any], Any], first: str) -> None:
+    # GIVEN a function that is trained, and of which a Jacobian is taken now and then
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return (x @ w).tanh() @ w.t() * 2
+
+    def gradients(f: Any, inputs: list[Tensor], batched: bool) -> Any:
+        y = f(*inputs)
+        if not batched:
+            return torch.autograd.grad(y, inputs, torch.ones_like(y).cumsum(0))
+        rows = torch.eye(y.numel(), device=DEVICE).view(-1, *y.shape)
+        return torch.autograd.grad(y, inputs, rows, is_grads_batched=True)
+
+    called = make(function)
+    for batched in (first == "batched", False, False, False, True, False, True, False, False):
+        inputs = [torch.randn(4, 4, device=DEVICE, requires_grad=True) for _ in range(2)]
+        # WHEN gradients are asked for, one or many at once THEN they are eager's
+        for one, other in zip(gradients(called, inputs, batched), gradients(function, inputs, batched), strict=True):
+            torch.testing.assert_close(one, other)
+
+    # THEN what is not batched is launched, and the report tells why the rest is not
+    report = pgk.report(called)
+    assert any("is_grads_batched" in reason.message for reason in report.reasons)
+    assert len([row for row in report.rows if row.launches >= 4]) == 2

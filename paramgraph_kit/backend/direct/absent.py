@@ -13,6 +13,7 @@ import torch
 
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.tensors import extent
+from paramgraph_kit.driver.torch_names import torch_name
 
 MOST = 16 << 20  # bytes that are kept; what needs more is made anew at each call
 
@@ -35,6 +36,12 @@ class Tangent:
         """The gradient itself where it lies as wanted, a copy otherwise."""
         if gradient.stride() == self.stride:
             return gradient
+        if not torch_name("_has_storage")(gradient):  # batched: nothing that is not can be written with it
+            order = sorted(range(len(self.stride)), key=lambda k: -self.stride[k])
+            back = sorted(range(len(order)), key=order.__getitem__)
+            laid = gradient.permute(order).contiguous().permute(back)
+            if laid.stride() == self.stride:
+                return laid
         fitted = torch.empty_strided(self.size, self.stride, dtype=gradient.dtype, device=gradient.device)
         return fitted.copy_(gradient)
 

@@ -17,6 +17,7 @@ from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, pausing
+from paramgraph_kit.trace.model import Reason
 
 ATTEMPTS = 128  # calls that are watched; a graph that has not shown what it does by then is left as it is
 
@@ -109,6 +110,13 @@ class Recipe:
         return assembler(self.gives)
 
 
+has_storage: Callable[[Any], bool] = torch_name("_has_storage")
+BATCHED = Reason(
+    "unknown-input",
+    "a backward was given batched gradients (is_grads_batched=True, or a vmap of it), which have no address",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor lies: the same memory seen through another object is found again."""
@@ -167,6 +175,11 @@ class GraphCode:
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the graph."""
+        if self.backward and not all(map(has_storage, filter(torch.is_tensor, inputs))):
+            for each in self.graph.launchers:
+                each.not_launched(BATCHED)
+            with pausing(self.graph.launchers):
+                return without_autocast(self.code, inputs)
         if self.wanted and not is_watched() and (launcher := self._only_launcher()) is not None and launcher.warm:
             return without_autocast(self._watched, inputs, launcher)
         if is_watched():

@@ -19,11 +19,13 @@ from paramgraph_kit.backend.direct.located import MISSED, Assemble, Flow, Locate
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.once import only_once
 from paramgraph_kit.backend.direct.recipe import (
+    BATCHED,
     Given,
     Made,
     Recipe,
     View,
     assembler,
+    has_storage,
     is_watched,
     view_of,
     without_autocast,
@@ -91,8 +93,11 @@ class Step:
         keeps = self.passed_on
         given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
         taken = (located or self.backward).take((), inputs)
-        inputs.clear()
         watched, launcher = is_watched(), self.backward.launcher
+        if not all(map(has_storage, inputs[len(self.saved) :])):
+            watched = True
+            launcher.not_launched(BATCHED)
+        inputs.clear()
         if located is not None:
             if located.views:
                 taken.append(shelf)
