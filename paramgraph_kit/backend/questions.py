@@ -87,6 +87,7 @@ class Questions:
         self._refused: RefusedError | None = None
         self._thread = threading.get_ident()
         self._apart = Apart(stand_ins)
+        self._redrawn = 0  # checkpoints under way that draw other random numbers in the backward
         self.absent: set[str] = set()  # attributes that the user's code looked for in an input, and that it has not
 
     @contextmanager
@@ -108,6 +109,9 @@ class Questions:
                     stack.enter_context(mock.patch.object(kind, name, self._showing(getattr(kind, name)), create=True))
             modes = torch_name("FunctionalTensorMode")
             stack.enter_context(mock.patch.object(modes, "__torch_dispatch__", self._resizing(modes)))
+            again = torch_name("_checkpoint_without_reentrant_generator")
+            module = sys.modules[again.__module__]
+            stack.enter_context(mock.patch.object(module, again.__name__, self._checkpointing(again)))
             for kind, name in _SIGNALS:
                 stack.enter_context(mock.patch.object(kind, name, self._signalling(kind, name)))
             stack.enter_context(mock.patch.object(torch_name("decompositions"), "_rnn_helper", self._recurrent()))
@@ -197,6 +201,9 @@ class Questions:
         plain: Callable[..., Any] = modes.__torch_dispatch__  # type: ignore[attr-defined]  # torch's
 
         def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if self._redrawn and torch.Tag.nondeterministic_seeded in function.tags and self._mine():
+                text = "draws random numbers in a checkpoint with preserve_rng_state=False"
+                raise self._refuse(text, "its backward draws others, a trace the same")
             try:
                 result = plain(mode, function, types, args, kwargs)
             except (NotImplementedError, RefusedError) as error:
@@ -214,6 +221,17 @@ class Questions:
             return result
 
         return dispatch
+
+    def _checkpointing(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def checkpoint(function: Any, preserve: bool = True, *args: Any, **named: Any) -> Iterator[None]:
+            counts = not preserve and torch.is_grad_enabled() and self._mine()
+            self._redrawn += counts
+            try:
+                yield from plain(function, preserve, *args, **named)
+            finally:
+                self._redrawn -= counts
+
+        return checkpoint
 
     def _requiring(self) -> Callable[..., Any]:
         def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:

@@ -243,6 +243,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._dynamo.resume_execution:ContinueExecutionCache", ("2.11", "2.13"), "whose code resumes"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
         TorchName("torch._decomp:decompositions", BOTH, "how recurrent layers are traced: without their dropout"),
+        TorchName("torch.utils.checkpoint:_checkpoint_without_reentrant_generator", BOTH, "who draws again"),
         TorchName("torch._functorch.partitioners:default_partition", ("2.11", "2.13"), "save what eager saves"),
         TorchName("torch._subclasses.functional_tensor:FunctionalTensor", BOTH, "what stands for a tensor in a trace"),
         TorchName(

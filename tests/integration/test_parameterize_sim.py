@@ -339,6 +339,31 @@ def test_dropout_under_checkpointing() -> None:
     assert launches(step) == 2 * 2
 
 
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_checkpoint_that_draws_again_runs_as_it_is(drops: bool) -> None:
+    # GIVEN a checkpoint whose backward draws other random numbers, if it draws any
+    inner = nn.Dropout(0.5) if drops else nn.Tanh()
+
+    def function(x: Tensor) -> Tensor:
+        again: Callable[..., Tensor] = torch.utils.checkpoint.checkpoint
+        return again(lambda y: inner(y * 2) * y, x, use_reentrant=False, preserve_rng_state=False)
+
+    step = pgk.parameterize(function)
+    for seed in range(3):
+        found = []
+        for call in (step, function):
+            x = randn(64, seed=seed).requires_grad_()
+            pgk.cuda.manual_seed(seed)
+            y = call(x)
+            y.sum().backward()
+            found.append([y, x.grad])
+        # THEN results and gradients are eager's
+        assert equal(*found)
+    # THEN it is launched where it draws none
+    assert launches(step) == (0 if drops else 2 * 2)
+    assert any("preserve_rng_state" in str(each) for each in reasons(step)) == drops
+
+
 def test_a_backward_that_draws_runs_as_it_is() -> None:
     class Noisy(torch.autograd.Function):
         @staticmethod
