@@ -71,12 +71,13 @@ def names_of(code: types.CodeType) -> Names:
 
 
 _COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR")
+_ANCESTORS = ("__mro__", "mro", "__bases__", "__base__")
 _LOOKS_UP = ("get", "setdefault", "index", "count")  # in a table by types
 
 
 @lru_cache(maxsize=4096)
 def compares_types(code: types.CodeType) -> int | None:
-    """The line where code compares a ``type(...)`` or a ``__class__`` with a kind of tensors, None where nowhere.
+    """The line where code compares a ``type(...)`` or a ``__class__`` with a kind of tensors, or asks for its bases.
 
     >>> compares_types((lambda x: type(x) is torch.Tensor).__code__) is None
     False
@@ -88,13 +89,18 @@ def compares_types(code: types.CodeType) -> int | None:
     for n in asked:
         if steps[n].argval == "type" and steps[n].opname in ("LOAD_ATTR", "LOAD_METHOD"):
             continue  # x.type(), which is another thing
+        if any(step.argval in _ANCESTORS for step in steps[n + 1 : n + _NEAR]):
+            return _line_of(steps[n], code)
         near = steps[max(n - _NEAR // 2, 0) : n + _NEAR]
         if any(step.opname in _COMPARES or step.argval in _LOOKS_UP for step in near) and any(
             step.argval in ("Tensor", "Parameter", "Buffer", "FloatTensor") and "LOAD" in step.opname for step in near
         ):
-            place = steps[n].positions
-            return place.lineno if place is not None else code.co_firstlineno
+            return _line_of(steps[n], code)
     return None
+
+
+def _line_of(step: dis.Instruction, code: types.CodeType) -> int | None:
+    return step.positions.lineno if step.positions is not None else code.co_firstlineno
 
 
 def asks_for_types(code: types.CodeType) -> bool:

@@ -77,6 +77,20 @@ def _is_written_twice(function: torch._ops.OpOverload, args: Sequence[Any]) -> b
     return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))
 
 
+@contextmanager
+def _named_as_tensors(kind: type) -> Iterator[None]:
+    """Let a kind of stand-ins have the name of what it stands for: ``str(type(x))`` is asked of no instance."""
+    names = ("__name__", "__qualname__", "__module__")
+    before = [getattr(kind, name) for name in names]
+    for name in names:
+        setattr(kind, name, getattr(Tensor, name))
+    try:
+        yield
+    finally:
+        for name, own in zip(names, before, strict=True):
+            setattr(kind, name, own)
+
+
 class Questions:
     """The inputs of one trace beside their stand-ins, and the first question that had no answer."""
 
@@ -100,6 +114,9 @@ class Questions:
         kinds = {type(x) for x in self._stand_ins} - {Tensor, torch.nn.Parameter}
         with ExitStack() as stack:
             for kind in kinds:
+                if kind is torch_name("FunctionalTensor"):
+                    stack.enter_context(_named_as_tensors(kind))
+                    stack.enter_context(mock.patch.object(kind, "elem", self._inner, create=True))
                 for name, answer in self._answers().items():
                     stack.enter_context(mock.patch.object(kind, name, answer, create=True))
                 for name in _FAILS:
@@ -134,6 +151,7 @@ class Questions:
             "requires_grad_": self._requiring(),
             "retain_grad": self._retaining(),
             "is_inference": self._inference(),
+            "__dir__": self._listing,
             "__getattr__": self._missing,
             "__setattr__": self._setting,
         }
@@ -257,6 +275,29 @@ class Questions:
             return Tensor.is_inference(x if known is None else known)
 
         return is_inference
+
+    @property
+    def _listing(self) -> Callable[[Tensor], Any]:
+        def listing(x: Tensor) -> Any:
+            if self._mine() and not is_foreign(sys._getframe(1).f_code.co_filename):
+                raise self._refuse("lists the attributes of a tensor")
+            return Tensor.__dir__(x)  # type: ignore[no-untyped-call]
+
+        return listing
+
+    @property
+    def _inner(self) -> property:
+        """What a stand-in has inside, which no tensor of the user's has."""
+
+        def read(x: Tensor) -> Any:
+            if "elem" not in vars(x) or (self._mine() and not is_foreign(sys._getframe(1).f_code.co_filename)):
+                raise AttributeError("elem")
+            return vars(x)["elem"]
+
+        def write(x: Tensor, inner: Tensor) -> None:
+            vars(x)["elem"] = inner
+
+        return property(read, write)
 
     @property
     def _missing(self) -> Callable[[Tensor, str], Any]:

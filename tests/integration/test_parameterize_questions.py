@@ -273,6 +273,12 @@ on_input("looks a type up in a default", _by_default)
 on_input("looks a type up in a cell", _by_type({Tensor: 2.0}))
 on_input("looks a type up here", lambda x: x * {Tensor: 2.0}.get(type(x), 1.0))
 on_input("asks for a type in a table", lambda x: x * (2 if type(x) in BY_TYPE else 3))
+on_input("makes a text of the type", lambda x: x * len(str(type(x))))
+on_input("asks for the type's name", lambda x: x * len(type(x).__name__))
+on_input("asks for the class's name", lambda x: x * len(f"{x.__class__}"))
+on_input("counts bases", lambda x: x * len(type(x).__mro__))
+on_input("looks for what a stand-in has", lambda x: x * (2 if hasattr(x, "elem") else 3))
+on_input("counts attributes", lambda x: x * len(dir(x)))
 
 
 @program
