@@ -32,6 +32,7 @@ CLASSES = (
 )
 LIMIT_S = 60
 MODULE = "scripts.record.failures"
+_KEPT: list[Exception] = []  # until this process ends
 
 
 def gallery() -> Trace:
@@ -73,6 +74,7 @@ def _fail(name: str, folder: Path) -> dict[str, Any]:
         twin().synchronize()
     except Exception as error:
         failure = explain(error)
+        _KEPT.append(error)  # with its frames goes a graph, and torch aborts where its generator went first
     else:
         raise RuntimeError(f"{name}: its failing program did not fail on {driver().source().label()}")
     frame = failure.frame

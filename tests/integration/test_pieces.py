@@ -135,12 +135,12 @@ def epoch():
 def test_what_the_function_prints_is_seen_once_and_not_between_the_lines_of_a_story(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # GIVEN a function that prints, of which pieces can be launched
+    # GIVEN a function that prints, of which one round can be launched
     names = load(EPOCH, tmp_path / "program.py")
     # WHEN it is diagnosed, which tries more than one thing THEN its own words are there once
     found = pgk.diagnose(names["epoch"], fix=True)
     assert found.fix is not None
-    assert found.fix.pieces
+    assert found.fix.alone
     assert capsys.readouterr().out == "mine\n"
     # AND a story has its own lines alone
     pgk.story(names["epoch"], say=None)
