@@ -71,6 +71,25 @@ behind the launch | 9 (45%) | 14 |
 | twenty-first, the same after what those had shown was mended | 10 | 26 of 26 | 6 (60%), one of them wrong, \
 one nearly wholly behind the launch | 4 (40%) | 7 |
 """
+PUBLISHED = """\
+## Published code, first try
+
+Functions of published repositories with their authors' lines, models and batches made small, given to
+`diagnose(..., fix=True)` on 2026-11-26: "whole" by the diff that is shown and verified, "wrong" where a verified diff,
+an all-clear or an advice was. What they had shown was mended before the fresh ones were taken; most fresh ones are
+mended since. Judged by reading where no diff is whole; advice was tried by hand in few.
+
+| functions | whole, first try | verified and wrong | whole after mending |
+| --- | --- | --- | --- |
+| training: GANs, siamese nets, UNet, graphs, VQ, sequences; 23 of 15 programs | 1 | 1 (nothing was in its \
+graph) | 5 steps; epochs by one round of their loop, not all run again |
+| training: language models and reinforcement learning; 13 | 0 | 0 (2 while mending) | 6 |
+| decoding, samplers, solvers, evaluation, rollouts; 27 with problems | 2 | 1 | 10, two of them changed to be run |
+| loops over loaders: CIFAR, MNIST and its test, an LSTM's language model, a VAE, ImageNet's reference, a GAN, \
+a U-Net, seq2seq's test; 9, not fresh: written to make rounds of loops work | 0 | 0 | 9 |
+| fresh, training; 10 | 5 | 0 (wrong advice in 2) | not run again |
+| fresh, inference; 11 | 1 | 0 (wrong advice in 4, no fix tried in 2) | 2 |
+"""
 
 
 def main() -> int:
@@ -107,7 +126,7 @@ def first_tries() -> str:
         f"{t['mended']} of {t['count']} | {t['whole']} of {t['count']} ({t['whole'] / t['count']:.0%}) |\n"
         for t in json.loads(FIRST_TRIES.read_text(encoding="utf-8"))
     ]
-    return UNSEEN + "".join(rows) + FORUMS
+    return UNSEEN + "".join(rows) + FORUMS + PUBLISHED
 
 
 if __name__ == "__main__":
