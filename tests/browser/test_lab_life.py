@@ -165,7 +165,8 @@ def test_a_story_that_is_interrupted_leaves_everything_as_it_was(
     page.get_by_text("KeyboardInterrupt").first.wait_for(timeout=MINUTES)
     page.screenshot(path=shots / "interrupted.png")
 
-    # THEN the cells after it run, in a kernel where everything is as it was
+    # THEN the cells after it run, in a kernel where everything is as it was (what is sent before it rests is dropped)
+    page.get_by_text("| Idle").first.wait_for(timeout=MINUTES)
     page.locator(".jp-CodeCell").nth(2).click()
     page.keyboard.press("Control+Enter")
     page.get_by_text("count 0 True").wait_for(timeout=2 * MINUTES)
