@@ -15,10 +15,10 @@ import torch
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.proof import Arguments, Truth
+from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
 
-LIMIT_S = 30.0
 LARGEST, MOST = 4096, 3  # elements of one, and how many are tried
 ASKED = ("data-dependent-branch", "sync-item", "copy-to-cpu", "compare-on-cpu", "tensor-bound")
 Key = int | str

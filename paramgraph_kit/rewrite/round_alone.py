@@ -51,11 +51,11 @@ def one_round(
     kwargs: dict[str, Any],
     failures: Sequence[Failure],
     *,
-    of_loader: bool = False,
+    of_loader: bool,
 ) -> Rewriting | None:
     """The function with one round of a loop cut out and rewritten whole, or None where none is.
 
-    ``of_loader``: only of a loop over a DataLoader, of which nobody wants a graph of all rounds.
+    ``of_loader``: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
     """
     whole = Ways(function, args, kwargs)
     at = whole._definition()
@@ -64,7 +64,7 @@ def one_round(
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
     loops = loops_around(source, definition, [node for _, node in places])[:MOST_LOOPS]
-    loops = [loop for loop in loops if not of_loader or _goes_through_loader(whole, loop)]
+    loops = [loop for loop in loops if _goes_through_loader(whole, loop) is of_loader]
     if not loops:
         return None
     try:
@@ -268,7 +268,7 @@ def _called(found: Round, bound: int) -> str:
 
 def _goes_through_loader(whole: Ways, loop: Loop) -> bool:
     """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
-    given = whole._bound((whole.args, whole.kwargs))
+    given = whole._given()
     paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
     return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
 

@@ -198,7 +198,7 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
     if not rewritten.complete and not ended:
         from paramgraph_kit.verbs._pieces import in_pieces
 
-        if (alone := one_round(what, args, kwargs, found.failures)) is not None:
+        if (alone := one_round(what, args, kwargs, found.failures, of_loader=False)) is not None:
             found.fix, alone.known = alone, rewritten.known
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)

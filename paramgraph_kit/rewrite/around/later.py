@@ -79,7 +79,7 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
             continue
         top: ast.AST | None = statement
         while isinstance(top, ast.stmt) and top is not function:  # `if isinstance(v, Tensor): v = v.item()` as a whole
-            siblings = _siblings(source, top)
+            siblings = source.block_of(top)
             chosen = _with_what_needs_them([node for node in siblings if node in {*wanted, top}], siblings)
             # An object in the list would have all that it holds count as read by the graph.
             lifted = top is not statement and any("self" in names_in(node) for node in chosen)
@@ -300,12 +300,6 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
 def _is_at(one: Edit, other: Edit) -> bool:
     """Whether two edits put something in at one place."""
     return (one.line, one.column, one.end_column) == (other.line, other.column, other.end_column)
-
-
-def _siblings(source: Source, statement: ast.stmt) -> list[ast.stmt]:
-    above = source.parents[statement]
-    rows = (getattr(above, name, None) for name in ("body", "orelse", "finalbody"))
-    return next((row for row in rows if isinstance(row, list) and statement in row), [])
 
 
 def _with_what_needs_them(chosen: list[ast.stmt], siblings: list[ast.stmt]) -> list[ast.stmt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -65,9 +66,14 @@ def do_not_validate(place: Place) -> list[Edit]:
         if named & {"validate_args", None} or any(isinstance(each, ast.Starred) for each in call.args):
             continue
         if is_distribution(place, called(call)):
-            head = place.text(call)[:-1].rstrip().rstrip(",")
-            return [place.source.replace(call, f"{head}{', ' * bool(call.args or call.keywords)}validate_args=False)")]
+            return [_with_options(place, call, ["validate_args=False"])]
     return []
+
+
+def _with_options(place: Place, call: ast.Call, options: Sequence[str]) -> Edit:
+    """A call with more options at its end."""
+    head = place.text(call)[:-1].rstrip().rstrip(",")
+    return place.source.replace(call, f"{head}{', ' * bool(call.args or call.keywords)}{', '.join(options)})")
 
 
 def is_distribution(place: Place, name: str) -> bool:
@@ -100,8 +106,7 @@ def tell_that_masks_are_given(place: Place) -> list[Edit]:
         named = {option.arg for option in call.keywords}
         told = [f"{name}=False" for name in options if name not in named]
         if told and None not in named and not any(isinstance(each, ast.Starred) for each in call.args):
-            head = place.text(call)[:-1].rstrip().rstrip(",")
-            found.append(place.source.replace(call, f"{head}, {', '.join(told)})"))
+            found.append(_with_options(place, call, told))
     return found
 
 

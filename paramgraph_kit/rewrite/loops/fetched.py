@@ -98,7 +98,7 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
     if len(names) != len(given) or not all(map(_is_passed, source.above(statement))):
         return None
     needed, moved = moving.paths(statement.value), list[ast.stmt]([statement])
-    block = _block(source, statement)
+    block = source.block_of(statement)
     for before in reversed(block[: block.index(statement)]):
         if not _writes(before, needed):
             continue
@@ -120,11 +120,6 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
         if not isinstance(each, (ast.For, ast.While, ast.If, ast.With, ast.Try)) and _writes(each, needed - made):
             return None  # what it needs is found by something else, before or in its loop
     return Fetch(statement, moved, names)
-
-
-def _block(source: Source, node: ast.stmt) -> list[ast.stmt]:
-    rows = (getattr(source.parents[node], name, None) for name in ("body", "orelse", "finalbody"))
-    return next((row for row in rows if isinstance(row, list) and node in row), [])
 
 
 def _is_passed(above: ast.stmt) -> bool:

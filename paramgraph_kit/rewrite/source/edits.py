@@ -141,14 +141,7 @@ class Source:
 
     def without(self, node: ast.stmt) -> Edit:
         """A statement taken out; a block that would be empty keeps ``pass``."""
-        siblings = next(
-            (
-                block
-                for name in ("body", "orelse", "finalbody")
-                if isinstance(block := getattr(self.parents[node], name, None), list) and node in block
-            ),
-            [],
-        )
+        siblings = self.block_of(node)
         last = node.end_lineno or node.lineno
         others = [self.parents[node], *(each for each in siblings if each is not node)]
         if any(node.lineno in (line, end) or last == line for line, end in map(_ends, others)):
@@ -183,6 +176,10 @@ class Source:
         if not isinstance(above, ast.With) or not all(map(about_gradients, texts)):
             return node
         return above if all(each in nodes for each in above.body) else node
+
+    def block_of(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements among which one stands."""
+        return next((row for row in self._blocks(self.parents[node]) if node in row), [])
 
     @staticmethod
     def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
