@@ -25,6 +25,7 @@ ANEW = (
     "that. A parameterized launch reads whatever tensor is there"
 )
 AHEAD = "draw or count it before each launch, into a tensor that this line reads; fix=True writes that"
+MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 MOST_LINES = 6  # of an example
 _HUNK = re.compile(r"@@ -(\d+)")
@@ -179,11 +180,14 @@ def _pair(
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
     tells = isinstance(statement, ast.Expr) and (belongs_behind or failure.code in _TOLD)
+    more = ""
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:
             changed = _changed(attempt, failure, source, statement)
-        except _Unseen:  # what is advised where no rewrite is sure may be less than what a trial would write
-            return (line, [IN_DIFF]) if shown else None
+        except _Unseen:  # what is advised where nothing was tried may be less than what a trial would write
+            if shown:
+                return line, [IN_DIFF]
+            changed, more = None, MORE
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
@@ -191,7 +195,7 @@ def _pair(
     if belongs_behind or tells:
         return line, [_pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND]
     said = said or (ANEW if failure.code in _OF_STEPS else "")
-    return (line, [said.replace(", so it was not rewritten", "")]) if said else None
+    return (line, [said.replace(", so it was not rewritten", "") + more]) if said else None
 
 
 def _pinned(source: Source, statement: ast.stmt) -> str:

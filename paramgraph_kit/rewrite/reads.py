@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import MODULES
 from paramgraph_kit.rewrite.source.place import called
 
@@ -28,24 +28,23 @@ def frozen(
 ) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
-    ``containers`` are the names of lists, sets and dictionaries. Steps that are tried may not show it: a number may
-    have come to its end before the capture. ``rates``: learning rates are tensors, which can be written in place;
-    ``tensors``: names of variables that are tensors, whose parts are.
+    ``ran`` are qualified names, ``containers`` the names of lists, sets and dictionaries. Steps that are tried may not
+    show it: a number may have come to its end before the capture. ``rates``: learning rates are tensors, which can be
+    written in place; ``tensors``: names of variables that are tensors, whose parts are.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    ran = set(ran) - _only_around(tree, functions, moved)
-    stay = [each for each in functions if each.name in ran and each.name not in moved]
+    around = _only_around(tree, functions, moved)
+    inside = [each for each in functions_of(tree, ran) if each.name not in around]
+    stay = [each for each in inside if each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     reached = _reached(functions, moved)
-    around = [each for each in reached if each.name in moved or each not in stay]
-    bound = {name for each in around for name in _bound(each, containers, tensors)}
-    for function in functions:
-        if function.name in ran and function.name not in moved:
-            unread = _unread(function, [each for each in functions if each.name in ran])
-            if read := bound & set(_read(function, unread)):
-                return min(read)
+    binding = [each for each in reached if each.name in moved or each not in stay]
+    bound = {name for each in binding for name in _bound(each, containers, tensors)}
+    for function in stay:
+        if read := bound & set(_read(function, _unread(function, inside))):
+            return min(read)
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]

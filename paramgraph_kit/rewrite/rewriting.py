@@ -229,7 +229,7 @@ def _instead_of(rounds: Rounds, name: str) -> str:
     first, mover = rounds.all[0][0], rounds.mover
     moved = {each.name for each in (mover.moved, mover.fed) if each is not None}
     lines, source = rounds.texts.get(first.file, []), first.sources[first.file]
-    return kept_outside(name, lines, source.lines, moved, {code.co_name for code in first.ran}, first.device)
+    return kept_outside(name, lines, source.lines, moved, {code.co_qualname for code in first.ran}, first.device)
 
 
 def _stale(rounds: Rounds) -> str:
@@ -237,7 +237,7 @@ def _stale(rounds: Rounds) -> str:
     first, mover = rounds.all[0][0], rounds.mover
     around = (mover.moved, rounds.around.after), (mover.fed, rounds.around.before)
     moved = {each.name for each, used in around if each is not None and used is not None}
-    ran = {code.co_name for code in first.ran if not mover.comes_only_to(mover.behind, code)}
+    ran = {code.co_qualname for code in first.ran if not mover.comes_only_to(mover.behind, code)}
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}

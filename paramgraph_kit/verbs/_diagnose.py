@@ -93,7 +93,12 @@ class Diagnose:
         self, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool, fix: bool
     ) -> Diagnosis:
         if _is_compiled(what):
-            return _from_compiled(what, args, kwargs, limit_s)
+            from paramgraph_kit.doctor.observe.trees import original_of
+
+            found = _from_compiled(what, args, kwargs, limit_s)
+            if fix and found and (args or kwargs) and original_of(what) is not what:
+                found.fix = self._of(original_of(what), args, kwargs, limit_s, False, True).fix
+            return found
         if getattr(type(what), "_paramgraph_owner", False):  # a step made by parameterize
             what = what.__wrapped__
         if not callable(what):
@@ -308,15 +313,18 @@ def _as_a_function(
     """
     from paramgraph_kit.doctor.known.catalogue import BY_ID
     from paramgraph_kit.doctor.observe.trees import original_of
+    from paramgraph_kit.rewrite.own_lines import in_own_lines
     from paramgraph_kit.verbs._device import device
 
     device()
-    found = _examined(original_of(model), args, kwargs, limit_s).problems
+    original = original_of(model)
+    found = _examined(original, args, kwargs, limit_s).problems
     refused = [f for f in found if (not BY_ID[f.code].silent or f.code in ENDS) and not _is_compiled_too(f)]
     lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
     if any(f.code == "optimizer-not-capturable" for f in refused):  # of its counts on the CPU nothing else is to say
         failures = [f for f in failures if f.frame or f.code not in ("cpu-op", "device-copy")]
-    return [*refused, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
+    own = in_own_lines(original, args, kwargs, refused)
+    return [*own, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
 
 
 def _examined(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Examination:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.own_lines import AHEAD, BEHIND
+from paramgraph_kit.rewrite.own_lines import AHEAD, BEHIND, MORE
 from tests.integration.rewritten import run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -109,6 +109,26 @@ def test_with_fix_and_in_a_story_the_lines_are_the_user_s_too(tmp_path: Path) ->
         assert after in told[code], told[code]
 
 
+def test_a_number_that_a_branch_of_the_step_may_change_keeps_the_user_s_words(tmp_path: Path) -> None:
+    # GIVEN a number that the step goes on with, and below it a branch, of whose tensors nobody has seen the shape
+    text = (
+        "args = (torch.randn(8, 3, device=device),)\ndef f(x):\n    h = x * 2\n    scale = h.abs().max().item()\n"
+        "    h = h / scale\n    if h.sum() > 0:\n        h = h * 2\n    return h\n"
+    )
+    names = run(text, tmp_path)
+    # WHEN it is diagnosed, as a function and compiled THEN both say it in the user's words
+    for what in (names["f"], torch.compile(names["f"], backend="paramgraph")):
+        told = {f.code: parts(f.fix) for f in pgk.diagnose(what, *names["args"])}
+        assert told["sync-item"][0] == "scale = h.abs().max().item()"
+        assert told["sync-item"][1].startswith("line 14 goes on with `scale`: compute it of tensors on the device, ")
+        assert "`scale = h.abs().max().detach()`" in told["sync-item"][1]
+        assert told["data-dependent-branch"][1].startswith("h = torch.where(h.sum() > 0, h * 2, h)")
+    # AND the compiled one, with fix=True, shows the diff of what was compiled
+    fix = pgk.diagnose(torch.compile(names["f"], backend="paramgraph"), *names["args"], fix=True).fix
+    assert fix is not None
+    assert fix.complete, fix
+
+
 ROWS = """
 args = (torch.randn(8, 4, device=device),)
 def f(x):
@@ -119,13 +139,14 @@ def f(x):
 """
 
 
-def test_what_no_text_tells_keeps_the_example_and_what_was_tried_is_shown_as_in_the_diff(tmp_path: Path) -> None:
+def test_where_only_shapes_tell_what_to_do_is_said_and_what_was_tried_is_shown_as_in_the_diff(tmp_path: Path) -> None:
     # GIVEN a pick that only shapes tell how to write, a number of the host's, and a constant
     names = run(ROWS, tmp_path)
     # WHEN diagnosed without a trial
     told = {f.code: parts(f.fix) for f in pgk.diagnose(names["f"], *names["args"])}
-    # THEN the pick has its class's example, the number is made before the launch, and each line stands at the margin
-    assert told["dynamic-shape"][1].startswith("y = torch.where(mask, x, 0).sum()")
+    # THEN the pick has what to do about its own line, the number is made before the launch, lines stand at the margin
+    after = "return all of `h`, with `h > 0`; pick `[h > 0]` and ask for lengths behind the launch"
+    assert told["dynamic-shape"] == ("return noise, h[h > 0].sum()", after + MORE)
     assert told["host-random"] == ("noise = h * random.random()", AHEAD)
     constant = told["tensor-literal"][1].splitlines()
     assert [len(line) - len(line.lstrip()) for line in constant] == [0, 8]

@@ -274,3 +274,16 @@ def test_what_a_value_decides_is_told_with_what_to_do_instead(name: str, fixed: 
     found = fixed(text)
     assert not found.complete
     assert any(wanted in line for line in found.instead), found
+
+
+def test_a_method_of_another_class_with_the_same_name_reads_nothing_in_the_graph(fixed: Fixed) -> None:
+    # GIVEN two classes of a file with a method of one name, of which one writes a number behind the launch
+    found = fixed(
+        "class Meter:\n    def __init__(self):\n        self.total = 0.0\n"
+        "    def step(self, x):\n        loss = x.sum()\n        self.total += loss.item()\n        return loss\n"
+        "class Other:\n    def __init__(self):\n        self.total = 0.0\n"
+        "    def step(self, x):\n        return x * self.total\n"
+        "args = (torch.randn(4, device=device),)\nf = Meter().step\n"
+    )
+    # THEN the other's, which never ran, does not stand against it
+    assert found.complete, found

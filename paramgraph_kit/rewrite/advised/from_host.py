@@ -374,6 +374,8 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
             call = node.value if isinstance(node.value, ast.Call) else None
             there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
             what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
+            if ".item()" in (text := place.text(node)):
+                what = f", `{text.replace('.item()', '.detach()')}`"
             return f"line {later.lineno} goes on with `{min(names & read)}`: compute it of tensors on the device{what}"
     return ""
 

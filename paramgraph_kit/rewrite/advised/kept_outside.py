@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
-from paramgraph_kit.rewrite.source.edits import Function, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, functions_of, path_of, within
 
 
 def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved: Collection[str], ran: Collection[str],
                  device: str) -> str:  # fmt: skip
     """What to do about ``name``, which functions ``moved`` rebind and others of those that a graph has ``ran`` read.
 
-    ``lines`` are the rewritten ones, ``original`` those that the user has.
+    ``ran`` are qualified names, ``lines`` are the rewritten ones, ``original`` those that the user has.
     """
-    functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
-    read = [node for each in functions if each.name in ran and each.name not in moved for node in _reads(each, name)]
+    tree = ast.parse("".join(lines))
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    read = [node for each in functions_of(tree, ran) if each.name not in moved for node in _reads(each, name)]
     bound = [node for each in functions if each.name in moved for node in _binds(each, name)]
     filled = [call for each in functions if each.name in moved for call in _fills(each, name)]
     if not read or not (bound or filled):

@@ -7,7 +7,7 @@ import difflib
 import io
 import linecache
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -252,6 +252,19 @@ def first_line(node: ast.stmt) -> int:
 def scope_of(source: Source, function: Function) -> tuple[str, str, int]:
     """What tells a function's code from that of all others: its file, name and first line."""
     return source.file, function.name, first_line(function)
+
+
+def functions_of(tree: ast.AST, names: Collection[str], outer: str = "") -> list[Function]:
+    """The functions of a file that have these qualified names, as ``co_qualname`` has them."""
+    found: list[Function] = []
+    for node in ast.iter_child_nodes(tree):
+        inner = outer
+        if isinstance(node, (Function, ast.ClassDef)):
+            own = f"{outer}{node.name}"
+            found += [node] if isinstance(node, Function) and own in names else []
+            inner = f"{own}.<locals>." if isinstance(node, Function) else f"{own}."
+        found += functions_of(node, names, inner)
+    return found
 
 
 def is_text(node: ast.stmt) -> bool:
