@@ -229,7 +229,6 @@ class Ahead(Lending):
         )
 
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
-        cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and self.records(source, statement) and not without_gradients(source, statement)
         at, space = self._definition(), self.space
@@ -241,4 +240,4 @@ class Ahead(Lending):
         where = self.device_in(source)
         by = self.called_by(source, statement)
         more: dict[str, Any] = {"begun": begun, "gone": gone, "called": by}
-        return Place(source, statement, failure, where, cuda, *known, trains=trains, **more)
+        return Place(source, statement, failure, where, *known, trains=trains, **more)

@@ -12,6 +12,7 @@ from typing import Any, Never
 
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Source
@@ -25,11 +26,13 @@ ANEW = (
     "that. A parameterized launch reads whatever tensor is there"
 )
 AHEAD = "draw or count it before each launch, into a tensor that this line reads; fix=True writes that"
+LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 MOST_LINES = 6  # of an example
 _HUNK = re.compile(r"@@ -(\d+)")
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
+_WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _TOLD = ("host-counter", "print")
 _OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
@@ -141,7 +144,11 @@ def _shown(
     """What a diff puts where a problem is; of a statement of several lines all of it, before and after."""
     at = failure.frame
     for block in blocks if at is not None else ():
-        if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone) or not block.new:
+        if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone):
+            continue
+        if not block.new and failure.code in _WAITS and not any(at.text.strip() in "".join(b.new) for b in blocks):
+            return [at.text], [LEFT_OUT]
+        if not block.new:
             continue
         gone, new = block.gone, block.new
         if place is not None:
@@ -173,7 +180,8 @@ def _pair(
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
     where = attempt.device_in(source)
-    said = hint(Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry))
+    asked = Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry)
+    said = hint(asked)
     first, last = _lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
@@ -194,6 +202,8 @@ def _pair(
             return line, [AHEAD]
     if belongs_behind or tells:
         return line, [_pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND]
+    if shown and scheduled(asked):  # the diff has another way than what is advised where there is none
+        return line, [IN_DIFF]
     said = said or (ANEW if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "") + more]) if said else None
 

@@ -223,3 +223,120 @@ def test_an_object_that_raises_where_it_is_looked_at_keeps_the_example(tmp_path:
     found = pgk.diagnose(names["f"], *names["args"])
     assert found.codes == ("sync-item",)
     assert found.failure.fix.startswith("before")
+
+
+SCHEDULED = {
+    "synchronize": (
+        (
+            "args = (torch.randn(4, device=device),)\ntimes = []\n"
+            "def f(x):\n    t0 = time.time()\n    y = x * 2\n    cuda.synchronize()\n"
+            "    times.append(time.time() - t0)\n    return y\n"
+        ),
+        "leave `cuda.synchronize()` out, with the clock: time the launch itself, around it in your loop",
+    ),
+    "captured-event": (
+        (
+            "args = (torch.randn(4, device=device),)\nms = []\n"
+            "start, end = (cuda.Event(enable_timing=True) for _ in 'ab')\n"
+            "def f(x):\n    start.record()\n    y = x * 2\n    end.record()\n    ms.append(start.elapsed_time(end))\n"
+            "    return y\n"
+        ),
+        "take `start.record()`; `end.record()` out of the function, record around the launch",
+    ),
+    "work-elsewhere": (
+        (
+            "args = (torch.randn(4, device=device),)\nside = cuda.Stream()\n"
+            "def f(x):\n    with cuda.stream(side):\n        y = x * 2\n    return y\n"
+        ),
+        (
+            "`side.wait_stream(cuda.current_stream())` before the `with` of `side`, and "
+            "`cuda.current_stream().wait_stream(side)` after it"
+        ),
+    ),
+    "isolation": (
+        (
+            "args = (torch.randn(4, device=device),)\nready = cuda.Event()\nready.record()\n"
+            "def f(x):\n    cuda.current_stream().wait_event(ready)\n    return x * 2\n"
+        ),
+        "`cuda.current_stream().wait_event(ready)` waits for what was begun outside: do it before each launch",
+    ),
+    "unjoined-work": (
+        (
+            "args = (torch.randn(4, device=device),)\nside, held = cuda.Stream(), torch.zeros(4, device=device)\n"
+            "def f(x):\n    side.wait_stream(cuda.current_stream())\n    with cuda.stream(side):\n"
+            "        held.copy_(x * 2)\n    return x + 1\n"
+        ),
+        "`cuda.current_stream().wait_stream(side)` after the `with` of `side`",
+    ),
+    "reseeded": (
+        "args = (torch.randn(4, device=device),)\ndef f(x):\n    torch.manual_seed(42)\n    return F.dropout(x, 0.5)\n",
+        "take `torch.manual_seed(42)` out of the function: once before the capture",
+    ),
+    "unregistered-generator": (
+        (
+            "args = (torch.randn(4, device=device),)\ngen = torch.Generator(device=device)\n"
+            "def f(x):\n    return x + torch.randn(4, device=device, generator=gen)\n"
+        ),
+        "`g.register_generator_state(gen)` of the graph `g`, once before the capture; this line stays",
+    ),
+    "optimizer-sync": (
+        (
+            "model = nn.Linear(4, 1).to(device)\nopt = torch.optim.LBFGS(model.parameters(), max_iter=3)\n"
+            "args = (torch.randn(8, 4, device=device), torch.randn(8, 1, device=device))\n"
+            "def f(x, y):\n    def closure():\n        opt.zero_grad()\n        loss = F.mse_loss(model(x), y)\n"
+            "        loss.backward()\n        return loss\n    return opt.step(closure).detach()\n"
+        ),
+        (
+            "take it out of `f` as `def closure(x, y)` that returns the loss detached, once "
+            "`run = pgk.parameterize(closure, state=[model])`, and here `opt.step(lambda: run(x, y))`"
+        ),
+    ),
+    "grad-scaler": (
+        (
+            "model = nn.Linear(4, 1).to(device)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "scaler = torch.amp.GradScaler(device.type)\nargs = (torch.randn(8, 4, device=device),)\n"
+            "def f(x):\n    opt.zero_grad()\n    loss = model(x).square().mean()\n    scaler.scale(loss).backward()\n"
+            "    scaler.step(opt)\n    scaler.update()\n    return loss.detach()\n"
+        ),
+        "`scaler.step(opt)` and `scaler.update()` behind each launch",
+    ),
+    "linalg-host": (
+        (
+            "args = (torch.randn(8, 4, device=device),)\n"
+            "def f(x):\n    values, vectors = torch.linalg.eigh(torch.cov(x.T))\n    return vectors @ values\n"
+        ),
+        "end what is captured with `made = torch.cov(x.T)`, return `made`",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SCHEDULED)
+def test_streams_events_seeds_and_solvers_are_told_in_the_user_s_names(code: str, tmp_path: Path) -> None:
+    # GIVEN a line that asks the runtime for what is no node WHEN diagnosed THEN what to do has its names
+    text, wanted = SCHEDULED[code]
+    names = run(text, tmp_path)
+    told = {f.code: f for f in pgk.diagnose(names["f"], *names["args"])}
+    before, after = parts(told[code].fix)
+    frame = told[code].frame
+    assert frame is not None
+    assert before == frame.text
+    assert wanted in after
+
+
+def test_what_is_said_of_lbfgs_gives_its_numbers(tmp_path: Path) -> None:
+    # GIVEN what the words for LBFGS ask for WHEN it is done, at new inputs
+    text, _ = SCHEDULED["optimizer-sync"]
+    eager = run(text, tmp_path)
+    names = run(text, tmp_path)
+    names["model"].load_state_dict(eager["model"].state_dict())
+    exec(
+        "def closure(x, y):\n    opt.zero_grad()\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n"
+        "    return loss.detach()\nlaunched = pgk.parameterize(closure, state=[model])\n"
+        "def f(x, y):\n    return opt.step(lambda: launched(x, y)).detach()\n",
+        names,
+    )
+    # THEN each step is eager's, and the rounds were launched
+    for _ in range(6):
+        x, y = torch.randn(8, 4).to(pgk.device()), torch.randn(8, 1).to(pgk.device())
+        assert torch.equal(names["f"](x, y), eager["f"](x, y))
+    assert "graphed" in str(pgk.report(names["launched"]))

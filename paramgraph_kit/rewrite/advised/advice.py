@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
+from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
@@ -369,6 +370,7 @@ _ADVICE: tuple[Advice, ...] = (
     *GROWING,
     *NEEDS,
     cut_out,
+    scheduled,
     size_of_what_is_given,
     drawn_there,
     _a_size,

@@ -12,7 +12,7 @@ from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
-_BOUNDED = ("tensor-bound", *READS)
+_BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
 _UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
 

@@ -39,7 +39,6 @@ class Place:
     statement: ast.stmt
     failure: Failure
     device: str  # how the user, or else anybody, would write the device
-    cuda: str = "torch.cuda"  # how the user calls what has the streams
     space: dict[str, Any] = field(default_factory=dict)  # global names of the function
     tensors: Mapping[str, Form] = field(default_factory=dict)  # of local names that held one as it returned
     numbers: frozenset[str] = frozenset()  # attributes that hold numbers
@@ -54,6 +53,11 @@ class Place:
     called: Mapping[str, Any] = field(default_factory=dict)  # functions and modules, by local names that have one
     seen: Collection[str] = ()  # local names that held a tensor, where ``tensors`` has none
     entry: str = ""  # the name of the function that is captured
+
+    @property
+    def cuda(self) -> str:
+        """How the user calls what has the streams."""
+        return "cuda" if "cuda" in names_in(self.source.tree) else "torch.cuda"
 
     def text(self, node: ast.AST) -> str:
         """A node as it is written."""
