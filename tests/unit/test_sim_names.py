@@ -143,6 +143,28 @@ def test_the_accelerator_is_the_simulated_device(cuda: Any) -> None:
     cuda.recover()
 
 
+def test_a_stream_that_torch_makes_is_one_of_the_device(cuda: Any) -> None:
+    # GIVEN a stream of torch's own class, and a capture that forks to it
+    side, graph, x = torch.Stream(DEVICE), cuda.CUDAGraph(), torch.ones(2, device=DEVICE)
+    assert isinstance(side, torch.Stream)
+    with cuda.graph(graph):
+        side.wait_stream(cuda.current_stream())
+        with side:
+            y = x * 3
+            assert cuda.current_stream() == side
+        # WHEN its work is joined, by the stream and by an event of torch's
+        cuda.current_stream().wait_event(side.record_event())
+        cuda.current_stream().wait_stream(side)
+    x.fill_(2)
+    graph.replay()
+    # THEN the replay does it; without a device it is the accelerator's, and the CPU's are torch's
+    assert y.tolist() == [6.0, 6.0]
+    assert torch.Stream().device == torch.device(DEVICE)
+    assert torch.Stream("cpu").device == torch.device("cpu")
+    same = torch.Stream(stream_id=side.stream_id, device_index=side.device_index, device_type=side.device_type)
+    assert same is side
+
+
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_generators_of_the_device(cuda: Any) -> None:
     # GIVEN a generator of the device, registered with a graph that draws from it

@@ -215,9 +215,9 @@ def _give_to_others() -> None:
 
 
 def _make_our_own() -> None:
-    """``torch.Generator(device="sim")`` and ``torch.Event("sim")``: torch's own ask a device in C++."""
+    """``torch.Generator(device="sim")``, ``torch.Event("sim")``, ``torch.Stream("sim")``: torch's ask one in C++."""
     from .generators import Generator
-    from .stream import Event
+    from .stream import Event, Stream, stream_of
 
     def generator(plain: Any, device: Any = "cpu") -> Any:
         return Generator() if torch.device(device).type == "sim" else plain(device)
@@ -229,7 +229,16 @@ def _make_our_own() -> None:
         made.given = torch.device("sim" if device is None else device)
         return made
 
-    for name, make in (("Generator", generator), ("Event", event)):
+    def stream(plain: Any, *args: Any, **options: Any) -> Any:
+        if "stream_id" in options:  # one that there is
+            ours = options.get("device_type") == Stream.KIND
+            return stream_of(options["stream_id"]) if ours else plain(*args, **options)
+        device = args[0] if args else options.get("device")
+        if device is not None and torch.device(device).type != "sim":
+            return plain(*args, **options)
+        return Stream(*args, **options)
+
+    for name, make in (("Generator", generator), ("Event", event), ("Stream", stream)):
         setattr(torch, name, _made_by(make, getattr(torch, name)))
 
 

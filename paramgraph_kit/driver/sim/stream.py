@@ -24,7 +24,6 @@ from .under_way import Capture, forbid_in_capture
 
 MOST_PASSES = 64  # backward passes of which it is known whose they are
 HIGHEST = 3  # torch has pools of streams for four priorities
-_DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
 
 
 class Stream(torch.Stream):
@@ -32,6 +31,8 @@ class Stream(torch.Stream):
 
     One of torch's streams as that is, so that Dynamo traces it; nothing of torch's own is asked of it.
     """
+
+    KIND = 20  # of its device, to torch: PrivateUse1, the slot of a device in Python
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A stream of torch's with this one's number."""
@@ -43,7 +44,7 @@ class Stream(torch.Stream):
         if not kwargs:
             require_device(device)
         number = kwargs.get("stream_id") or _table.next_number()
-        return super().__new__(cls, stream_id=number, device_index=0, device_type=_DEVICE_TYPE)
+        return super().__new__(cls, stream_id=number, device_index=0, device_type=cls.KIND)
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = min(0, max(priority, -HIGHEST))
