@@ -307,3 +307,25 @@ def test_recover_puts_the_process_right(name: str, sim: torch.device, cuda: Any)
     graph.replay()
     assert bool((y >= x).all())
     assert machine().allocator.captures_underway == 0
+
+
+def test_a_profiler_that_is_started_spoils_a_capture_without_a_word(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a capture in which CUDA's profiler is started: torch hands on the error, and raises nothing
+    x, codes = torch.ones(2, device=sim), []
+
+    def body() -> torch.Tensor:
+        codes.append(int(cuda.cudart().cudaProfilerStart()))
+        return x + 1
+
+    # WHEN it goes on THEN the next operation says that it is spoiled
+    with pytest.raises(torch.AcceleratorError, match="previous error during capture") as raised:
+        captured(cuda, body)
+    assert "previous error during capture" in str(raised.value.__context__)
+    assert codes == [900]
+    # and around a capture, or in one that forbids no such calls, nothing happens
+    cuda.recover()
+    assert int(cuda.cudart().cudaProfilerStop()) == 0
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph, capture_error_mode="relaxed"):
+        body()
+    assert codes == [900, 0]

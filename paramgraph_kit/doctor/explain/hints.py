@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.known.evidence import OTHERS_MEMORY, OTHERS_QUERY, OT
 
 _CAPTURES = ("graph", "capture")
 _STREAMS = ("stream", "StreamContext")
-_RAW = re.compile(r"cu(da)?(Mem|Malloc|Free|Host|DeviceSynchronize|StreamSynchronize|StreamQuery|EventQuery)")
+_RAW = re.compile(r"cu(da)?(Mem|Malloc|Free|Host|Profiler|DeviceSynchronize|StreamSynchronize|StreamQuery|EventQuery)")
 _THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "submit", "run_in_executor", "to_thread"}
 _ASKS = {"query", "elapsed_time"}
 _MAKES = {"empty", "zeros", "ones", "full", "rand", "randn", "tensor", "arange", "to", "cuda", "clone", "pin_memory"}

@@ -181,6 +181,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.optimizers.zeroes(module)),
     ]
+    table += [(cuda.cudart(), name, waits(name)) for name in ("cudaProfilerStart", "cudaProfilerStop")]
     table += [(os, "kill", kills), (signal, "raise_signal", ends)]
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
     ending = {id(getattr(owner, name)): tell for owner, name, tell in table if owner in (os, signal)}

@@ -6,13 +6,26 @@ import enum
 import types
 from typing import Any
 
+import torch
+
 from .errors import CUDA_ERRORS
 from .machine import machine
 from .pinned import register_host, unregister_host
 from .under_way import forbid_unsafe_call
 
-# As CUDA calls it: the codes that torch names.
-cudaError = enum.IntEnum("cudaError", {"success": 0, "errorMemoryAllocation": 2, "errorInitializationError": 3})  # noqa: N816
+
+class cudaError(enum.IntEnum):  # noqa: N801 - as CUDA calls it
+    """The codes that torch names; others have none."""
+
+    success = 0
+    errorMemoryAllocation = 2  # noqa: N815
+    errorInitializationError = 3  # noqa: N815
+
+    @classmethod
+    def _missing_(cls, value: object) -> cudaError:
+        found = int.__new__(cls, int(str(value)))
+        found._name_, found._value_ = "???", int(found)
+        return found
 
 
 SUCCESS = cudaError(0)
@@ -25,7 +38,12 @@ def _text(error: int) -> str:
     return _TEXTS.get(code) or CUDA_ERRORS.get(code, ("", "unrecognized error code"))[1]
 
 
-def _done(*_: object) -> Any:
+def _profiler() -> Any:
+    """Torch hands on what CUDA returns, and raises nothing: a capture is spoiled without a word."""
+    try:
+        forbid_unsafe_call()
+    except torch.AcceleratorError as error:
+        return cudaError(error.error_code)  # type: ignore[attr-defined]  # torch sets it in C++
     return SUCCESS
 
 
@@ -53,8 +71,8 @@ vars(_calls).update(
     cudaHostRegister=_host_register,
     cudaHostUnregister=_host_unregister,
     cudaMemGetInfo=_memory,
-    cudaProfilerStart=_done,
-    cudaProfilerStop=_done,
+    cudaProfilerStart=_profiler,
+    cudaProfilerStop=_profiler,
 )
 
 

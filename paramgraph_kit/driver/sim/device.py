@@ -59,10 +59,11 @@ def register() -> torch.device:
     from .refused import install_int_mm, refusing
     from .special import special_kernels
     from .stream import follow_this_thread, note_made_in_backward
+    from .ties import sorting_kernels
     from .transforms import install_transforms
 
     kernels = for_every_cpu_operation(Kernel)
-    kernels.update(special_kernels() | recurrent_kernels())
+    kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels())
     kernels.update(nobody_asks(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())

@@ -1,0 +1,127 @@
+"""In which order CUDA's sorts leave what is equal.
+
+Up to 32 numbers are sorted by a bitonic network, where nobody asks for a stable sort; all others are stable there, too.
+The largest of ``topk`` are collected first, those that are larger than the last of them before those equal to it, and
+then sorted like that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from .kernels import Kernel
+
+aten: Any = torch.ops.aten
+NETWORK = 32  # numbers that one sorts
+Found = tuple[torch.Tensor, torch.Tensor]  # values and indices
+
+
+@cache
+def _steps() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Of each step of the network: the places that it compares, and whether the larger one goes first."""
+    threads = torch.arange(NETWORK // 2)
+    found = []
+    size = 2
+    while size <= NETWORK:
+        turned = (threads & (size // 2) != 0) & (size < NETWORK)
+        stride = size // 2
+        while stride:
+            first = 2 * threads - (threads & (stride - 1))
+            found.append((first, first + stride, turned))
+            stride //= 2
+        size *= 2
+    return found
+
+
+def network(ranks: torch.Tensor) -> torch.Tensor:
+    """The order in which the network leaves numbers of these ranks, along the last dimension.
+
+    >>> network(torch.tensor([0, 0, 0])), network(torch.tensor([1, 0, 1, 0]))
+    (tensor([2, 1, 0]), tensor([1, 3, 2, 0]))
+    """
+    n = ranks.shape[-1]
+    slots = torch.full((*ranks.shape[:-1], NETWORK), NETWORK)  # what is behind the numbers stays behind them
+    slots[..., :n] = ranks
+    places = torch.arange(NETWORK).expand(slots.shape).clone()
+    for first, second, turned in _steps():
+        swaps = (slots[..., first] < slots[..., second]) == turned
+        for each in (slots, places):
+            one, other = each[..., first], each[..., second]
+            each[..., first], each[..., second] = torch.where(swaps, other, one), torch.where(swaps, one, other)
+    return places[..., :n]
+
+
+def _as_left(tensor: torch.Tensor, found: Found, dim: int) -> Found:
+    """A stable sort's result in the network's order, where that may be another one."""
+    values, indices = (each.movedim(dim, -1) for each in found)
+    size = values.shape[-1] if values.dim() else 0
+    if not 1 < size <= NETWORK or not values.numel():
+        return found
+    before, after = values[..., :-1], values[..., 1:]
+    alike = (before == after) | ((before != before) & (after != after))
+    if not alike.any():
+        return found
+    dense = torch.zeros(values.shape, dtype=torch.long)
+    dense[..., 1:] = (~alike).cumsum(-1)
+    ranks = torch.empty_like(dense).scatter_(-1, indices, dense)
+    order = network(ranks)
+    given = tensor.movedim(dim, -1).gather(-1, order)
+    return _like(found, (given.movedim(-1, dim), order.movedim(-1, dim)))
+
+
+def _like(found: Found, other: Found) -> Found:
+    """Other numbers in the memory of a result, whose strides stay."""
+    return found[0].copy_(other[0]), found[1].copy_(other[1])
+
+
+def sort(tensor: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Found:
+    """``aten::sort.stable``."""
+    found: Found = aten.sort.stable(tensor, stable=True, dim=dim, descending=descending)
+    return found if stable or tensor.is_meta else _as_left(tensor, found, dim)
+
+
+def topk(tensor: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:  # noqa: A002 - torch's name
+    """``aten::topk``."""
+    found: Found = aten.topk.default(tensor, k, dim, largest, sorted)
+    if tensor.is_meta or not tensor.dim() or not found[0].numel():
+        return found
+    values, indices = (each.movedim(dim, -1) for each in tensor.sort(dim=dim, descending=largest, stable=True))
+    last = values[..., k - 1 : k]
+    beyond = values[..., :k] != last
+    beyond &= ~((values[..., :k] != values[..., :k]) & (last != last))
+    # Those beyond the last one in the order of their places, and then those that equal it, which are in it already.
+    count = tensor.shape[dim]
+    places = torch.where(beyond, indices[..., :k], indices[..., :k] + count).sort(-1).values % count
+    given = tensor.movedim(dim, -1).gather(-1, places)
+    if not sorted:
+        return _like(found, (given.movedim(-1, dim), places.movedim(-1, dim)))
+    ordered = _as_left(given, given.sort(dim=-1, descending=largest, stable=True), -1)
+    return _like(found, (ordered[0].movedim(-1, dim), places.gather(-1, ordered[1]).movedim(-1, dim)))
+
+
+def into(made: Callable[..., Found]) -> Callable[..., Found]:
+    """The same into given tensors."""
+
+    def call(*args: Any, values: torch.Tensor, indices: torch.Tensor, **options: Any) -> Found:
+        found = made(*args, **options)
+        for given, value in zip((values, indices), found, strict=True):
+            if given.shape != value.shape:
+                given.resize_(value.shape)
+            given.copy_(value)
+        return values, indices
+
+    return call
+
+
+def sorting_kernels() -> dict[str, Kernel]:
+    """The operations that order numbers, by name."""
+    return {
+        "sort.stable": Kernel(aten.sort.stable, sort),
+        "sort.values_stable": Kernel(aten.sort.values_stable, into(sort)),
+        "topk": Kernel(aten.topk.default, topk),
+        "topk.values": Kernel(aten.topk.values, into(topk)),
+    }

@@ -1,0 +1,70 @@
+"""Equal numbers are left by sorts and topk in CUDA's order: indices have to be those that a GPU gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim import ties
+
+DEVICE = pgk.device()
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+
+def test_what_an_h100_gave() -> None:
+    # GIVEN two largest numbers that are equal WHEN they are found THEN their places are as an H100 had them
+    x = torch.tensor([1.0, 0, 0, 0, 0, 1, 0, 0], device=DEVICE)
+    assert x.topk(2).indices.tolist() == [5, 0]
+
+
+def test_a_capture_gives_what_an_eager_call_gives(cuda: Any) -> None:
+    # GIVEN equal numbers, sorted in a capture, into given tensors too
+    x, graph = torch.zeros(3, 5, device=DEVICE), cuda.CUDAGraph()
+    with cuda.graph(graph):
+        values, places = x.sort(descending=True)
+        out = torch.sort(x, out=(torch.empty_like(x), torch.empty(3, 5, dtype=torch.long, device=DEVICE)))
+        best = x.topk(3, dim=1)
+    # WHEN it is replayed THEN they are in the network's order, as eagerly
+    graph.replay()
+    assert values.tolist() == x.tolist()
+    assert places.tolist() == x.argsort(descending=True).tolist() == out[1].tolist()
+    assert places[0].tolist() != [0, 1, 2, 3, 4]
+    assert best.indices.tolist() == x.topk(3, dim=1).indices.tolist()
+
+
+def test_who_asks_for_a_stable_sort_gets_it() -> None:
+    # GIVEN equal numbers, few and many WHEN they are sorted THEN the order is kept, of many always
+    few, many = torch.zeros(5, device=DEVICE), torch.zeros(ties.NETWORK + 1, device=DEVICE)
+    assert few.argsort(stable=True).tolist() == list(range(5))
+    assert many.argsort().tolist() == list(range(ties.NETWORK + 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("dim", [0, 1])
+def test_results_are_right_whatever_the_order(seed: int, dim: int) -> None:
+    # GIVEN numbers of which many are equal, and some are none
+    torch.manual_seed(seed)
+    x = torch.randint(0, 3, (6, 7), device="cpu").float()
+    x[0, :2] = torch.nan
+    there = x.to(DEVICE)
+    for descending in (False, True):
+        # WHEN they are sorted THEN the values are the CPU's, and are where the indices say
+        values, places = there.sort(dim=dim, descending=descending)
+        torch.testing.assert_close(values.cpu(), x.sort(dim=dim, descending=descending).values, equal_nan=True)
+        torch.testing.assert_close(x.gather(dim, places.cpu()), values.cpu(), equal_nan=True)
+        # and so are the first of them, in order or not
+        values, places = there.topk(4, dim, largest=descending)
+        torch.testing.assert_close(values.cpu(), x.topk(4, dim, largest=descending).values, equal_nan=True)
+        torch.testing.assert_close(x.gather(dim, places.cpu()), values.cpu(), equal_nan=True)
+        loose = there.topk(4, dim, largest=descending, sorted=False)
+        torch.testing.assert_close(loose.values.sort(dim).values, values.sort(dim).values, equal_nan=True)
+        torch.testing.assert_close(x.gather(dim, loose.indices.cpu()), loose.values.cpu(), equal_nan=True)
+
+
+def test_those_beyond_the_last_come_first_where_nobody_sorts() -> None:
+    # GIVEN a largest number behind several that are equal WHEN three are asked for unsorted THEN it is the first
+    x = torch.tensor([1.0, 1, 1, 5], device=DEVICE)
+    assert x.topk(3, sorted=False).indices.tolist() == [3, 0, 1]
