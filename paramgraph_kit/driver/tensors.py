@@ -191,6 +191,17 @@ def _weights(count: int, device: torch.device) -> torch.Tensor:
     return ((place ^ (place >> 29)) * 0x14057B7EF767814F) | 1
 
 
+def same_place(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one size are the same numbers in the same memory.
+
+    >>> x = torch.ones(4)
+    >>> same_place(x, x.view(2, 2).view(4)), same_place(x, x.clone())
+    (True, False)
+    """
+    places = [(each.data_ptr(), each.dtype, each.stride(), bits_of(each)) for each in (one, other)]
+    return places[0] == places[1]
+
+
 def dense(tensor: torch.Tensor) -> bool:
     """Whether a tensor's numbers lie side by side in some order, each once."""
     return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))

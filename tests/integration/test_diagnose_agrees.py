@@ -33,6 +33,11 @@ torch.linspace(0, j, 3, device=device)
 x.index_put_((i,), torch.tensor(1.0))
 torch.full((2,), v[0], device=device)
 torch.add(x, x, alpha=v[0])
+torch.isin(v, torch.arange(40, device=device))
+torch.isin(v, torch.arange(40, device=device), assume_unique=True)
+torch.searchsorted(v, v, sorter=v.argsort())
+torch.fake_quantize_per_channel_affine(x, i32 * 0.5, i32 - i32, 0, -8, 7)
+torch.equal(x, x + 1)
 torch.linalg.pinv(x)
 torch.linalg.matrix_rank(x)
 torch.combinations(v)
@@ -66,6 +71,9 @@ x.masked_fill(m, 2.0)
 x.masked_fill(m, torch.tensor(0.0))
 torch.linspace(0, n, 3, device=device)
 torch.isin(v, v)
+torch.searchsorted(v, v)
+torch.fake_quantize_per_channel_affine(x, i32 * 0.5, i32 * 0.0, 0, -8, 7)
+torch.equal(x, x); torch.equal(x, v); x.add_(1)
 wide[:4].copy_(torch.cat((x, x), 1), non_blocking=True)
 x.index_fill(0, i, 2.0)
 torch.randperm(4, device=device)
@@ -137,3 +145,21 @@ def test_a_line_is_told_where_a_capture_refuses_it_and_nowhere_else(
     assert bool(told) is is_refused, str(found)
     assert (captured is not None) is is_refused, captured
     assert all(f.frame is not None and f.frame.line == 2 for f in told)
+
+
+@pytest.mark.parametrize(
+    ("does", "code"),
+    [("print(grad.norm())", "print"), ("cuda.synchronize()", "synchronize"), ("grad.sum().item()", "sync-item")],
+)
+def test_what_a_hook_does_on_autograds_thread_is_told_at_its_line(does: str, code: str, tmp_path: Path) -> None:
+    # GIVEN a backward with a hook that waits, which autograd calls on a thread of its own
+    lines = ["def step(x):", "    y = (x * 2).requires_grad_()", f"    y.register_hook(lambda grad: {does})"]
+    file = tmp_path / "hook.py"
+    file.write_text("\n".join([*lines, "    (y * y).sum().backward()", ""]))
+    names: dict[str, Any] = {"cuda": pgk.cuda}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    # WHEN it is diagnosed THEN that is found, where it is written
+    with torch.enable_grad():
+        found = pgk.diagnose(names["step"], torch.ones(4, device=DEVICE))
+    told = [(f.code, f.frame.line) for f in found.failures if f.frame is not None]
+    assert (code, 3) in told, str(found)

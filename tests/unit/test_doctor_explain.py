@@ -378,3 +378,27 @@ def test_a_notebook_cell_is_named_by_its_number() -> None:
 def test_the_outermost_operation(expression: str, after: str, operation: str) -> None:
     # GIVEN an expression WHEN asked for its operation THEN it is what failed, not what prepared it
     assert operation_of(expression, after) == operation
+
+
+@pytest.mark.parametrize(
+    ("expression", "operation"),
+    [
+        ("x[j]", "x[i:j]"),
+        ("x[j + 1, 2]", "x[i:j]"),
+        ("x[-j]", "x[i:j]"),
+        ("x[order[0]]", "x[i:j]"),
+        ("x[order[n], 1]", "x[i:j]"),
+        ("x[x.sum(1).argmax()]", "x[i:j]"),
+        ("x[x.argmax(1)]", "x[mask]"),
+        ("x[order[m]]", "x[mask]"),
+        ("x[m[0]]", "x[mask]"),
+        ("x.type(torch.FloatTensor)", "cpu"),
+        ("x.type('torch.FloatTensor')", "cpu"),
+        ("x.type(torch.float16)", "type"),
+    ],
+)
+def test_a_number_of_the_device_is_told_from_a_mask(expression: str, operation: str) -> None:
+    # GIVEN an index that is one number, or may be many WHEN the line is read THEN they are two operations
+    names = {"torch": torch, "x": torch.ones(2, 2), "j": torch.tensor(1), "order": torch.tensor([1, 0]), "n": 1}
+    names["m"] = torch.tensor([True, False])
+    assert operation_of(expression, "", names) == operation

@@ -128,7 +128,7 @@ def _called(call: ast.Call, names: Names) -> str:
     for each in ast.walk(call):
         if _is_map(each):
             return str(each.args[0].id)
-    if name in ("to", "type_as") and any(_is_cpu(_value(each, names)) for each in arguments):
+    if name in ("to", "type_as", "type") and any(_is_cpu(_value(each, names)) for each in arguments):
         return "cpu"
     if name in ("copy_", "to", "cuda", "type_as") and isinstance(target, ast.Attribute):
         return _copied(target.value, arguments if name == "copy_" else [], names) or name
@@ -250,10 +250,30 @@ def _kind(part: ast.expr, names: Names) -> str:
     if isinstance(part, ast.Compare):
         return "x[mask]"
     if not _is_tensor(value):
-        return ""
+        return "x[i:j]" if _is_place_there(part, names) else ""
     if str(value.dtype).endswith(("bool", "uint8")):
         return "x[mask]" if value.device.type != "cpu" else "x[list]"  # of a mask of the CPU the places are copied
     return "x[i:j]" if not value.ndim else "x[list]" if value.device.type == "cpu" else ""
+
+
+def _is_place_there(node: ast.expr, names: Names) -> bool:
+    """Whether an expression is one number on the device: ``j + 1``, ``order[n]``, ``x.sum(1).argmax()``."""
+    if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Invert):
+        return _is_place_there(node.operand, names)
+    if isinstance(node, ast.BinOp):
+        both = (node.left, node.right)
+        return any(_is_place_there(each, names) for each in both) and all(
+            _is_place_there(each, names) or _is_of_numbers(each, names) for each in both
+        )
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("argmax", "argmin") and not node.args and not node.keywords
+    if isinstance(node, ast.Subscript):
+        of, parts = _value(node.value, names), node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        numbers = all(isinstance(_value(part, names), int) for part in parts)
+        return numbers and _is_tensor(of) and of.ndim == len(parts) and not str(of.dtype).endswith(("bool", "uint8"))
+    value = _value(node, names)
+    whole = _is_tensor(value) and not (value.ndim or value.is_floating_point() or value.is_complex())
+    return whole and not str(value.dtype).endswith(("bool", "uint8"))
 
 
 def _value(node: ast.expr, names: Names) -> Any:
@@ -319,7 +339,9 @@ def _is_cpu(value: Any) -> bool:
         return bool(value.type == "cpu")
     if _is_tensor(value):
         return bool(value.device.type == "cpu")
-    return isinstance(value, str) and value == "cpu"
+    if type(value).__name__ == "tensortype":  # torch.FloatTensor, and not torch.cuda's
+        return bool(value.__module__ == "torch")
+    return isinstance(value, str) and (value == "cpu" or re.fullmatch(r"torch\.\w+Tensor", value) is not None)
 
 
 def _is_pageable(value: Any) -> bool:

@@ -60,19 +60,29 @@ def _is_own(name: str, file: str) -> bool:
     return not (name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file))
 
 
+def _is_autograds() -> bool:
+    """Whether this thread was made by torch: Python knows nothing of it but that it is there."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
 @contextmanager
 def watched(observer: Observer) -> Iterator[None]:
     """Tell ``observer`` of every such call that this thread makes."""
     thread = threading.get_ident()
     cuda = twin()
+    in_backward = torch_name("_current_graph_task_id")
     whole_device, asking = cuda.synchronize, (cuda.Event.query, cuda.Stream.query)
+
+    def mine() -> bool:
+        """Whether it is this thread that calls, or autograd's for a backward: hooks run there."""
+        return threading.get_ident() == thread or (in_backward() != -1 and _is_autograds())
 
     def before(tell: Callable[..., None]) -> Callable[[Any], Any]:
         """Call ``tell`` with the arguments, then the function itself."""
 
         def make(function: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() == thread:
+                if mine():
                     tell(*args, **kwargs)
                 elif function is whole_device:
                     observer.background("background-wait", "synchronize()")
@@ -88,7 +98,7 @@ def watched(observer: Observer) -> Iterator[None]:
         """A package that asks whether it is captured takes the way that it takes in a capture."""
 
         def call() -> bool:
-            return bool(function()) or (threading.get_ident() == thread and observer.asked_by_package())
+            return bool(function()) or (mine() and observer.asked_by_package())
 
         return call
 

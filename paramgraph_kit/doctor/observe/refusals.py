@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.evidence import PAGEABLE
+from paramgraph_kit.driver.asked import ASKS, sorts
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.driver.tensors import through_pageable
+from paramgraph_kit.driver.tensors import same_place, through_pageable
 
 UNCAPTURED = "CUDA error: operation not permitted when stream is capturing"
 
@@ -297,6 +298,23 @@ def _indexed(a: _Asked) -> Refusal | None:
     return _pageable(NUMBER) if id(values) in a.known and a.device != "cuda" else None
 
 
+def _asking(name: str, said: str) -> Rule:
+    return lambda a: _waits(said) if ASKS[name](*a.args, **a.kwargs) else None
+
+
+def _is_in(a: _Asked) -> Refusal | None:
+    if ASKS["isin"](*a.args, **a.kwargs):
+        return _waits("isin")
+    return _pageable("isin") if sorts(*a.args, **a.kwargs) else None  # put in order by a number of the host's
+
+
+def _compared(a: _Asked) -> Refusal | None:
+    one, other = a.args[:2]
+    if one.shape != other.shape or not one.numel() or same_place(one, other):
+        return None  # that answers it
+    return _waits("equal")
+
+
 def _always(found: Refusal) -> Rule:
     return lambda a: found
 
@@ -305,6 +323,11 @@ def _at_once(found: Refusal) -> Rule:
     return lambda a: found if a.tensors[0].dim() > 2 else None
 
 
+_IN_RANGE = {
+    "fake_quantize_per_channel_affine_cachemask": "fake_quantize_per_channel_affine",
+    "_fake_quantize_learnable_per_channel_affine": "fake_quantize_per_channel_affine",
+    "_fake_quantize_learnable_per_tensor_affine": "fake_quantize_per_channel_affine",
+}
 ONE_BLOCK = 2048  # numbers that one block of threads sorts: of more, mode waits
 _WHEREVER = ("_to_copy", "copy_", "_foreach_copy_", "lift_fresh")  # also where nothing of it is on the device yet
 _RULES: dict[str, Rule] = {
@@ -329,4 +352,8 @@ _RULES: dict[str, Rule] = {
         ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"), _indexed
     ),
     **dict.fromkeys(("where", "bernoulli_"), _beside_the_cpu),
+    "isin": _is_in,
+    "equal": _compared,
+    "searchsorted": _asking("searchsorted", "searchsorted"),
+    **{name: _asking(name, said) for name, said in _IN_RANGE.items()},
 }

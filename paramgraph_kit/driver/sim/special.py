@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of, dense, through_pageable
+from paramgraph_kit.driver.tensors import bits_of, dense, same_place, through_pageable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
@@ -418,8 +418,7 @@ def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """``aten::equal``: nobody waits where the sizes, or the same memory, answer already."""
     if one.shape != other.shape:
         return False
-    places = [(x.data_ptr(), x.dtype, x.stride(), bits_of(x)) for x in (one, other)]
-    if not one.numel() or places[0] == places[1]:
+    if not one.numel() or same_place(one, other):
         return True
     forbid_in_capture(current_stream())
     return bool(_equal(one, other))
@@ -455,7 +454,7 @@ def special_kernels() -> dict[str, Any]:
         "_nested_tensor_from_mask_left_aligned": left_aligned,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
-        **{name: asking_kernel(_overload(name), asks) for name, asks in ASKING.items()},
+        **{name: asking_kernel(_overload(name)) for name in ASKING},
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),

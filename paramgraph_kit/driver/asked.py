@@ -1,0 +1,39 @@
+"""Operations whose CUDA kernels wait for numbers with some operands, and not with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def _zero_points_asked(*args: Any, **_: Any) -> int:
+    """Whether they are in range: the smallest and the largest."""
+    return 0 if args[2].is_floating_point() else 2
+
+
+def sorts(elements: Any, tests: Any, **_: Any) -> bool:
+    """Whether ``torch.isin`` sorts what it is given; few tests are compared one by one."""
+    if not (isinstance(elements, torch.Tensor) and isinstance(tests, torch.Tensor)):
+        return False
+    return tests.numel() >= 10 * elements.numel() ** 0.145 and elements.numel() > 0
+
+
+def _sorts(*args: Any, assume_unique: bool = False, **rest: Any) -> int:
+    """For the numbers of those that differ, which are the caller's word where he says that all do."""
+    return 2 if sorts(*args, **rest) and not assume_unique else 0
+
+
+def _given_order(*_: Any, sorter: torch.Tensor | None = None, **__: Any) -> int:
+    return int(sorter is not None and sorter.numel() > 0)
+
+
+# How often they wait, of their operands.
+ASKS: dict[str, Callable[..., int]] = {
+    "searchsorted": _given_order,
+    "isin": _sorts,
+    "fake_quantize_per_channel_affine_cachemask": _zero_points_asked,
+    "_fake_quantize_learnable_per_channel_affine": _zero_points_asked,
+    "_fake_quantize_learnable_per_tensor_affine": lambda *_, **__: 2,
+}
