@@ -355,3 +355,41 @@ net, args = Encoder().to(device), (torch.randn(2, 6, device=device),)
     assert left == ["if self.training and random.uniform(0, 1) < 0.3:"]
     assert "have it fill a tensor with one element for each round before each launch" in "\n".join(fix.instead)
     assert "self.scale.to(x.device)" not in "\n".join(fix.instead)
+
+
+PACKED = """
+rnn = nn.{network}(3, 4, batch_first=True{options}).to(device)
+args = (torch.randn(3, 6, 3, device=device), torch.tensor([6, 2, 4], device=device))
+def f(x, lengths):
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    h, _ = nn.utils.rnn.pad_packed_sequence(rnn(packed)[0], batch_first=True)
+    return h
+"""
+
+
+@pytest.mark.parametrize("network", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("options", ["", ", bidirectional=True"])
+def test_what_is_said_of_packed_rows_gives_the_same_numbers(network: str, options: str, tmp_path: Path) -> None:
+    # GIVEN a network over rows of different lengths, which reads forwards, or both ways
+    names = run(PACKED.format(network=network, options=options), tmp_path)
+    expected = names["f"](*names["args"]).detach().cpu()
+    # WHEN told what to write
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    said = "\n".join(found.fix.instead)
+    assert "goes with the packing of line" in said
+    assert "belongs behind the launch" not in said
+    # THEN what is said, as it is written, gives what packing gave
+    names |= dict(zip(("x", "lengths"), names["args"], strict=True))
+    written = [part for part in said.split("`")[1::2] if " = " in part]
+    exec("\n".join(dict.fromkeys(written)), names)
+    zero = next(part for part in said.split("`") if part.startswith("out * "))
+    assert torch.allclose(eval(zero, names).detach().cpu(), expected, atol=1e-6)
+    assert ("reads backwards" in said) == bool(options)
+
+
+def test_layers_that_read_both_ways_are_not_told_to_be_padded(tmp_path: Path) -> None:
+    names = run(PACKED.format(network="LSTM", options=", bidirectional=True, num_layers=2"), tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert "capture what comes behind it" in "\n".join(found.fix.instead)

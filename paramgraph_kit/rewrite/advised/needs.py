@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from paramgraph_kit.rewrite.advised.from_host import READS, goes_on
+from paramgraph_kit.rewrite.advised.packing import packed
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.sizes import is_size, numbers_of, shape_for
@@ -22,20 +23,6 @@ _NUMBERS = frozenset(("max", "min", "sum", "amax", "amin"))
 _ENDS = (ast.Break, ast.Return, ast.Continue)
 _SHAPED = frozenset(("squeeze", "flatten", "view", "reshape", "squeeze_"))
 EACH = "of which each has a graph"
-
-
-def packed(place: Place) -> str:
-    """``pack_padded_sequence``, which wants lengths of the CPU."""
-    for call in place.calls("pack_padded_sequence"):
-        given = [place.text(each) for each in call.args[:2]]
-        if len(given) == 2:
-            x, lengths = given[0], given[1].removesuffix(".cpu()").removesuffix(".to('cpu')")
-            return (
-                f"lengths decide sizes: give the network all of `{x}`, padded as it is, and take what is the last of "
-                f"each row with `out[torch.arange(len({x}), device={place.device}), {lengths} - 1]`; or give "
-                f"`{lengths}` as a list among the arguments, {EACH}"
-            )
-    return ""
 
 
 def sized(place: Place) -> str:
