@@ -30,8 +30,17 @@ def state_of(function: Any) -> tuple[bool, dict[str, Any]]:
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
     # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
     state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
-    trains = any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values()))
-    return trains or "backward" in code.co_names, state
+    found = any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values()))
+    return (found and _trains(function)) or "backward" in code.co_names, state
+
+
+def _trains(function: Any) -> bool:
+    """Whether code that a function reaches asks for a step or a backward pass: an optimizer beside it tells nothing."""
+    from paramgraph_kit.backend.code_names import names_of
+    from paramgraph_kit.doctor.restore.host_state import HostState
+
+    called = (name for each in HostState(function, (), {}).functions for name in names_of(each.__code__).attributes)
+    return any(name == "step" or "backward" in name for name in called)
 
 
 def is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> bool:

@@ -134,3 +134,31 @@ def test_of_an_imported_step_the_story_names_what_the_caller_has(tmp_path: Path)
     exec("story = pgk.story(step, x, say=None)", space)
     assert "launched = pgk.parameterize(step, state=(model,))" in str(space["story"])
     assert "user" not in sys.modules
+
+
+BESIDE = """
+model = nn.Linear(4, 4).to(device)
+opt = torch.optim.AdamW(model.parameters())
+args = (torch.randn(2, 4, device=device),)
+def learn(loss):
+    loss.backward()
+    opt.step()
+def train(x):
+    loss = model(x).square().mean()
+    opt.zero_grad()
+    learn(loss)
+    return loss.item()
+def predict(x):
+    h = model(x)
+    return h * h.max().item()
+"""
+
+
+@pytest.mark.parametrize(("name", "state"), [("train", True), ("predict", False)])
+def test_an_optimizer_beside_a_function_does_not_make_it_train(name: str, state: bool, tmp_path: Path) -> None:
+    # GIVEN a notebook with a training step, through a helper, and a prediction WHEN the story of one of them is told
+    names = load(PRELUDE + BESIDE, tmp_path / "model.py")
+    story = pgk.story(names[name], *names["args"], say=None)
+    # THEN it comes to its end, with state only where something is trained
+    assert story.complete, str(story)
+    assert ("state=(model, opt)" in str(story)) == state
