@@ -30,6 +30,7 @@ class Fix(Protocol):
     pieces: str  # what compiling it brings where it cannot be one graph, tried as well
     around: Any  # what was moved, as functions of a step's inputs and result
     complete: bool  # everything found is rewritten, and one graph gives eager's numbers
+    texts: dict[str, list[str]]  # the lines of each file that has others
     alone: str  # one round of its loop, cut out as this function, which is what is captured
 
     def applied(self) -> AbstractContextManager[Any]:

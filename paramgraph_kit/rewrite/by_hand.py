@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.cell import FILES
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.advised.from_host import DECIDED
+from paramgraph_kit.rewrite.advised.from_host import BEHIND, DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -23,6 +24,9 @@ from paramgraph_kit.trace.model import Failure, Frame
 from paramgraph_kit.trace.wording import frame_text
 
 INDENT = " " * 11  # of what to write in a place, below it
+BEHIND_A_CELL = (
+    "belongs behind the launch: move it there yourself; with the cell's lines in a function it moves by itself"
+)
 ENDLESS = ("exits", "time-limit")  # it is not called again
 OTHER_NUMBERS = "(tried other numbers for "
 ENDED = ("raises", "exits", "time-limit")
@@ -95,7 +99,9 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         "called": attempt.called_by(*at),
     }
     place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
-    return hint(place) or (_rebound(attempt) if failure.code == "stale-input" else "")
+    if (text := hint(place)) == BEHIND and at[0].file in FILES:
+        return BEHIND_A_CELL
+    return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 
 
 def _rebound(attempt: Attempt) -> str:
@@ -117,10 +123,14 @@ def _rebound(attempt: Attempt) -> str:
     return ""
 
 
-def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:
-    """Those for whose place no line says what to write: there the example of their class has to do."""
+def unsaid(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure] | None = None) -> list[Failure]:
+    """Those for whose place no line says what to write: there the example of their class has to do.
+
+    What the rewritten lines bring with them, or show, waits for what of ``known`` is left.
+    """
     said = {failure.frame for failure in failures if _hint(attempt, failure)}
-    return [failure for failure in failures if failure.frame not in said]
+    first = [f for f in failures if known is None or any(f is each for each in known)]
+    return [failure for failure in first or failures if failure.frame not in said]
 
 
 def brief(error: BaseException) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
+from paramgraph_kit.doctor.cell import FILES
+from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Source
@@ -20,19 +21,23 @@ from paramgraph_kit.rewrite.source.place import Form, Place
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
-BEHIND = "the same behind each launch, where nothing waits for it; fix=True moves it there"
+BEHIND = "the same behind each launch, where nothing waits for it"
 ANEW = (
-    "the same, and at the end of the step written into the tensor that was read: `held.copy_(new)`; fix=True writes "
-    "that. A parameterized launch reads whatever tensor is there"
+    "the same, and at the end of the step written into the tensor that was read: `held.copy_(new)`. A parameterized "
+    "launch reads whatever tensor is there"
 )
-AHEAD = "draw or count it before each launch, into a tensor that this line reads; fix=True writes that"
+AHEAD = "draw or count it before each launch, into a tensor that this line reads"
+BY_FIX = {BEHIND: "fix=True moves it there", ANEW: "fix=True writes that", AHEAD: "fix=True writes that"}
+IN_A_CELL = "with the cell's lines in a function, fix=True moves it there"
 LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
+MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
+_MARK = re.compile(r"# (before|after) each launch\s*$")
 _HUNK = re.compile(r"@@ -(\d+)")
-_OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
+_OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")
 _OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
@@ -43,20 +48,20 @@ def in_own_lines(
     kwargs: dict[str, Any],
     failures: Sequence[Failure],
     by_hand: Sequence[Failure] = (),
-    diff: str = "",
+    fix: Fix | None = None,
 ) -> list[Failure]:
     """The same, each with its own line before and after, where that line tells what to write.
 
-    ``by_hand`` are those of which a rewrite has been tried, and that are left: of these only what to do is told. Of
-    the others ``diff``, if there is one, has the lines.
+    ``by_hand`` are those of which a rewrite has been tried, ``fix``, and that are left: of these only what to do is
+    told. Of the others its diff, if there is one, has the lines, and nothing else is said.
     """
     try:
         attempt = _Unrun(function, args, kwargs, _Still(function, args, kwargs))
     except Exception:  # it answers as it likes; the example of the class has to do
         return [*failures]
     attempt.unsafe = {id(each): "left" for each in by_hand}
-    blocks = list(_blocks(diff))
-    return [_own(attempt, failure, blocks) for failure in failures]
+    blocks = list(_blocks(fix.diff if fix is not None else ""))
+    return [_own(attempt, failure, blocks, fix) for failure in failures]
 
 
 class _Unknown(Mapping[str, Form]):
@@ -125,11 +130,14 @@ def _blocks(diff: str) -> Iterator[_Block]:
         yield block
 
 
-def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block]) -> Failure:
+def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix | None) -> Failure:
     try:
         at = attempt.place(failure)
-        shown = bool(blocks) and id(failure) not in attempt.unsafe
-        pair = (shown and _shown(failure, blocks, at)) or (at and _pair(attempt, failure, *at, shown=shown))
+        in_diff = bool(blocks) and id(failure) not in attempt.unsafe
+        pair = _shown(failure, blocks, at) if in_diff else None
+        if pair is None:
+            pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
+            pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
     if not pair:
@@ -144,11 +152,7 @@ def _shown(
     """What a diff puts where a problem is; of a statement of several lines all of it, before and after."""
     at = failure.frame
     for block in blocks if at is not None else ():
-        if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone):
-            continue
-        if not block.new and failure.code in _WAITS and not any(at.text.strip() in "".join(b.new) for b in blocks):
-            return [at.text], [LEFT_OUT]
-        if not block.new:
+        if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone) or not block.new:
             continue
         gone, new = block.gone, block.new
         if place is not None:
@@ -166,6 +170,28 @@ def _shown(
     return None
 
 
+def _is_in(lines: Sequence[str], blocks: Sequence[_Block]) -> bool:
+    """Whether a diff puts these lines somewhere: where an optimizer is made, say."""
+    new = {line.strip() for block in blocks for line in block.new}
+    return all(line.strip() in new for line in lines)
+
+
+def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | None) -> tuple[list[str], list[str]]:
+    """Where a diff has a line that it leaves as it is."""
+    line = [failure.frame.text if failure.frame is not None else ""]
+    if place is None or fix is None:
+        return line, [IN_DIFF]
+    source, statement = place
+    lines, wanted = fix.texts.get(source.file, []), ast.dump(statement)
+    for function in ast.walk(ast.parse("".join(lines))):
+        mark = _MARK.search(lines[function.lineno - 1]) if isinstance(function, ast.FunctionDef) else None
+        if mark is not None and any(ast.dump(n) == wanted for n in ast.walk(function) if isinstance(n, ast.stmt)):
+            when = "before" if mark[1] == "before" else "behind"
+            return line, [MOVED.format(when=when, name=getattr(function, "name", ""))]
+    stays = failure.code not in _WAITS or ast.unparse(statement) in ast.unparse(ast.parse("".join(lines)))
+    return line, [IN_DIFF if stays else LEFT_OUT]
+
+
 def _lines_of(statement: ast.stmt) -> tuple[int, int]:
     """The first and the last line of a statement; of a compound one those of its head."""
     body = getattr(statement, "body", None)
@@ -174,14 +200,13 @@ def _lines_of(statement: ast.stmt) -> tuple[int, int]:
 
 
 def _pair(
-    attempt: _Unrun, failure: Failure, source: Source, statement: Any, *, shown: bool
+    attempt: _Unrun, failure: Failure, source: Source, statement: Any, *, tried: bool
 ) -> tuple[list[str], list[str]] | None:
     """Lines before and after, or the line and what to do about it."""
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
     where = attempt.device_in(source)
-    asked = Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry)
-    said = hint(asked)
+    said = hint(Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry))
     first, last = _lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
@@ -193,19 +218,22 @@ def _pair(
         try:
             changed = _changed(attempt, failure, source, statement)
         except _Unseen:  # what is advised where nothing was tried may be less than what a trial would write
-            if shown:
-                return line, [IN_DIFF]
-            changed, more = None, MORE
+            changed, more = None, "" if tried else MORE
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
-            return line, [AHEAD]
+            return line, [_by_fix(AHEAD, source, tried=tried)]
     if belongs_behind or tells:
-        return line, [_pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND]
-    if shown and scheduled(asked):  # the diff has another way than what is advised where there is none
-        return line, [IN_DIFF]
-    said = said or (ANEW if failure.code in _OF_STEPS else "")
+        pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
+        return line, [_by_fix(pinned, source, tried=tried)]
+    said = said or (_by_fix(ANEW, source, tried=tried) if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "") + more]) if said else None
+
+
+def _by_fix(text: str, source: Source, *, tried: bool) -> str:
+    """The same, and what a trial would do about it, unless there was one."""
+    done = IN_A_CELL if text == BEHIND and source.file in FILES else "" if tried else BY_FIX.get(text, "")
+    return f"{text}; {done}" if done else text
 
 
 def _pinned(source: Source, statement: ast.stmt) -> str:

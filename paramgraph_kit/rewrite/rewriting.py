@@ -220,7 +220,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     if plans and stale and (text := _instead_of(rounds, stale)):
         found.instead.append(text)
-    found.unsaid = by_hand.unsaid(attempt, left)
+    found.unsaid = by_hand.unsaid(attempt, left, failures)
     return found
 
 

@@ -113,8 +113,7 @@ class Diagnose:
 
         with redirect_stdout(io.StringIO()):  # the function has printed when it was looked at
             by_hand = _fixed(found, what, args, kwargs) if fix else []
-        diff = found.fix.diff if found.fix is not None else ""
-        own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, diff))
+        own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, found.fix))
         found.untried = own != found.failures and not fix
         found.failures = own
         return found

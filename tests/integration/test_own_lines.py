@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.own_lines import AHEAD, BEHIND, MORE
+from paramgraph_kit.rewrite.own_lines import AHEAD, BEHIND, BY_FIX, IN_DIFF, MORE
 from tests.integration.rewritten import run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -95,18 +95,54 @@ def test_a_rewrite_that_depends_on_shapes_is_not_guessed(tmp_path: Path) -> None
         assert "torch.where(bad, 0.0" not in failure.fix
 
 
-def test_with_fix_and_in_a_story_the_lines_are_the_user_s_too(tmp_path: Path) -> None:
-    # GIVEN the same WHEN its fix is tried THEN the cards have the same lines, and the diff says what was tried
+def in_diff(after: str, diff: str) -> bool:
+    """Whether a card says what a diff has: lines of it, or where a line has moved."""
+    new = {line[1:].strip() for line in diff.splitlines() if line.startswith("+")}
+    moved = re.fullmatch(r"the same (?:before|behind) each launch, in `(\w+)`, as in the diff", after)
+    if moved is not None:
+        return any(line.startswith(f"def {moved[1]}(") for line in new)
+    return after == IN_DIFF or all(line.strip() in new for line in after.splitlines())
+
+
+def test_with_fix_and_in_a_story_cards_say_what_the_diff_has(tmp_path: Path) -> None:
+    # GIVEN the same WHEN its fix is tried
     names = run(STEP, tmp_path)
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert not found.untried
+    assert found.fix is not None
+    # THEN each card has the user's line, and nothing that is not in the diff
+    for failure in found:
+        assert in_diff(parts(failure.fix)[1], found.fix.diff), failure.fix
+    told = {failure.code: parts(failure.fix)[1] for failure in found}
+    assert told["sync-item"] == "the same behind each launch, in `after_f`, as in the diff"
+    assert told["optimizer-not-capturable"].endswith("lr=1e-3, capturable=True)")
     assert WANTED["clip-check"][1] in unescape(found._repr_html_())
-    # WHEN its story is told THEN the explorer's failures have them
+    # WHEN its story is told THEN the explorer's failures are the same
     story = pgk.story(names["f"], *names["args"], say=None)
-    told = {failure.code: failure.fix for failure in story.traces["captured as it is"].failures}
-    for code, (before, after) in WANTED.items():
-        assert before in told[code], told[code]
-        assert after in told[code], told[code]
+    shown = {failure.code: failure.fix for failure in story.traces["captured as it is"].failures}
+    for code, (before, _) in WANTED.items():
+        assert before in shown[code], shown[code]
+        assert story.fix is not None
+        assert in_diff(parts(shown[code])[1], story.fix.diff), shown[code]
+
+
+def test_what_was_tried_and_is_left_is_not_promised_again(tmp_path: Path) -> None:
+    # GIVEN a branch that no rewrite takes out, and what belongs behind the launch
+    text = """
+log = []
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = torch.linalg.eigvals(y[:4]).abs()
+    log.append(y.max().item())
+    return y
+"""
+    found = pgk.diagnose(run(text, tmp_path)["f"], torch.randn(8, 4).to(pgk.device()), fix=True)
+    # WHEN a fix was tried THEN no card says what a trial would do
+    assert found.fix is not None
+    assert not found.fix.complete
+    assert not [failure.fix for failure in found if "fix=True" in failure.fix]
 
 
 def test_a_number_that_a_branch_of_the_step_may_change_keeps_the_user_s_words(tmp_path: Path) -> None:
@@ -139,7 +175,7 @@ def f(x):
 """
 
 
-def test_where_only_shapes_tell_what_to_do_is_said_and_what_was_tried_is_shown_as_in_the_diff(tmp_path: Path) -> None:
+def test_what_no_text_tells_keeps_the_example_and_what_was_tried_is_shown_as_in_the_diff(tmp_path: Path) -> None:
     # GIVEN a pick that only shapes tell how to write, a number of the host's, and a constant
     names = run(ROWS, tmp_path)
     # WHEN diagnosed without a trial
@@ -147,7 +183,7 @@ def test_where_only_shapes_tell_what_to_do_is_said_and_what_was_tried_is_shown_a
     # THEN the pick has what to do about its own line, the number is made before the launch, lines stand at the margin
     after = "return all of `h`, with `h > 0`; pick `[h > 0]` and ask for lengths behind the launch"
     assert told["dynamic-shape"] == ("return noise, h[h > 0].sum()", after + MORE)
-    assert told["host-random"] == ("noise = h * random.random()", AHEAD)
+    assert told["host-random"] == ("noise = h * random.random()", f"{AHEAD}; {BY_FIX[AHEAD]}")
     constant = told["tensor-literal"][1].splitlines()
     assert [len(line) - len(line.lstrip()) for line in constant] == [0, 8]
     assert constant[1].strip() == "h = h + constant_on_device"
@@ -180,7 +216,7 @@ def test_what_the_step_goes_on_with_is_not_told_to_go_behind_the_launch(tmp_path
         "y = torch.where(y.max() > 1.0, y * 0.5, y)",
         "scale = 1.0 / y.abs().mean().detach()",
         "total = y.sum().detach()",
-        BEHIND,
+        f"{BEHIND}; {BY_FIX[BEHIND]}",
     ]
     # WHEN its fix is tried THEN what is printed is still a number
     fixed = pgk.diagnose(names["f"], *names["args"], fix=True).fix
