@@ -174,7 +174,7 @@ def _tried(whole: Ways, source: Source, found: Round, truth: Truth, run: _Run) -
             call(launches)
             if truth.wrong(whole.prover.from_now().launched(whole.function)) or not launches.replays:
                 return None
-    return _shown(whole, source, found, fix, run)
+    return _shown(whole, source, found, fix, run, truth)
 
 
 @contextmanager
@@ -218,10 +218,57 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     return Rewriting("", verified=told if right else [], complete=right)
 
 
-def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run) -> Rewriting:
+def _with_calls(found: Round, fix: Rewriting, lines: Sequence[str]) -> list[str]:
+    """The lines of a file whose loop also calls what goes around a launch of its round."""
+    results, arguments = ", ".join(found.results), ", ".join(found.parameters)
+    call = f"{results} = " * bool(results) + f"{found.name}({arguments})"
+    at = next(n for n, line in enumerate(lines) if line.strip() == call)
+    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    around = []
+    for line in fix.loop:
+        gets, _, rest = _named(line, found).rpartition(" = ")
+        rest = f"{found.name}({arguments})" if rest.startswith("launched(") else rest
+        around.append(f"{indent}{gets} = {rest}\n" if gets else f"{indent}{rest}\n")
+    return [*lines[:at], *around, *lines[at + 1 :]]
+
+
+def _named(line: str, found: Round) -> str:
+    """A line around a launch, with the loop's names for what a round gives."""
+    results = f"{', '.join(found.results)} = " * bool(found.results)
+    return results + line.removeprefix("out = ") if line.startswith("out = ") else line
+
+
+def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: Truth) -> list[str]:
+    """The lines of the file with these calls, where the function gives what it gave as they stand; else none."""
+    file = whole.file + REWRITTEN
+    space = whole.entry.__globals__ if whole.entry is not None else {}
+    try:
+        lines = _with_calls(found, fix, fix.texts[file])
+        code = compiled(file, lines)
+        called_there = {line.rpartition(" = ")[2].partition("(")[0] for line in fix.loop} - {"launched"}
+        made = {c.co_name: types.FunctionType(c, space, c.co_name) for c in codes_in(code) if c.co_name in called_there}
+        if made.keys() != called_there or made.keys() & space.keys():
+            return []
+        with run.applied(), fix.applied():
+            space.update(made)
+            try:
+                with borrowed([whole.entry] if whole.entry is not None else [], {file: code}, {}):
+                    wrong = truth.wrong(whole.prover.from_now().eager())
+            finally:
+                for name in made:
+                    del space[name]
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except Exception:  # then what to call is told beside the diff
+        return []
+    return lines if not wrong else []
+
+
+def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run, truth: Truth) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
     name = source.file + REWRITTEN
-    diffs = [source.diff_to(fix.texts.get(name, run.texts))]
+    whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
+    diffs = [source.diff_to(whole_loop or fix.texts.get(name, run.texts))]
     for file, lines in fix.texts.items():
         other = Source.of(file.removesuffix(REWRITTEN)) if file != name else None
         diffs += [other.diff_to(lines)] if other is not None else []
@@ -251,7 +298,8 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run)
         function=name_of_it,
         alone=found.name,
         bound=len(run.bound),
-        loop=fix.loop if fix.usage else [_called(found, len(run.bound))],
+        usage=fix.usage if not whole_loop else "",
+        loop=[_named(line, found) for line in fix.loop] if fix.usage else [_called(found, len(run.bound))],
         given=given,
         capture=captured,
         complete=False,  # of the function itself

@@ -292,7 +292,7 @@ class _Teller:
         self.function = partial(made, *fix.given[: fix.bound]) if fix.bound else made
         self.args, self.kwargs, fix.given = fix.given[fix.bound :], {}, ()
         self.prover = Prover(self.function, self.args, self.kwargs)
-        self.truth = Truth(self.prover)
+        self.truth = Truth(self.prover, fix.around)  # its lines leave out by now what comes around a launch
 
     def around(self) -> Around:
         """What the fix has moved out of the function."""

@@ -12,7 +12,9 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.proving.launches import Launches
 from tests.integration.rewritten import TIMES, lines_of, rewritten, run
-from tests.programs.running import differences, eager
+from tests.integration.test_journeys import applied
+from tests.programs.reading import PRELUDE
+from tests.programs.running import differences, eager, load
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -272,3 +274,51 @@ def test_a_round_that_is_another_one_each_time_is_left(name: str, tmp_path: Path
     fix = rewritten(LEFT[name], tmp_path)
     # THEN no round is cut out
     assert not fix.alone, fix
+
+
+AROUND = """
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+data = torch.utils.data.DataLoader(rows, batch_size=8)
+norms = []
+args = (net, opt)
+def loss_of(model, x, y):
+    out = model(x)
+    {inside}
+    return F.mse_loss({out}, y)
+def f(model, opt):
+    total = 0.0
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = loss_of(model, x, y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    return total
+"""
+IN_A_ROUND = {
+    "before each launch": ("pass", "out * (1 + 0.1 * random.random())", "before_loss_of()"),
+    "after each launch": ("norms.append(out.norm().item())", "out", "after_f_round()"),
+    "on both sides": ("norms.append(out.norm().item())", "out + random.random()", "after_f_round()"),
+}
+
+
+@pytest.mark.parametrize("name", IN_A_ROUND)
+def test_the_loop_calls_what_goes_around_a_launch_of_its_round(name: str, tmp_path: Path) -> None:
+    # GIVEN an epoch over a loader, with something of the host's inside each round
+    inside, out, call = IN_A_ROUND[name]
+    text = AROUND.format(inside=inside, out=out)
+    truth = eager(run(text, tmp_path), "f")
+    names = run(text, tmp_path)
+    # WHEN its story is told THEN it comes to its end, and the loop of the diff calls it
+    story = pgk.story(names["f"], *names["args"], say=None)
+    assert story.complete, str(story)
+    assert story.fix is not None
+    assert not story.fix.usage
+    assert call in lines_of(story.fix)
+    assert "   loss = launched(x, y)" in str(story)
+    # AND the file with the diff, as it stands, gives the original's numbers and lists
+    mended = load(applied(PRELUDE + text, story.fix.diff), tmp_path / "mended.py")
+    assert not differences(truth, eager(mended, "f"), TIMES)

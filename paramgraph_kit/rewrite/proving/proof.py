@@ -120,18 +120,18 @@ class Prover:
         drawn = (leaf for leaf in tree_leaves(self._inputs[1:]) if isinstance(leaf, torch.Tensor))
         self._surroundings = Surroundings([*self.state.tensors, *drawn])
 
-    def first(self) -> Seen:
+    def first(self, around: Around = NOTHING) -> Seen:
         """The first run. Where the function does not take what is drawn for it, what it was given stays."""
         for how, kept in (("floats", "the integers"), ("nothing", "the values")):
             try:
-                return self.eager()
+                return self.eager(around)
             except Exception as error:
                 if not self.moves:
                     raise
                 self.kept = f"{kept} of its arguments stay, as with others it raises {type(error).__name__}"
                 self.moves = how != "nothing"
                 self._draw(how)
-        return self.eager()
+        return self.eager(around)
 
     def forget(self) -> None:
         """Let go of all tensors that runs were given, or have made; there are no further runs, of a copy neither."""
@@ -195,7 +195,7 @@ class Prover:
             results = [self._step(inputs, around, function) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def rounded(self, *, others: bool = False) -> Seen:
+    def rounded(self, around: Around = NOTHING, *, others: bool = False) -> Seen:
         """The same with inputs and parameters that are rounded otherwise, up or down: how far that alone can lead."""
         change = partial(_rounded, up=1 if others else 0)
         with self._run() as keeper, torch.random.fork_rng(devices=[]):
@@ -204,7 +204,7 @@ class Prover:
                     if parameter.is_leaf and parameter.requires_grad:
                         parameter.copy_(change(parameter))
             inputs = tree_map(change, self._inputs)
-            return self._seen([self._step(each, NOTHING) for each in inputs], keeper)
+            return self._seen([self._step(each, around) for each in inputs], keeper)
 
     def captured(self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True) -> Seen:
         """The same from replays of one graph after a warm-up.
@@ -367,11 +367,12 @@ class Truth:
 
     An optimizer makes steps of full size of gradients that are roundings alone, as those of an attention's key bias
     are. So a state may differ by what it differs by where the parameters were rounded otherwise; results may not.
+    ``around``: what comes before and after each step, where the function is no whole one without.
     """
 
-    def __init__(self, prover: Prover) -> None:
-        first = prover.first()
-        again = prover.eager()
+    def __init__(self, prover: Prover, around: Around = NOTHING) -> None:
+        first = prover.first(around)
+        again = prover.eager(around)
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
@@ -379,9 +380,9 @@ class Truth:
         # What nobody can compare although it is what the function is for, or "".
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
         trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
-        self._near = prover.rounded() if trains else {}
+        self._near = prover.rounded(around) if trains else {}
         if self._near and differences(self.seen, self._near):  # roundings count: how far one leads is chance
-            self._near = farther(self.seen, self._near, prover.rounded(others=True))
+            self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
         self.drifted = False  # whether any comparison so far has needed that
 
