@@ -261,6 +261,21 @@ def test_a_block_is_of_who_lay_there_while_it_was_there(view: Locator, trained: 
     assert "layers.3.out.weight [8x8] f32" in panel.locator("ul.links").inner_text()
 
 
+def test_a_pool_names_blocks_of_tensors_before_others_of_their_size(page: Page, tmp_path: Path) -> None:
+    # GIVEN a pool with more blocks of nobody than its list has room for, of the size of parameters, which came later
+    with pgk.watch("crowded") as trace:
+        nobody = [torch.ones(64, device=pgk.device()) for _ in range(300)]
+        model = torch.compile(Model().to(pgk.device()), backend="paramgraph")
+        for _ in range(3):
+            model(torch.randn(4, 8).to(pgk.device())).sum().backward()
+    assert len(nobody) == 300
+    view = shown(page, trace, tmp_path / "a.html")
+    # WHEN the pool is selected THEN its list has those that a launch was given
+    page.evaluate(f"{APP}.select({{ is: 'pool', step: 0, pool: 'default' }})")
+    said = view.get_by_role("complementary", name="Details").locator("ul.links").inner_text()
+    assert "layers.3.out.weight [8x8] f32" in said
+
+
 def test_pools_are_summed_at_their_peak_and_at_rest(page: Page, tmp_path: Path, shots: Path) -> None:
     # GIVEN two traces with memory, side by side
     view = shown(page, {"one": sample.trace(), "two": replace(sample.trace(), title="two")}, tmp_path / "a.html")

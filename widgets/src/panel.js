@@ -184,8 +184,12 @@ function partition(app, { at }) {
 function pool(app, { step, pool: name }) {
   const found = app.poolOf(step, name);
   if (!found) return overview(app);
-  const alive = found.blocks.map((b, at) => ({ b, at })).filter(({ b }) => b.alive);
-  alive.sort((x, y) => y.b.size - x.b.size);
+  // Of one size first those that a launch was given: when an address was last bound tells it of what is never freed.
+  const last = new Map();
+  const { addresses, event } = app.store.steps[step].launches.columns;
+  addresses.forEach((list, n) => list.forEach((address) => last.set(address, event[n] ?? Infinity)));
+  const alive = found.blocks.map((b, at) => ({ b, at, own: last.get(b.address) >= b.from + b.start - 1 ? 1 : 0 })).filter(({ b }) => b.alive);
+  alive.sort((x, y) => y.b.size - x.b.size || y.own - x.own);
   const calls = new Map();
   for (const b of found.blocks) calls.set(b.call, (calls.get(b.call) || 0) + b.size);
   const byCall = [...calls].filter(([call]) => call !== null).slice(0, 12);

@@ -45,51 +45,57 @@ export function poolStripes(events) {
 
 /** @returns {any} */
 function emptyPool(name) {
-  return { name, segments: [], blocks: [], height: 0, reach: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
+  return { name, segments: [], blocks: [], height: 0, reach: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [], sorted: [] };
 }
 
 function openSegment(pool, x, address, size, call) {
-  // The gap that a freed segment left is taken again where it is large enough: the envelope then shows what is reserved.
-  const low = fit(pool, size);
-  const segment = { address, size, low, from: x, to: null, call };
-  pool.segments.push(segment);
-  pool.open.push(segment);
+  pool.segments.push(put(pool, { address, size, from: x, to: null, call }));
   pool.reserved += size;
-  pool.height = Math.max(pool.height, low + size);
 }
 
-function fit(pool, size) {
-  const taken = pool.open.map((s) => [s.low, s.low + s.size]).sort((a, b) => a[0] - b[0]);
+/** What is open stands twice in its pool, by its place in the picture and by its address: there may be thousands. */
+function put(pool, one) {
+  // The gap that a freed segment left is taken again where it is large enough: the envelope then shows what is reserved.
   let low = 0;
-  for (const [from, to] of taken) {
-    if (from - low >= size) return low;
-    low = Math.max(low, to);
+  let n = 0;
+  for (let next; (next = pool.open[n]) && next.low - low < one.size; n++) low = next.low + next.size;
+  one.low = low;
+  pool.open.splice(n, 0, one);
+  pool.sorted.splice(upTo(pool, one.address), 0, one);
+  pool.height = Math.max(pool.height, low + one.size);
+  return one;
+}
+
+function drop(pool, one) {
+  for (const list of [pool.open, pool.sorted]) list.splice(list.indexOf(one), 1);
+}
+
+/** How much of what is open is not behind an address. */
+function upTo({ sorted }, address) {
+  let from = 0;
+  for (let to = sorted.length; from < to; ) {
+    const half = (from + to) >> 1;
+    if (sorted[half].address > address) to = half;
+    else from = half + 1;
   }
-  return low;
+  return from;
 }
 
 function closeSegment(pool, x, address) {
-  const at = pool.open.findIndex((s) => s.address === address);
-  if (at < 0) return;
-  const [segment] = pool.open.splice(at, 1);
+  const segment = pool.sorted[upTo(pool, address) - 1];
+  if (segment?.address !== address) return;
+  drop(pool, segment);
   segment.to = x;
   pool.reserved -= segment.size;
 }
 
 function openBlock(pool, x, address, size, call, frame, start) {
-  const before = pool.held.get(address);
-  if (before) closeBlock(pool, x, address, call);
-  let segment = pool.open.find((s) => address >= s.address && address + size <= s.address + s.size);
-  if (!segment) {
-    // Seen without its segment: the recording began later, or knows totals only. Shown on top, outside any envelope.
-    segment = { address, low: fit(pool, size), size };
-    const loose = { low: segment.low, size, address };
-    pool.open.push(loose);
-    pool.height = Math.max(pool.height, segment.low + size);
-    segment.loose = loose;
-  }
-  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, frame, start, freedAt: null, alive: false };
-  if (segment.loose) block.loose = segment.loose;
+  closeBlock(pool, x, address, call);
+  let segment = pool.sorted[upTo(pool, address) - 1];
+  // Seen without its segment: the recording began later, or knows totals only. Shown on top, outside any envelope.
+  const loose = !segment || address + size > segment.address + segment.size;
+  if (loose) segment = put(pool, { address, size });
+  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, frame, start, freedAt: null, alive: false, loose: loose && segment };
   pool.blocks.push(block);
   pool.reach = Math.max(pool.reach, block.low + size);
   pool.held.set(address, block);
@@ -103,7 +109,7 @@ function closeBlock(pool, x, address, call) {
   block.to = x;
   block.freedAt = call;
   pool.live -= block.size;
-  if (block.loose) pool.open.splice(pool.open.indexOf(block.loose), 1);
+  if (block.loose) drop(pool, block.loose);
 }
 
 /** The memory of one captured graph, planned before any launch: allocations over node positions, in one picture. */

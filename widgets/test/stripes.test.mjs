@@ -85,3 +85,19 @@ test("figures and names are worded as in the text views", () => {
   assert.equal(short("triton_poi_fused_add_mul_silu_17", 20), "triton_poi…l_silu_17");
   assert.equal(listing(["a", "b", "a", "c"], 2), "a ×2, b, and 1 more");
 });
+
+test("10,000 segments become stripes in time, with blocks at their own addresses", () => {
+  const count = 10_000;
+  const at = (i) => ((i * 7919) % count) * 8192; // in no order
+  const rows = [];
+  for (let i = 0; i < count; i++) rows.push(["p", "segment alloc", at(i), 8192]);
+  for (let i = 0; i < count; i++) rows.push(["p", "alloc", at(i) + 512, 4096]);
+  for (let i = 0; i < count; i += 2) rows.push(["p", "free", at(i) + 512, 4096], ["p", "segment free", at(i), 8192]);
+  const made = poolStripes(events(rows));
+  const [pool] = made.pools;
+  assert.deepEqual([pool.segments.length, pool.peakReserved, pool.reserved, pool.live], [count, count * 8192, (count / 2) * 8192, (count / 2) * 4096]);
+  assert.ok(pool.blocks.every((b, i) => b.low === i * 8192 + 512)); // segments stand as they came
+  const all = events(rows);
+  const [spent] = fastest(() => poolStripes(all));
+  assert.ok(spent < 1000, `${spent} ms`);
+});
