@@ -32,6 +32,13 @@ class BackwardLines:
 
     def __init__(self) -> None:
         self._marks: dict[int, list[tuple[int, Line | None]]] = {}
+        self._gradients: dict[int, Line] = {}  # by the id of a parameter: whose backward its gradient comes of
+        self._known: tuple[str, int] = "", -1  # the node whose parameters were noted last
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several threads have run forwards: each numbers nodes for itself, and nodes do not know theirs."""
+        return len(self._marks) > 1
 
     def mark(self, line: Line | None) -> None:
         """An operation has run at a line inside a compiled call, or, for None, anywhere else."""
@@ -41,13 +48,26 @@ class BackwardLines:
             del marks[: MOST_KEPT // 2]
 
     def line(self) -> Line | None:
-        """The line whose backward runs now; ``COMPILED`` for what is compiled, None for all that is neither."""
+        """The line whose backward runs now; ``COMPILED`` for what is compiled, None for all that is neither.
+
+        A gradient that is added to the one that its parameter has already is of the line that it comes of.
+        """
         node: Any = _node()
         # Nodes of a backward pass have been made on its own thread, which counts for itself; those are marked.
-        if node is None or len(self._marks) != 1 or hasattr(node, "variable") or set(node.metadata) - _OF_TORCH:
+        if node is None or self.is_shared or not self._marks or set(node.metadata) - _OF_TORCH:
             return None
-        if node.name() in _OF_COMPILED:
-            return COMPILED
-        (marks,) = self._marks.values()
-        at = bisect_left(marks, node._sequence_nr(), key=lambda mark: mark[0])
-        return marks[at][1] if at < len(marks) else None
+        if hasattr(node, "variable"):
+            return self._gradients.get(id(node.variable))
+        found: Line | None = COMPILED
+        if node.name() not in _OF_COMPILED:
+            (marks,) = self._marks.values()
+            at = bisect_left(marks, node._sequence_nr(), key=lambda mark: mark[0])
+            found = marks[at][1] if at < len(marks) else None
+        if self._known != (known := (node.name(), node._sequence_nr())):
+            self._known = known
+            for behind, _ in node.next_functions:
+                if hasattr(behind, "variable"):
+                    self._gradients.pop(id(behind.variable), None)
+                    if found is not None:
+                        self._gradients[id(behind.variable)] = found
+        return found

@@ -21,9 +21,11 @@ from paramgraph_kit.trace.model import EAGER, Frame, Partition, Reason
 # Who runs what is compiled: kernels below it belong to a partition, or stand outside of one in the compiled code.
 _OF_CODE = (os.path.join(OURS, "launch"), os.path.join(OURS, "backend"))
 _OF_CALLS = os.path.join(OURS, "backend", "frozen")  # which hands a call on, be it compiled or not
+_OF_STEPS = os.path.join(OURS, "step")
 _MOST_NAMED = 4  # operations of one line
 _BEHIND = "of its backward pass ran in no graph"
 _ADDED = "of autograd's own ran in no graph, on gradients that come out of compiled parts"
+_UNKNOWN = "not counted: operations of backward passes, as several threads have run forwards ({names})"
 
 
 class Between:
@@ -32,8 +34,10 @@ class Between:
     def __init__(self) -> None:
         self.ran: dict[Line | None, Counter[str]] = {}
         self.behind: dict[Line | None, Counter[str]] = {}  # the same of their backward
+        self.unknown: Counter[str] = Counter()  # those of which nobody can say whose they are
         self._breaks = breaks_so_far()
         self._lines = BackwardLines()
+        self._in_a_step = False  # the last call of what is compiled
 
     def tell(self, operation: str, frame: types.FrameType) -> None:
         """An operation has launched something by itself, called from there."""
@@ -43,14 +47,22 @@ class Between:
         elif not compiled and (made_at := self._lines.line()) is not None:
             if made_at != COMPILED:
                 self.behind.setdefault(made_at, Counter())[operation] += 1
-            elif _of_the_engine(frame):
+            elif not self._in_a_step and _of_the_engine(frame):
                 self.behind.setdefault(None, Counter())[operation] += 1
-        if not is_backward():
+        elif is_backward() and self._lines.is_shared and not compiled:
+            self.unknown[operation] += 1
+        if is_backward():
+            self._lines.line()  # to know which gradients come of what is compiled
+        else:
+            self._in_a_step = _in_a_step(frame) if compiled else self._in_a_step
             self._lines.mark(line if between else _broken_behind(frame) if compiled else None)
 
     def launched(self, frame: types.FrameType) -> None:
         """A graph of what is compiled is launched, called from there."""
-        if not is_backward():
+        if is_backward():
+            self._lines.line()
+        else:
+            self._in_a_step = _in_a_step(frame)
             self._lines.mark(_broken_behind(frame))
 
     def partitions(self, graphs: Iterable[CompiledGraph], number: int) -> list[Partition]:
@@ -64,7 +76,8 @@ class Between:
         found: list[Partition] = []
         for where, frame in {_where(frame): frame for frame in (*frames.values(), *broken, *new)}.items():
             line, reason = shown.get(where), reasons.get(where)
-            ran, behind = (each.get(line, Counter[str]()) for each in (self.ran, self.behind))
+            known = (self.ran, self.behind) if where in shown else ({}, {})
+            ran, behind = (each.get(line, Counter[str]()) for each in known)
             says = [_counted(ran, "ran here in no graph")] if ran else []
             says += [_counted(behind, _BEHIND if line is not None else _ADDED)] if behind else []
             says += [reason.message] if reason is not None else ["graph break"] if not says else []
@@ -73,14 +86,20 @@ class Between:
             why = Reason("gradients-added", text, at) if added else Reason("graph-break", text, at)
             operations = tuple(dict.fromkeys((*ran, *behind)))
             found.append(Partition(number + len(found), EAGER, False, operations, 0, (why,)))
+        if self.unknown:
+            why = Reason("gradients-added", _UNKNOWN.format(names=_named(self.unknown)))
+            found.append(Partition(number + len(found), EAGER, False, (*self.unknown,), 0, (why,)))
         return found
 
 
 def _counted(ran: Counter[str], how: str) -> str:
-    names = [f"{name} x{n:,}" if n > 1 else name for name, n in ran.most_common(_MOST_NAMED)]
-    more = [f"{len(ran) - _MOST_NAMED} more"] if len(ran) > _MOST_NAMED else []
     count = f"{ran.total():,} operation{'' if ran.total() == 1 else 's'}"
-    return f"{count} {how}: {', '.join([*names, *more])}"
+    return f"{count} {how}: {_named(ran)}"
+
+
+def _named(ran: Counter[str]) -> str:
+    names = [f"{name} x{n:,}" if n > 1 else name for name, n in ran.most_common(_MOST_NAMED)]
+    return ", ".join([*names, *([f"{len(ran) - _MOST_NAMED} more"] if len(ran) > _MOST_NAMED else [])])
 
 
 def _where(frame: Frame | None) -> Line | None:
@@ -110,6 +129,13 @@ def _of_the_engine(frame: types.FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return True
+
+
+def _in_a_step(frame: types.FrameType | None) -> bool:
+    """Whether a step that is captured whole calls: its first calls run as they are, and the others are one graph."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OF_STEPS):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _broken_behind(frame: types.FrameType | None) -> Line | None:

@@ -63,7 +63,7 @@ def said(trace: Trace) -> dict[str, str]:
 
 def behind(trace: Trace) -> int:
     """How many operations of backward passes are told."""
-    parts = [text for reason in said(trace).values() for text in reason.split("; ")]
+    parts = [text for reason in said(trace).values() for text in reason.split("; ") if not text.startswith("not ")]
     return sum(int(text.split()[0].replace(",", "")) for text in parts if "backward" in text or "autograd" in text)
 
 
@@ -177,9 +177,9 @@ def test_what_is_differentiated_twice_or_outside_of_the_call_is_not_blamed_on_it
         (slope,) = torch.autograd.grad(torch.tanh(head(x)).sum(), x, create_graph=True)
         (compiled(x.detach()).mean() + slope.norm()).backward()
 
-    # WHEN watched THEN only the break's own backward is told
+    # WHEN watched THEN the break's own backward is told, and, once, what is added to four gradients
     trace, _ = watched(step)
-    assert behind(trace) == 6, said(trace)
+    assert behind(trace) == 6 + 12, said(trace)
 
 
 def test_another_thread_of_the_users_makes_it_unknown_and_not_wrong() -> None:
@@ -197,3 +197,27 @@ def test_another_thread_of_the_users_makes_it_unknown_and_not_wrong() -> None:
     trace, _ = watched(both)
     assert set(said(trace)) >= {"return torch.softmax(h, -1) * 2"}
     assert behind(trace) <= 12
+    # AND it is told that some are not counted, and which
+    (text,) = [text for text in said(trace).values() if text.startswith("not counted: operations of backward passes")]
+    assert "as several threads have run forwards (" in text
+    assert "aten._softmax_backward_data" in text
+
+
+@pytest.mark.parametrize("model", [Between, nn.Linear])
+def test_gradients_that_are_added_to_those_that_parameters_have_are_counted(model: Callable[..., nn.Module]) -> None:
+    # GIVEN a step whose gradients add up, compiled as a whole or with a break
+    net = (model() if model is Between else model(8, 8)).to(DEVICE)
+    compiled: Any = torch.compile(net, backend="paramgraph")
+    other = nn.Linear(8, 8).to(DEVICE)  # beside it, and none of the call's
+    x = torch.randn(4, 8, device=DEVICE)
+
+    def step() -> None:
+        (compiled(x).pow(2).mean() + other(x).pow(2).mean()).backward()
+
+    # WHEN watched THEN what autograd adds for each of its parameters is told, and nothing of the other's
+    trace, ran = watched(step)
+    added = sum(n for key, n in ran.items() if "Accumulate" in key[1])
+    parameters = len([*net.parameters()])
+    assert added == 3 * (parameters + 2), ran
+    row = next(part for part in rows(trace) if part.reasons[0].code == "gradients-added")
+    assert f"{3 * parameters} operations of autograd's own ran in no graph" in row.reasons[0].message
