@@ -80,7 +80,8 @@ class Behind(Ahead):
         self.ahead += [node for node in before if node not in self.ahead]
         blocks, deferred = self._deferred(source, failures, chosen)
         left = [n for n in moving.body_of(function) if n not in chosen and not isinstance(n, moving.NAMED)]
-        if not left or not (chosen or blocks):
+        read_there = handed.reads(source, chosen, host) if not left and not blocks else {}
+        if not (left or read_there) or not (chosen or blocks):
             return None
         hoisted: list[str] = []
         first: list[str] = []
@@ -105,6 +106,9 @@ class Behind(Ahead):
         rated = optimizers.rated(chosen)
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
         more = self._filled(source, rate=rate)
+        if read_there:
+            ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
+            more = handed.named(source, read_there, more)
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, more, ended)
         if self.moved is None:
             self.watch = None

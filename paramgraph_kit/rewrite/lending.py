@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
 from paramgraph_kit.rewrite.source.given import expanded
+from paramgraph_kit.rewrite.source.one_line import found_in
 from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
@@ -208,7 +209,7 @@ class Lending:
         # Cells that nobody counts have one name.
         alike = [each for each in named if "".join(each.lines[frame.line - 1 : frame.line]).strip() == frame.text]
         for source in alike or named[:1]:
-            statement = source.statement(frame.line)
+            statement = found_in(source, failure)
             return (source, statement) if statement is not None else None
         return None
 

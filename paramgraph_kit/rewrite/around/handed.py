@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from paramgraph_kit.rewrite.around import clocks, feeding
 from paramgraph_kit.rewrite.counting.advance import is_one_number
 from paramgraph_kit.rewrite.source import hosts, moving
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in
-from paramgraph_kit.rewrite.source.place import Form, called
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in
+from paramgraph_kit.rewrite.source.place import Form, called, fresh
 
 
 @dataclass(slots=True)
@@ -113,3 +113,45 @@ def shared(
             continue  # the time of a part
         found += [each for each in [*kept, giving[0]] if each not in found]
     return [node for node in order if node in found]
+
+
+def reads(source: Source, chosen: Sequence[ast.stmt], is_host: Callable[[ast.expr], bool]) -> dict[str, ast.expr]:
+    """What ``total += (net(x).argmax(-1) == y).sum().item()`` reads, by the names under which it is handed over.
+
+    It is computed where the function returns, so only where all of it is such a statement, and makes none of it.
+    """
+    found: dict[str, ast.expr] = {}
+    made, taken = moving.stored(chosen), names_in(source.tree)
+    for node in chosen:
+        if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign)):
+            return {}
+        for call in (part for part in heads(node) if isinstance(part, ast.Call)):
+            value = _read_of(call)
+            if value is None or is_host(value) or names_in(value) & made or not _computes(value):
+                continue
+            found[fresh("value", {*taken, *found})] = value
+    return found
+
+
+def named(
+    source: Source, given: Mapping[str, ast.expr], more: Callable[[ast.stmt], list[Edit]]
+) -> Callable[[ast.stmt], list[Edit]]:
+    """Edits of a moved statement, with the names of what it is handed over."""
+
+    def edits(statement: ast.stmt) -> list[Edit]:
+        inside = {*ast.walk(statement)}
+        return [*more(statement), *(source.replace(node, name) for name, node in given.items() if node in inside)]
+
+    return edits
+
+
+def _computes(node: ast.expr) -> bool:
+    return any(isinstance(part, (ast.Call, ast.BinOp)) for part in ast.walk(node))
+
+
+def _read_of(call: ast.Call) -> ast.expr | None:
+    """The tensor of which a call makes numbers of the host's."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("item", "tolist") and not call.args:
+        return call.func.value
+    plain = isinstance(call.func, ast.Name) and call.func.id in ("float", "int", "bool") and len(call.args) == 1
+    return call.args[0] if plain and isinstance(call.args[0], (ast.Call, ast.BinOp)) else None

@@ -8,7 +8,7 @@ import io
 import linecache
 import tokenize
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -129,30 +129,56 @@ class Source:
         )
 
     def before(self, node: ast.stmt, lines: Iterable[str], rank: int = 0) -> Edit:
-        """New lines before a statement, as deep as it is."""
-        at = first_line(node)
+        """New lines before a statement, as deep as it is; in its line, where it is not the first there."""
+        at, lines = first_line(node), list(lines)
+        if column := self._shared(node):
+            return Edit(at, column, at, column, "".join(f"{line}; " for line in lines), rank)
         return Edit(at, 0, at, 0, "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines), rank)
 
     def after(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
-        """New lines after a statement, as deep as it is."""
-        at = (node.end_lineno or node.lineno) + 1
+        """New lines after a statement, as deep as it is; in its line, where it is not the first there."""
+        at, lines = (node.end_lineno or node.lineno) + 1, list(lines)
+        if self._shared(node):
+            column = self._column(at - 1, node.end_col_offset or 0)
+            return Edit(at - 1, column, at - 1, column, "".join(f"; {line}" for line in lines))
         text = "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines)
         return Edit(at, 0, at, 0, text, isinstance(node, Function))
 
-    def without(self, node: ast.stmt) -> Edit:
-        """A statement taken out; a block that would be empty keeps ``pass``."""
+    def _shared(self, node: ast.stmt) -> int:
+        """The column at which a statement begins, if others are before it in its line; else 0."""
+        column = self._column(node.lineno, node.col_offset)
+        decorated = first_line(node) != node.lineno
+        return column if not decorated and self.lines[node.lineno - 1][:column].strip() else 0
+
+    def without(self, node: ast.stmt, gone: Sequence[ast.stmt] = ()) -> Edit:
+        """A statement taken out, of its line with others too; a block that would be empty keeps ``pass``.
+
+        ``gone``: what is taken out with it.
+        """
         siblings = self.block_of(node)
         last = node.end_lineno or node.lineno
         others = [self.parents[node], *(each for each in siblings if each is not node)]
         if any(node.lineno in (line, end) or last == line for line, end in map(_ends, others)):
-            return self.replace(node, "pass")
+            return self._without_part(node, siblings, gone)
         text = f"{self.indent(node)}pass\n" if len(siblings) == 1 else ""
         return Edit(first_line(node), 0, last + 1, 0, text)
+
+    def _without_part(self, node: ast.stmt, siblings: Sequence[ast.stmt], gone: Sequence[ast.stmt]) -> Edit:
+        """A statement taken out of a line that has others, with the semicolon between them."""
+        number, edit = siblings.index(node), self.replace(node, "pass")
+        beside = [each for each in siblings[number + 1 :] if each.lineno == edit.end_line]
+        if beside and not all(each in gone for each in beside):
+            first = beside[0]
+            return replace(edit, text="", end_column=self._column(first.lineno, first.col_offset))
+        before = siblings[number - 1] if number else None
+        if before is None or not before.lineno == before.end_lineno == node.lineno:
+            return edit
+        return replace(edit, text="", column=self._column(node.lineno, before.end_col_offset or 0))
 
     def without_all(self, nodes: Sequence[ast.stmt]) -> list[Edit]:
         """Statements taken out together; a block of which none is left keeps ``pass``."""
         nodes = list(dict.fromkeys(self._with_context(node, nodes) for node in nodes))
-        edits = [self._without_line(node, nodes) or self.without(node) for node in nodes]
+        edits = [self._without_line(node, nodes) or self.without(node, nodes) for node in nodes]
         for block in (part for each in nodes for part in self._blocks(self.parents[each]) if part and each is part[-1]):
             if len(block) > 1 and all(each in nodes for each in block):
                 edits.append(self.before(block[-1], ["pass"], rank=-2))
@@ -218,13 +244,15 @@ class Source:
         """Edits of which each ``global`` has one: it lists what all that shorten it leave."""
         found = [edit for edit in edits if edit.keeps is None]
         for edit in {edit for edit in edits if edit.keeps is not None}:
-            node = self.statement(edit.line)
-            assert isinstance(node, (ast.Global, ast.Nonlocal))
+            node = next(n for n in self.parents if isinstance(n, (ast.Global, ast.Nonlocal)) and self._is_at(n, edit))
             every = [other.keeps or () for other in edits if other.keeps is not None and other == edit]
             left = [name for name in node.names if all(name in keeps for keeps in every)]
             word = "global" if isinstance(node, ast.Global) else "nonlocal"
             found.append(self.replace(node, f"{word} {', '.join(left)}") if left else self.without(node))
         return found
+
+    def _is_at(self, node: ast.stmt, edit: Edit) -> bool:
+        return (node.lineno, self._column(node.lineno, node.col_offset)) == (edit.line, edit.column)
 
     def diff_to(self, lines: list[str]) -> str:
         """What other lines differ in, as a unified diff."""
