@@ -218,3 +218,31 @@ def test_an_early_return_is_told_rather_than_what_comes_after_the_call(tmp_path:
     # WHEN diagnosed THEN the test that leaves is what has decided
     found = pgk.diagnose(names["f"], torch.ones(2, device=DEVICE))
     assert [(f.code, f.frame.line) for f in found if f.frame] == [("host-counter", 2), ("branch-frozen", 3)], str(found)
+
+
+def test_what_a_flag_on_the_device_decides_in_later_calls_is_told_too_and_put_back() -> None:
+    # GIVEN an average that begins with a copy, asks the device whether it has begun, and counts there what comes later
+    net = torch.nn.Linear(2, 2).to(DEVICE)
+    average = torch.nn.Linear(2, 2).to(DEVICE)
+    steps = torch.tensor(0, device=DEVICE)
+    with torch.no_grad():
+        average.weight.zero_()
+
+    @torch.no_grad()
+    def f() -> None:
+        if steps == 0:
+            average.weight.copy_(net.weight)
+        elif steps % 2 == 0:
+            average.weight.lerp_(net.weight, 1 / float(steps + 1))
+        steps.add_(1)
+
+    # WHEN diagnosed THEN what each call asks is told, also that which no first call comes to
+    found = [each.frame.text for each in pgk.diagnose(f).failures if each.frame]
+    assert found == [
+        "if steps == 0:",
+        "elif steps % 2 == 0:",
+        "average.weight.lerp_(net.weight, 1 / float(steps + 1))",
+    ]
+    # and afterwards nothing has been counted, and the average is what it was
+    assert steps.item() == 0
+    assert not average.weight.any()

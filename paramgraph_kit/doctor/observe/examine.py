@@ -31,10 +31,12 @@ from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
+CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 FUNCTION = "function"  # the category of what ends a call, captured or not
 _COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
+_ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -112,6 +114,7 @@ class _Examiner(Caller):
             silent += self.now_and_then([*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
+            silent += self.moved_on(pair[1])
         return self.finish(found, pair, [*silent, *ended])
 
     def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
@@ -159,6 +162,21 @@ class _Examiner(Caller):
         told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
         found = differences(base.steps, other.steps, random_drawn=False)
         return [f for f in found if f.code in _COUNTED and f.frame not in told]
+
+    def moved_on(self, base: Call) -> list[Failure]:
+        """What comes later where the host asks for what the device counts, as whether a table was filled already.
+
+        Each call finds these as they were before all calls; only here they stay as the call before has left them.
+        """
+        if not base.counters or not any(f.code in _ASKED for f in base.found):
+            return []
+        more = []
+        for _ in range(CALLS_ON):
+            other = self.call(self.args, self.kwargs, counting=True)
+            if other.ended is not None:
+                break
+            more += other.found
+        return more
 
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
         launches = _launches(calls[-1])

@@ -55,6 +55,7 @@ class Call:
     before: list[Any] = field(default_factory=list)  # what Python held before it
     moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
     counting: list[str] = field(default_factory=list)  # optimizers whose count of steps no replay moves
+    counters: bool = False  # it writes flags or counters that lie in tensors
     captures: bool = False  # the function itself
     replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
     number: int = 0
@@ -97,10 +98,11 @@ class Caller:
             self.random.put_back_device()
         self.surroundings.put_back()
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, drawing: int = 0) -> Call:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, drawing: int = 0, counting: bool = False) -> Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
 
         ``drawing``: the number of a call whose random numbers it draws on the host; else it draws others.
+        ``counting``: flags and counters that it writes in tensors stay so, until all is put back.
         """
         self.number += 1
         drawing = drawing or self.number
@@ -163,6 +165,7 @@ class Caller:
             if lost is not None and observer.steps:
                 lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
             remaining = Left(*keeper.left_gradients(), observer.optimizers.steps > 0, observer.optimizers.zeroed)
+            keeper.stays |= keeper.counting if counting else set()
             self.left = {**keeper.left(), **self.left}
             if not self.lost:
                 keeper.put_back()
@@ -192,6 +195,7 @@ class Caller:
             before,
             self.state.moved(memory),
             sorted(observer.optimizers.counting),
+            bool(keeper.counting),
             observer.captures,
             observer.replays,
             self.number,

@@ -11,6 +11,8 @@ import torch
 
 from paramgraph_kit.driver.select import twin
 
+_OF_A_COUNTER = 64  # bytes
+
 
 class Keeper:
     """What one call of the user's function changes, and how to undo that."""
@@ -18,6 +20,7 @@ class Keeper:
     def __init__(self) -> None:
         self.made: set[int] = set()  # storages that came to be during the call
         self.stays: set[int] = set()  # of what is written, what ``put_back`` leaves as it is
+        self.counting: set[int] = set()  # of what is written, flags and counters: small, and of whole numbers
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._plain: dict[int, torch.Tensor] = {}  # what was written and needed no gradients before
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
@@ -43,6 +46,8 @@ class Keeper:
         if key in self._written:
             return
         storage = tensor.untyped_storage()
+        if not (tensor.is_floating_point() or tensor.is_complex()) and storage.nbytes() <= _OF_A_COUNTER:
+            self.counting.add(key)
         with torch.no_grad(), torch.inference_mode(False):  # what it makes is written outside of one
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             self._written[key] = (flat, flat.clone())
