@@ -54,6 +54,7 @@ def register() -> torch.device:
     from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_convolutions, install_recurrent
+    from .philox import drawing_kernels
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import install_int_mm, refusing
@@ -63,7 +64,7 @@ def register() -> torch.device:
     from .transforms import install_transforms
 
     kernels = for_every_cpu_operation(Kernel)
-    kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels())
+    kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels())
     kernels.update(nobody_asks(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())

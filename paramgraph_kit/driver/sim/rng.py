@@ -1,9 +1,10 @@
 """The device's random numbers: a seed and an offset, as CUDA's Philox generator has.
 
-Every random operation draws from the CPU kernel's generator, seeded from (seed, offset), and moves the offset on as far
-as CUDA's kernel would: by 4 for up to a million numbers. So a graph's node needs only its distance from the offset at
-launch, eager and replayed runs draw the same numbers, and ``get_rng_state`` is 16 bytes, like CUDA's. In graphs the
-kernels read seed and offset from device memory, through pointers in their parameters, as CUDA's do.
+What most operations draw are CUDA's own numbers (``philox.py``); every other one draws from the CPU kernel's generator,
+seeded from (seed, offset). Each moves the offset on as far as CUDA's kernel would: by 4 for up to a million numbers. So
+a graph's node needs only its distance from the offset at launch, eager and replayed runs draw the same numbers, and
+``get_rng_state`` is 16 bytes, like CUDA's. In graphs the kernels read seed and offset from device memory, through
+pointers in their parameters, as CUDA's do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STEP = 4
 STATE_BYTES = 16
 # A distribution's kernel runs in at most 8 blocks of 256 threads on each of the H200's 132 multiprocessors; a thread
 # draws 4 numbers at a time, of 64 bits 2.
-_THREADS = 132 * 8 * 256
+THREADS = 132 * 8 * 256
 _WIDE = (torch.float64, torch.complex128)
 # Those whose kernels take the same for whatever they draw.
 _FIXED = {
@@ -45,7 +46,7 @@ def steps_of(operation: str, first: Any) -> int:
         return STEP
     if not first.numel():
         return 0
-    at_once = _THREADS * (2 if first.dtype in _WIDE else 4)
+    at_once = THREADS * (2 if first.dtype in _WIDE else 4)
     return STEP * max(1, -(-first.numel() // at_once))
 
 
@@ -55,6 +56,12 @@ def mix(seed: int, offset: int) -> int:
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return (x ^ (x >> 31)) >> 1
+
+
+class Positioned(torch.Generator):
+    """A generator of the CPU's that stands for one of the device's at a place in its sequence."""
+
+    position: tuple[int, int]  # the device's seed and offset
 
 
 class DeviceGenerator:
@@ -68,7 +75,7 @@ class DeviceGenerator:
         self.seed = 67280421310721  # torch's default
         self.offset = 0
         self.left_in_capture = False  # a failed capture that drew numbers leaves torch's generator like this
-        self._cpu = torch.Generator(device="cpu")
+        self._cpu = Positioned(device="cpu")
 
     def manual_seed(self, seed: int) -> None:
         """Start again from a seed."""
@@ -108,6 +115,7 @@ class DeviceGenerator:
 
     def cpu_generator(self, seed: int, offset: int) -> torch.Generator:
         """The CPU generator, positioned for one operation."""
+        self._cpu.position = seed, offset
         return self._cpu.manual_seed(mix(seed, offset))
 
 

@@ -1,0 +1,108 @@
+"""Random numbers of the device are CUDA's: those that every GPU gives for a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim import philox
+from paramgraph_kit.driver.sim.rng import THREADS
+
+DEVICE = pgk.device()
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+# torch.manual_seed(0) and then torch.rand(10, device="cuda") twice, or torch.randn(3, 8, device="cuda"), on any GPU.
+UNIFORM = [0.3990, 0.5167, 0.0249, 0.9401, 0.9459, 0.7967, 0.4150, 0.8203, 0.2290, 0.9096]
+NEXT = [0.9722, 0.7910, 0.4690, 0.3300, 0.3345, 0.3783, 0.7640, 0.6405, 0.1103, 0.3594]
+NORMAL = [
+    [-0.9247, -0.4253, -2.6438, 0.1452, -0.1209, -0.5797, -0.6229, -0.3284],
+    [-1.0745, -0.3631, -1.6711, 2.2655, 0.3117, -0.1842, 1.2866, 1.1820],
+    [-0.1271, 1.2169, 1.4353, 1.0605, -0.4941, -1.4244, -0.7244, -1.2973],
+]
+
+
+def test_the_words_are_philoxs() -> None:
+    # GIVEN what the authors of the generator publish for a key and a counter of zeros, and of ones
+    ones = np.full(1, 2**64 - 1, dtype=np.uint64)
+    # WHEN they are computed THEN they are the same
+    zeros = [f"{int(word[0]):08x}" for word in philox.words(0, np.zeros(1), np.zeros(1))]
+    assert zeros == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+    assert [f"{int(word[0]):08x}" for word in philox.words(2**64 - 1, ones, ones)] == [
+        "408f276d",
+        "41c83b0e",
+        "a20bc7c6",
+        "6d5451fd",
+    ]
+
+
+def test_numbers_are_those_of_every_gpu(cuda: Any) -> None:
+    # GIVEN a seed WHEN numbers are drawn, eagerly and by a graph THEN they are CUDA's
+    torch.manual_seed(0)
+    drawn = [torch.rand(10, device=DEVICE) for _ in range(2)]
+    torch.testing.assert_close(torch.stack(drawn).cpu(), torch.tensor([UNIFORM, NEXT]), atol=6e-5, rtol=0)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = torch.rand(10, device=DEVICE)
+    torch.manual_seed(0)
+    for each in drawn:
+        graph.replay()
+        assert torch.equal(y, each)
+    torch.manual_seed(0)
+    torch.testing.assert_close(torch.randn(3, 8, device=DEVICE).cpu(), torch.tensor(NORMAL), atol=6e-5, rtol=0)
+
+
+def test_a_view_is_filled_in_the_order_of_its_memory() -> None:
+    # GIVEN a transposed tensor WHEN it is filled THEN memory has what it has otherwise
+    torch.manual_seed(3)
+    straight = torch.rand(3, 5, device=DEVICE)
+    torch.manual_seed(3)
+    turned = torch.empty(3, 5, device=DEVICE).t().uniform_()
+    assert torch.equal(turned.t(), straight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_bounds_and_moments(dtype: torch.dtype) -> None:
+    # GIVEN more numbers than one round of all threads gives
+    torch.manual_seed(1)
+    count = THREADS + 1000
+    # WHEN they are drawn THEN they are within bounds, and their moments are a distribution's
+    even = torch.empty(count, device=DEVICE, dtype=dtype).uniform_(2, 4)
+    assert bool(((even >= 2) & (even < 4)).all())
+    assert float(even.double().mean()) == pytest.approx(3, abs=0.02)
+    bell = torch.empty(count, device=DEVICE, dtype=dtype).normal_(1, 2).double()
+    assert float(bell.mean()) == pytest.approx(1, abs=0.02)
+    assert float(bell.std()) == pytest.approx(2, abs=0.02)
+    late = torch.empty(count, device=DEVICE, dtype=dtype).exponential_(2).double()
+    assert float(late.min()) > 0
+    assert float(late.mean()) == pytest.approx(0.5, abs=0.01)
+    coins = torch.empty(count, device=DEVICE, dtype=dtype).bernoulli_(0.25).double()
+    assert float(coins.mean()) == pytest.approx(0.25, abs=0.01)
+    # and neighbours are not alike
+    pairs = torch.stack((bell[:-1], bell[1:])).cpu()
+    assert abs(float(torch.corrcoef(pairs)[0, 1])) < 0.01
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 10), (-3, 4), (0, 2**40)])
+def test_whole_numbers(low: int, high: int) -> None:
+    # GIVEN bounds, narrow and wide WHEN whole numbers are drawn THEN they are within, and reach all over
+    torch.manual_seed(1)
+    drawn = torch.randint(low, high, (2000,), device=DEVICE)
+    assert low <= int(drawn.min()) < int(drawn.max()) < high
+    assert float(drawn.double().mean()) == pytest.approx((low + high - 1) / 2, abs=(high - low) / 20)
+
+
+def test_choices_follow_their_weights() -> None:
+    # GIVEN weights of which some are nothing WHEN different places are chosen THEN never these, and others as weighed
+    torch.manual_seed(1)
+    weights = torch.tensor([0.0, 1.0, 3.0, 0.0, 6.0], device=DEVICE).expand(4000, 5)
+    first = torch.multinomial(weights, 1).squeeze(1)
+    shares = (first.bincount(minlength=5) / 4000).tolist()
+    assert shares == pytest.approx([0, 0.1, 0.3, 0, 0.6], abs=0.03)
+    three = torch.multinomial(weights, 3).sort(1).values
+    assert bool((three == torch.tensor([1, 2, 4], device=DEVICE)).all())
+    with pytest.raises(RuntimeError, match="probability tensor contains"):
+        torch.multinomial(torch.tensor([-1.0, 2.0], device=DEVICE), 1)
