@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -163,3 +164,23 @@ def test_what_a_hook_does_on_autograds_thread_is_told_at_its_line(does: str, cod
         found = pgk.diagnose(names["step"], torch.ones(4, device=DEVICE))
     told = [(f.code, f.frame.line) for f in found.failures if f.frame is not None]
     assert (code, 3) in told, str(found)
+
+
+@pytest.mark.parametrize("drop", ["", "F.dropout"])
+def test_what_a_checkpoint_computes_again_is_made_where_the_backward_is(drop: str, cuda: Any) -> None:
+    # GIVEN a checkpoint that calls the engine from within itself, of an input that needs gradients
+    layer, x = nn.Linear(4, 1).to(DEVICE), torch.ones(2, 4).to(DEVICE).requires_grad_()
+    inner = (lambda t: F.dropout(layer(t))) if drop else layer
+
+    def step() -> None:
+        layer.zero_grad(set_to_none=False)
+        checkpoint(inner, x, use_reentrant=True).sum().backward()
+
+    # WHEN it is diagnosed, and captured after a call on a stream of its own THEN neither has anything against it
+    with torch.enable_grad():
+        side = cuda.Stream()
+        with cuda.stream(side):
+            step()
+        assert pgk.diagnose(step).codes == ()
+        with cuda.graph(cuda.CUDAGraph()):
+            step()

@@ -161,6 +161,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             if any(t.requires_grad for t in tensors) and torch.is_grad_enabled():
                 # The first that sees a number has made its node: detach and comparisons make none.
                 self._forward.setdefault(_sequence_number() - 1, (op.name.replace("_", ""), place))
+                if threading.get_ident() != self.places.thread:  # what a checkpoint computes again
+                    self._made_in_backward.add(_sequence_number() - 1)
             return place
         if torch.is_grad_enabled():
             self._made_in_backward.add(_sequence_number() - 1)
@@ -266,7 +268,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
                 if stream:
                     self.forks.work_of_autograd(stream)
-                elif (node := _current_node()) is None or node._sequence_nr() not in self._made_in_backward:
+                elif (node := _current_node()) is None or not (
+                    node._sequence_nr() in self._made_in_backward or self._learns_late(node)
+                ):
                     self.findings.stale("a backward operation")
             else:
                 self._work(op.name, stream, place)
@@ -301,10 +305,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _accumulated(self, leaf: torch.Tensor) -> None:
         # Where it needs no operation, nothing else tells on which stream that is.
         node = _current_node()
-        # A simulated device marks nodes with their stream; of leaves that a Function alone has used it learns late.
-        known = self._device == "cuda" or node is None or bool(node.metadata)
+        known = node is None or not self._learns_late(node)
         if known and not self._stream() and not self._is_capturing():
             self.findings.stale("what accumulates a gradient")
+
+    def _learns_late(self, node: Any) -> bool:
+        """Whether nobody knows on which stream a node was made that accumulates a gradient.
+
+        A simulated device marks nodes with it, and those of leaves that a Function alone has used in a capture only.
+        """
+        return self._device != "cuda" and hasattr(node, "variable") and not node.metadata
 
     def __exit__(self, *exc: Any) -> None:
         for _, hook in self._hooked.values():

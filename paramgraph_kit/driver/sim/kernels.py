@@ -33,6 +33,7 @@ from .under_way import Capture, forbid_drawing
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
+DIVIDED = "the simulated device cannot compute this: a whole number divided by 0 is some number on a GPU"
 ADDS_UP = frozenset({"repeat_interleave", "segment_reduce"})  # sizes that its numbers have to add up to: unknown
 FEW = 1 << 16  # numbers that are worth a look
 
@@ -216,12 +217,17 @@ class Kernel:
                 raise
             return self._instead_of(*WIDER[named[1]], args, kwargs)
         except RuntimeError as error:
+            if str(error).startswith("ZeroDivisionError"):
+                raise NotImplementedError(DIVIDED) from error
             if "not implemented on the CPU" in str(error):
                 raise NotImplementedError(f"the simulated device cannot compute this: {error}") from error
             if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
                 raise
         # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
-        return self.op._overloadpacket(*args, **kwargs)
+        try:
+            return self.op._overloadpacket(*args, **kwargs)
+        except RuntimeError as error:
+            raise (NotImplementedError(DIVIDED) if str(error).startswith("ZeroDivisionError") else error) from None
 
     def _instead_of(self, dtype: torch.dtype, other: torch.dtype, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The same computed in another type, with results in this one."""

@@ -24,6 +24,7 @@ from .overlap import check_overlap
 from .pinned import is_pinned, lasting, pin
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
+from .whole import convert
 
 aten = torch.ops.aten
 _NOBODY = torch_name("DispatchKeySet")(torch_name("DispatchKey").XLA)  # a device that has no kernels
@@ -177,7 +178,7 @@ def resize_(
 
 
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
-    views[0].copy_(views[1])
+    convert(views[0], views[1])
 
 
 def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
@@ -190,7 +191,10 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         if not (non_blocking and (device is target or is_pinned(host))):
             forbid_in_capture(stream)
         over = m.twin(device)
-        _copy_work((over, host) if device is target else (host, over), None)
+        if device is target:  # converted before it is sent
+            over.copy_(host)
+        else:
+            convert(host, over)
         return
     if not is_pinned(host) or through_pageable(target, source, non_blocking, to_host=target.device.type == "cpu"):
         pageable_copy_forbidden(stream)
@@ -200,7 +204,10 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
     there = lasting(host)
 
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
-        _copy_work((views[0], there) if to_device else (there, views[0]), state)
+        if to_device:
+            views[0].copy_(there)
+        else:
+            convert(there, views[0])
 
     # The host address is baked.
     name = f"{HOST_COPIES[0 if to_device else 1]}, {bytes_text(device.nbytes)}"
@@ -238,7 +245,7 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     elif target.numel():
         if m.hearing and not _is_plain(target, source):
             m.ran("copy_")
-        m.twin(target).copy_(m.twin(source))
+        convert(m.twin(target), m.twin(source))
     return target
 
 

@@ -1,0 +1,33 @@
+"""Numbers with a point made whole as CUDA's ``cvt`` does: what does not fit becomes the nearest that does.
+
+The CPU has one number for all of them. What is no number is 0 for CUDA where neither type has 64 bits, and else the
+least (PTX ISA, cvt).
+"""
+
+from __future__ import annotations
+
+import torch
+
+_WHOLE = (torch.int32, torch.int64)
+
+
+def convert(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy, with the device's conversion.
+
+    >>> target = torch.zeros(4, dtype=torch.int32)
+    >>> convert(target, torch.tensor([3e9, -3e9, torch.nan, 2.5]))
+    >>> target.tolist()
+    [2147483647, -2147483648, 0, 2]
+    """
+    target.copy_(source)
+    if target.dtype not in _WHOLE or not source.is_floating_point():
+        return
+    bounds = torch.iinfo(target.dtype)
+    fits = (source < float(bounds.max)) & (source >= float(bounds.min))
+    if fits.all():
+        return
+    source, fits = source.expand(target.shape), fits.expand(target.shape)
+    narrow = target.dtype is torch.int32 and source.dtype is not torch.float64
+    target[~fits & (source > 0)] = bounds.max
+    target[~fits & (source < 0)] = bounds.min
+    target[source.isnan()] = 0 if narrow else bounds.min
