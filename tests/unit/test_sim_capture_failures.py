@@ -329,3 +329,21 @@ def test_a_profiler_that_is_started_spoils_a_capture_without_a_word(sim: torch.d
     with cuda.graph(graph, capture_error_mode="relaxed"):
         body()
     assert codes == [900, 0]
+
+
+@pytest.mark.parametrize("name", ["bincount", "histc", "svdvals", "matrix_exp"])
+def test_a_graph_of_kernels_before_a_copy_is_not_empty(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN operations that copy to the host what their first kernels have found
+    x = torch.eye(3, device=sim) + 1
+    torch.linalg.svdvals(x), torch.linalg.inv(x)
+    whole = torch.tensor([1, 0], device=sim)
+    operations: dict[str, Body] = {
+        "bincount": lambda: torch.bincount(whole),
+        "histc": lambda: torch.histc(x, 4),
+        "svdvals": lambda: torch.linalg.svdvals(x),
+        "matrix_exp": lambda: torch.linalg.matrix_exp(x),
+    }
+    # WHEN a capture refuses the copy THEN nothing says that the graph is empty, as on a GPU: a warning is an error here
+    with pytest.raises(RuntimeError, match="Cannot copy between CPU and CUDA tensors"):
+        captured(cuda, operations[name])
+    cuda.recover()

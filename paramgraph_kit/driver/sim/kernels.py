@@ -468,10 +468,12 @@ def new_like(value: torch.Tensor) -> torch.Tensor:
     return lazily(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
 
 
-def pageable_copy_forbidden(stream: Stream) -> None:
-    """Raise torch's refusal of pageable copies in a capture, which leaves the capture valid."""
+def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
+    """Raise torch's refusal of pageable copies in a capture, which leaves the capture valid; ``after`` some kernels."""
     if stream.capture is not None:
         stream.capture.check()
+        if after:
+            record(stream.capture, stream, NodeKind.KERNEL, after, [], b"", lambda *_: None)
         raise RuntimeError(PAGEABLE_COPY)
 
 

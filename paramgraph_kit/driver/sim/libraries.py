@@ -328,7 +328,7 @@ def svd(
     if driver == "gesvd":
         return _svd_unsolved(matrix, full_matrices, compute_uv)
     use("cuSOLVER")
-    pageable_copy_forbidden(current_stream())
+    pageable_copy_forbidden(current_stream(), after="svd")
     if machine().twin(matrix).isfinite().all():
         return _svd(matrix, full_matrices, compute_uv)
     found = _svd(torch.zeros_like(matrix), full_matrices, compute_uv)

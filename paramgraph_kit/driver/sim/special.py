@@ -326,7 +326,7 @@ def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., An
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not harmless(*args, **kwargs):
-            pageable_copy_forbidden(current_stream())
+            pageable_copy_forbidden(current_stream(), after=op._opname)
             note_wait()  # once for the smallest value,
             note_wait()  # once for the largest
         return run(*args, **kwargs)
