@@ -8,13 +8,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
 from paramgraph_kit.trace.model import Failure, Proof, Trace
-from paramgraph_kit.trace.wording import frame_text, kind_text, one_line
+from paramgraph_kit.trace.wording import bytes_text, frame_text, kind_text, one_line
 from paramgraph_kit.verbs._loop import is_cell, is_written, lines_of, state_of
 
 if TYPE_CHECKING:
@@ -302,6 +302,9 @@ class _Teller:
 
     def captured(self) -> None:
         """The graph, and replays that are told of their inputs."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
         from paramgraph_kit.backend.tracing import trace_of_graph
 
         self.chapter("The captured graph")
@@ -315,9 +318,11 @@ class _Teller:
                 trace.partitions += graphs[0].partitions
                 trace.captures += graphs[0].captures
             proof = self.compare(trace, COPIED, seen)
+        given = [x.nbytes for x in tree_leaves(self.prover.inputs) if isinstance(x, torch.Tensor)]
+        trace.launches[:] = [replace(each, bytes_copied=sum(given)) for each in trace.launches]
         for line in _nodes(graphs[0]) if graphs else ():
             self.say(line, 3)
-        self.say(f"replays after a copy into its inputs: {proof.text()}", 3)
+        self.say(f"replays after a copy into its inputs, {bytes_text(sum(given))} each: {proof.text()}", 3)
         if not proof.equal and not self.close(seen):
             raise self.stop("the replays of the captured graph are not eager's numbers")
 

@@ -69,6 +69,11 @@ def test_a_broken_training_step_is_told_to_its_parameterized_end(program: Progra
     assert captured.title.endswith("; values that differ: all within 1e-4: the lines round otherwise"), captured.title
     assert end.title.endswith(": the lines round otherwise")
     assert "round" not in frozen.title
+    # AND what each replay of a graph with static inputs costs is counted: a copy of all that is given
+    given = sum(value.nbytes for value in names["args"])
+    assert {launch.bytes_copied for launch in captured.launches} == {given}
+    assert {launch.bytes_copied for launch in (*frozen.launches, *end.launches)} == {0}
+    assert f"replays after a copy into its inputs, {given} B each" in str(story)
     assert (frozen.proofs[0].largest or 0) > 0.01
     assert len(end.launches) == 4
     assert (end.proofs[0].largest or 0) < 1e-5
