@@ -75,7 +75,8 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
     counting = [node for node in wanted if isinstance(node, ast.AugAssign)]
     for statement in wanted:
         function = source.function_of(statement)
-        if function is None or any(statement in block.statements for block in found):
+        put_off = (part for block in found for node in block.statements for part in ast.walk(node))
+        if function is None or any(part is statement for part in put_off):
             continue
         top: ast.AST | None = statement
         while isinstance(top, ast.stmt) and top is not function:  # `if isinstance(v, Tensor): v = v.item()` as a whole
@@ -337,11 +338,14 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
         return False
     if {path.partition(".")[0] for path in effects if "." not in path} & local:
         return False  # a list of the function's own, which it reads or returns
-    last = {path.rpartition(".")[2] for path in effects}
     inside |= {part for node in counting for part in ast.walk(node)}
     stay = (part for top in ran for part in ast.walk(top) if part not in inside)
     reads = (n for n in stay if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
-    return not any(path_of(node).rpartition(".")[2] in last for node in reads)
+    last = {path.rpartition(".")[2] for path in effects}
+    plain = {path for path in effects if "." not in path}  # a name reads no attribute: `rounds` beside `self.rounds`
+    return not any(
+        node.id in plain if isinstance(node, ast.Name) else path_of(node).rpartition(".")[2] in last for node in reads
+    )
 
 
 def _asks_a_clock(node: ast.stmt) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.expressions.branches import condition_of, is_given, may_run
-from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, Function, combined, locals_of, names_in
+from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, Function, Source, combined, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite
 
 
@@ -261,3 +261,19 @@ def given_to(function: ast.AST, name: str) -> list[tuple[ast.Assign, ast.expr]]:
                 pairs = list(zip(target.elts, node.value.elts, strict=False))
             found += [(node, value) for one, value in pairs if isinstance(one, ast.Name) and one.id == name]
     return found
+
+
+def else_of(source: Source, loop: ast.For | ast.While) -> int:
+    """The line of a loop's ``else:``, which has nothing else; 0 where there is none."""
+    lines = range(loop.body[-1].end_lineno or 0, loop.orelse[0].lineno) if loop.orelse else range(0)
+    return next((n for n in lines if source.lines[n - 1].strip() == "else:"), 0)
+
+
+def is_listed(source: Source, node: ast.AST) -> bool:
+    """Whether a list of an object's gets what comes of a number: ``self.rounds.append(i + 1)``, where it stays one."""
+    above = source.parents.get(node)
+    while isinstance(above, ast.BinOp):
+        above = source.parents.get(above)
+    if not isinstance(above, ast.Call) or not isinstance(source.parents.get(above), ast.Expr):
+        return False
+    return called(above) == "append" and isinstance(above.func, ast.Attribute) and "." in path_of(above.func.value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from paramgraph_kit.rewrite.expressions.branches import condition_of
-from paramgraph_kit.rewrite.loops.early import bound_of, given_to, known_before, name_of
+from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
 from paramgraph_kit.rewrite.loops.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
 from paramgraph_kit.rewrite.loops.lengths import Lengths
 from paramgraph_kit.rewrite.source.edits import (
@@ -66,13 +66,15 @@ def ending(place: Place) -> Ending | None:
     """How the loop of a statement that ends it goes on; None where it may do something that nobody can leave out."""
     source, function = place.source, place.source.function_of(place.statement)
     loop = _loop_of(place)
-    if loop is None or loop.orelse or function is None:
+    if loop is None or function is None:
+        return None
+    if loop.orelse and (isinstance(loop, ast.While) or not else_of(source, loop)):
         return None
     breaks = [part for part in loop.body if _is_end(part)]
     leave = [part for part in loop.body if isinstance(part, ast.If) and is_leave(part)]
     if (not breaks and not leave and isinstance(loop, ast.For)) or len(leave) > 1:
         return None
-    if leave and (breaks or place.statement is not leave[0] or isinstance(loop, ast.While)):
+    if leave and (breaks or loop.orelse or place.statement is not leave[0] or isinstance(loop, ast.While)):
         return None
     if any(isinstance(n, _LEAVES) for part in loop.body if part not in (*breaks, *leave) for n in within(part)):
         return None
@@ -104,11 +106,11 @@ class _Rounds(Lengths):
     ) -> None:
         self.leave = leave
         self.place, self.source, self.function, self.loop, self.breaks = place, source, function, loop, breaks
-        inside = set(ast.walk(loop))
+        inside = set(ast.walk(loop)) - {n for part in loop.orelse for n in ast.walk(part)}
         loads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
         nested = source.parents.get(loop) not in (function, source.parents.get(function.body[0]))
         nested = nested and not isinstance(source.parents.get(loop), ast.With)
-        end = loop.end_lineno or loop.lineno
+        end = loop.body[-1].end_lineno or loop.lineno
         self.behind = {n.id for n in loads if n not in inside and (nested or n.lineno > end)}
         self.known = known_before(function, loop)
         self.taken = names_in(source.tree) | locals_of(function)
@@ -147,6 +149,9 @@ class _Rounds(Lengths):
         if self.handed and (self.nested or not self.cuts):
             return None
         self._starts()
+        if line := else_of(self.source, self.loop):  # what is done where no round was the last: asked behind them
+            at = len(self.source.indent(self.loop))
+            self.edits.append(Edit(line, at, line, at + len("else"), f"if not {self.done}"))
         self.edits.append(self.source.before(self.loop, self.before))
         return Ending(self.source, self.loop, self.edits, self.handed, self.lines, self.leave)
 
@@ -330,7 +335,7 @@ class _Rounds(Lengths):
         self.before.append(f"{last} = torch.zeros((), dtype=torch.long, device={self.place.device})")
         line = f"{last} = torch.where({self.done}, {last}, {name})"
         self.edits.append(self.source.before(self.loop.body[0], [line], rank=-1))
-        self.edits += [self.source.replace(n, last) for n in loads]
+        self.edits += [self.source.replace(n, f"int({last})" if is_listed(self.source, n) else last) for n in loads]
         self.cuts = False  # what is behind is rewritten where it stands
         return True
 
