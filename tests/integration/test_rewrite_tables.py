@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of, run
+from tests.integration.test_journeys import applied
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -73,3 +79,43 @@ def test_a_table_that_may_be_written_is_left(fixed: Fixed, more: str) -> None:
     found = fixed(text.replace("args =", "kept = []\nargs ="))
     # THEN it is left: what is picked of a copy would be a part of that
     assert not any("alphas_on_device[t]" in line for line in lines_of(found)), found
+
+
+ADAPTER = """
+class Adapter(nn.Module):
+    def __init__(self, width, scale):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(2, width) * 0.1)
+        self.b = {made}
+        self.scale = torch.tensor(scale)
+    def forward(self, x):
+        return x + (x @ self.a.T @ self.b.T) * self.scale.to(x.device)
+net = nn.Sequential(Adapter(6, 0.5), Adapter(6, 2.0)).to(device)
+opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+args = (torch.randn(4, 6, device=device),)
+def f(x):
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+"""
+
+
+@pytest.mark.parametrize("made", ["nn.Parameter(torch.ones(6, 2))", "nn.Parameter(torch.ones(6, 2).requires_grad_())"])
+def test_what_a_model_takes_along_is_left_beside_a_table_of_the_cpu(made: str, tmp_path: Path) -> None:
+    # GIVEN a line with two parameters, which the model's `.to` has moved, and a number on the CPU
+    text = ADAPTER.format(made=made)
+    names = run(text, tmp_path)
+    expected = [names["f"](*names["args"]).cpu() for _ in range(3)]
+    names = run(text, tmp_path)
+    # WHEN rewritten THEN only the number is made elsewhere
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert fix.complete
+    assert lines_of(fix) == ["self.scale = torch.tensor(scale, device=device)"]
+    # AND the file with the diff still has its parameters, and trains them
+    mended = load(applied(PRELUDE + text, fix.diff), tmp_path / "mended.py")
+    assert [n for n, _ in mended["net"].named_parameters()] == ["0.a", "0.b", "1.a", "1.b"]
+    got = [mended["f"](*mended["args"]).cpu() for _ in range(3)]
+    assert all(torch.allclose(a, b) for a, b in zip(got, expected, strict=True))

@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 HELD = (*BROUGHT, "mixed-devices")
 _MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
 _OF_OLD = ("FloatTensor", "LongTensor", "IntTensor", "BoolTensor", "DoubleTensor", "Tensor")  # torch.Tensor([1.0])
+_MOVED = ("Parameter", "UninitializedParameter", "Buffer")  # the model's `.to` takes them along; copied they are none
 _ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split(), *_OF_OLD)
 
 
@@ -80,7 +81,8 @@ def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
         if "." not in path and not isinstance(known, torch.Tensor):
             continue
         made = [n for n in ast.walk(inside) if isinstance(n, ast.Assign) and path in map(target_of, n.targets)]
-        if _is_picked_of_an_array(place, node):
+        held = known if "." not in path else place.attributes.get(path.rpartition(".")[2])
+        if _is_picked_of_an_array(place, node) or (isinstance(held, torch.Tensor) and held.device.type != "cpu"):
             continue
         if len(made) == 1 and made[0] is not place.statement and is_on_cpu(made[0].value):
             bases = [place.text(base) for base in above.bases] if isinstance(above, ast.ClassDef) else []
@@ -103,6 +105,7 @@ def is_on_cpu(value: ast.expr) -> bool:
     """Whether an expression makes a tensor, and names no device."""
     calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
     there = any(option.arg == "device" for call in calls for option in call.keywords)
+    there = there or any(called(n) in _MOVED for n in calls)
     return (
         not there and any(called(n) in _ON_CPU for n in calls) and not any(called(n) in ("to", "cuda") for n in calls)
     )
