@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand, known_on_host
 from paramgraph_kit.rewrite.advised.from_host import behind_for_cycles
@@ -42,7 +43,7 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
 
 def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     """The first way of rewriting that leaves nothing, or else the first of all."""
-    found = Rewriting(_name_of(attempt.function))
+    found = Rewriting(name_of(attempt.function))
     if any(failure.code in by_hand.ENDLESS for failure in failures):
         found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
         return found
@@ -53,7 +54,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         raise  # it is the user's
     except BaseException as error:
         found.instead = [f"it cannot be run {STEPS} times with other inputs: {by_hand.brief(error)}"]
-        found.instead += by_hand.lines(attempt, failures)
+        found.instead += by_hand.lines(attempt, [f for f in failures if f.code != "raises"])  # which says the same
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
     stale: list[tuple[Ways, str]] = []  # ways after which a graph would keep a number that moves behind it
@@ -87,7 +88,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             return made
         if made.diff and len(made.left) < len(first.left):
             attempt, first = other, made
-    if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
+    if (given := _given_places(attempt, failures, name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
         lambda: attempt.bringing(failures),
@@ -165,16 +166,12 @@ def _given_places(attempt: Ways, failures: Sequence[Failure], name: str) -> Rewr
     return made
 
 
-def _name_of(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
 def _given_in_tensors(stale: Sequence[tuple[Ways, str]], failures: Sequence[Failure], truth: Truth) -> Rewriting | None:
     """The first of some ways that is whole where the numbers that a graph would keep are given to it in tensors."""
     for other, name in stale:
         while name and name not in other.forced and len(other.forced) < TRIES:
             other.forced.add(name)
-            made = _rewritten(other, failures, truth, Rewriting(_name_of(other.function)))
+            made = _rewritten(other, failures, truth, Rewriting(name_of(other.function)))
             if made.complete and (other.cut < 0 or _is_worth_it(other.prover, made)):
                 return made
             name = made.stale

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LIMIT_S = 30.0
 CHILD_S = 60.0  # a child process needs seconds for imports alone
 LEGACY = "legacy-stream"
+EMPTY = "empty-graph"
 ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 
@@ -189,6 +190,8 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
     from paramgraph_kit.rewrite import rewriting
     from paramgraph_kit.rewrite.round_alone import one_round
 
+    if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
+        return []
     ended = any(failure.code in ENDS for failure in found.failures)
     if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True)) is not None:
         found.fix = alone
@@ -250,10 +253,9 @@ def _ended(what: Any, error: BaseException) -> Diagnosis:
 
 def _name_of(what: Any) -> str:
     """What is given is called so."""
-    try:
-        return str(getattr(what, "__qualname__", type(what).__name__))
-    except Exception:
-        return type(what).__name__
+    from paramgraph_kit.doctor.explain.naming import name_of
+
+    return name_of(what)
 
 
 def _is_compiled(what: Any) -> bool:
@@ -411,6 +413,7 @@ def _from_function(
         notes = [note, *notes]
     name = _name_of(function)
     count = len(problems)
-    where = f"{found.calls} calls on {driver().source().label()}, {found.operations} operations in one"
+    calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
+    where = f"{calls} on {driver().source().label()}, {found.operations} operations in one"
     heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
     return Diagnosis(problems, heading, notes, state)

@@ -95,10 +95,11 @@ class _Teller:
     def __init__(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say, caller: dict[str, Any]
     ) -> None:
+        from paramgraph_kit.doctor.explain.naming import name_of
         from paramgraph_kit.rewrite.proving.proof import Prover
 
         self.function, self.args, self.kwargs = function, args, kwargs
-        self.out = Story(getattr(function, "__qualname__", type(function).__name__))
+        self.out = Story(name_of(function))
         self.print = say
         self.caller = caller  # the names of whoever has the story told
         self.number = 0

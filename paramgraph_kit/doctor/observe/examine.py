@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe import now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
@@ -197,8 +198,7 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         found.problems = _without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
-            text = "no operation ran on the device in this thread"
-            found.problems.append(BY_ID["empty-graph"].failure(text, None))
+            found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
         first = self.first or calls[0]
         questions = {**calls[-1].asked, **first.asked}

@@ -87,9 +87,11 @@ def called_for_itself(place: Place) -> str:
         return ""
     if function.name in _TRAINS or any(called(n) in _TRAINS for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""  # the graph is to have that
+    if any(called(n).endswith("_") and called(n)[:1] != "_" for n in ast.walk(function) if isinstance(n, ast.Call)):
+        return ""  # it writes to tensors, of which the next step may read
     calls = [each for each in _calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
     own = [each for each in calls if getattr(place.source.function_of(each), "name", "") == place.entry]
-    if len(own or calls) != 1:
+    if len(own or calls) != 1 or (function.name == place.entry and not own):
         return ""  # who knows which of them ran
     node = (own or calls)[0]
     text = f"line {node.lineno}, `{on_one_line(place.text(node))}`, belongs"

@@ -375,7 +375,7 @@ def computed_anyway(place: Place) -> str:
         return ""
     if told := _changed_by_call(place, node):
         return told
-    targets = [each for n in inside if isinstance(n, ast.Assign) for each in n.targets]
+    targets = [each for n in inside if isinstance(n, ast.Assign) and not _is_of_form(n.value) for each in n.targets]
     targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
     if any(_is_of_host(place, each) for each in targets):
         return ""  # what an object counts is no tensor
@@ -384,6 +384,13 @@ def computed_anyway(place: Place) -> str:
         return ""
     test = condition_of(place, node.test)
     return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
+
+
+def _is_of_form(value: ast.expr) -> bool:
+    """Whether it is no tensor but where or of which kind one is: ``x.device``."""
+    return isinstance(value, ast.Constant) or (
+        isinstance(value, ast.Attribute) and value.attr in ("device", "dtype", "shape", "ndim", "requires_grad")
+    )
 
 
 def _changed_by_call(place: Place, node: ast.If) -> str:

@@ -6,6 +6,7 @@ import ast
 
 import torch
 
+from paramgraph_kit.rewrite.advised.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
@@ -229,6 +230,8 @@ def at_least(place: Place) -> str:
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
                 f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
             )
+        if told := first_thing(place):
+            return told
         if (loops := place.loops()) and (loop := loops[-1]) is not node:
             if told := _one_round(place):
                 return told
