@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shown import show
+from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from
@@ -211,6 +212,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             )
         found.complete = failed is None and not left and not truth.unsteady and not stale
         behind = attempt.alone if found.complete else []
+        found.verified += _not_caught(attempt) if rounds.moves else []
         found.verified += list(dict.fromkeys(t for f in failures if behind and (t := behind_for_cycles(f))))
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
@@ -219,6 +221,21 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         found.instead.append(text)
     found.unsaid = by_hand.unsaid(attempt, left, failures)
     return found
+
+
+def _not_caught(attempt: Ways) -> list[str]:
+    """What is raised behind the launch from now on, where the user's own handler is not any more."""
+    at = attempt._definition()
+    told = []
+    for node in attempt.behind if at is not None else ():
+        handler = handler_of(at[0], node, attempt.space) if at is not None else None
+        if at is not None and handler is not None:
+            head = at[0].lines[handler.lineno - 1].strip()
+            told.append(
+                f"line {node.lineno} raises behind the launch, where `{head}` (line {handler.lineno}) does not catch "
+                "it, and what the step does after it may be done by then: catch it around the call after the launch"
+            )
+    return told
 
 
 def _instead_of(rounds: Rounds, name: str) -> str:

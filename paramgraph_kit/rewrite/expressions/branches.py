@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of, paths
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
@@ -477,6 +478,8 @@ def assert_on_device(place: Place) -> list[Edit]:
         test, wanted = node.test, True
     else:
         return []
+    if handler_of(place.source, node, place.space) is not None:
+        return []  # the user's own lines go on with it, and a failed assertion of the device's ends its context
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, wanted = test.operand, not wanted
     text = condition_of(place, test)
