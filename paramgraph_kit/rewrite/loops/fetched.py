@@ -50,6 +50,7 @@ class Batch(feeding.Values):
     order: list[tuple[Any, Form | None]] = field(default_factory=list)
     built: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # how its tensors are put together
     each: list[Form] = field(default_factory=list)  # what is known of them
+    known: set[Form] = field(default_factory=set)  # of what is not there in each round: nothing, as all of it has to be
 
     def note(self, value: Any) -> Any:
         """Note one batch; returns it."""
