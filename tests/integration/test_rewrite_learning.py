@@ -25,6 +25,31 @@ def f():
         opt.step()
     epoch += 1
 """
+TRAINER = """
+made = np.random.RandomState(0)
+table = made.randn(12, 4).astype(np.float32)
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def get_batch(count):
+    rows = np.random.choice(12, count)
+    s = torch.from_numpy(table[rows]).to(device)
+    return s, s.sum(1, keepdim=True)
+class Trainer:
+    def __init__(self, get_batch):
+        self.get_batch, self.net, self.opt = get_batch, net, opt
+    def train_step(self):
+        s, wanted = self.get_batch(6)
+        loss = F.mse_loss(self.net(s), wanted)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+trainer = Trainer(get_batch)
+args = ()
+def f():
+    loss = trainer.train_step()
+    return loss
+"""
 
 
 def test_a_loop_whose_batch_comes_part_by_part_is_looked_at(tmp_path: Path) -> None:
@@ -32,3 +57,9 @@ def test_a_loop_whose_batch_comes_part_by_part_is_looked_at(tmp_path: Path) -> N
     fix = rewritten(PARTS, tmp_path)
     assert fix.instead or fix.complete or fix.alone, fix
     assert "AttributeError" not in str(fix)
+
+
+def test_what_trains_is_not_told_to_be_the_hosts(tmp_path: Path) -> None:
+    # GIVEN a method that fetches and trains WHEN it is rewritten THEN nobody says that all of it is the host's
+    fix = rewritten(TRAINER, tmp_path)
+    assert "all that `trainer.train_step()` does" not in str(fix), fix

@@ -467,6 +467,8 @@ def behind(place: Place) -> str:
             return made
         local = sorted(n for n in place.local(node.value) if n in place.tensors and n not in arguments_of(function))
         what = f"return `{'`, `'.join(local)}` in its place" if local else "leave it out of the result"
+        if place.entry and function.name != place.entry and not local:
+            return ""  # what calls it goes on with that
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
     if isinstance(node, ast.Assign) and (read := _goes_on(place, node)):
         return read

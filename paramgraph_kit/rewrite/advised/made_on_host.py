@@ -53,6 +53,9 @@ def made_in_a_call(place: Place) -> str:
         if isinstance(node, ast.Assign):
             calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
             found += [(node, call) for call in calls if _leads(functions, call, helper.name)]
+    # What leads there may do more than the host's: `trainer.train_step()` fetches, and trains.
+    if found and _on_device(place, functions.get(called(found[0][1]))):
+        return ""
     if len(found) != 1 or not _is_plain(place, found[0][1]):
         return ""
     statement, call = found[0]
