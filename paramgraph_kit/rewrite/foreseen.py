@@ -164,11 +164,17 @@ class _Foresight:
             nodes = [*(ask.node for ask in self.asks), *(loop.iter for loop in self.loops), *self.kept]
             needed = {path for node in nodes for path in self._paths(node)}
             rest = [each for each in self.every if isinstance(each, _SIMPLE) and each not in self.kept]
+            # What comes after all that asks is for the next step: `epoch += 1`, which belongs behind the launch.
+            rest = [each for each in rest if each.lineno <= self._last_line()]
             more = [each for each in rest if self._writes(each, needed)]
             if not more:
                 return
             self.kept += more
             self.loops |= {node for each in more for node in self.source.above(each) if isinstance(node, ast.For)}
+
+    def _last_line(self) -> int:
+        """Where the last of the asks ends, or the last loop around one."""
+        return max(node.end_lineno or node.lineno for node in (*(ask.at for ask in self.asks), *self.loops))
 
     def _paths(self, node: ast.AST) -> set[str]:
         """What is read below a node, but for sizes."""

@@ -7,9 +7,32 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.rewritten import rewritten
+from tests.integration.rewritten import lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+TEACH = """
+emb, cell, head = nn.Embedding(9, 6).to(device), nn.GRUCell(6, 8).to(device), nn.Linear(8, 9).to(device)
+opt = torch.optim.SGD([*emb.parameters(), *cell.parameters(), *head.parameters()], lr=0.1)
+epoch = 0
+args = (torch.randint(1, 9, (4, 5), device=device),)
+def f(target):
+    global epoch
+    ratio = 0.9 ** epoch
+    word, h, loss = torch.zeros(4, dtype=torch.long, device=device), torch.zeros(4, 8, device=device), 0
+    for t in range(target.size(1)):
+        h = cell(emb(word), h)
+        scores = head(h)
+        loss = loss + F.cross_entropy(scores, target[:, t])
+        if random.random() < ratio * 0.6:
+            word = target[:, t]
+        else:
+            word = scores.argmax(1)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    epoch += 1
+    return loss.detach()
+"""
 PARTS = """
 net = nn.Linear(4, 3).to(device)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -50,6 +73,15 @@ def f():
     loss = trainer.train_step()
     return loss
 """
+
+
+def test_a_ratio_that_a_counter_of_the_step_lowers_is_known_before_the_launch(tmp_path: Path) -> None:
+    # GIVEN a coin in each round, whose ratio falls with what the step counts at its end WHEN it is rewritten
+    fix = rewritten(TEACH, tmp_path)
+    # THEN the coins are thrown before the launch, with the ratio, and it is counted once, behind it
+    assert fix.complete, fix
+    assert "asked.append(torch.as_tensor(random.random() < ratio * 0.6).clone())" in lines_of(fix)
+    assert "word = torch.where(next(given), target[:, t], scores.argmax(1))" in lines_of(fix)
 
 
 def test_a_loop_whose_batch_comes_part_by_part_is_looked_at(tmp_path: Path) -> None:
