@@ -48,6 +48,16 @@ def f():
         opt.step()
     epoch += 1
 """
+ENDS = """
+args = (torch.randint(0, 9, (8, 6), device=device), torch.randn(8, device=device))
+def f(answers, x):
+    ends = answers == 8
+    first = torch.full((answers.size(0),), answers.size(1), dtype=torch.long, device=device)
+    first[{mask}] = ends.int().argmax(dim=1)[{mask}]
+    x = x + first
+    x[torch.isnan(x)] = x.square()[torch.isnan(x)]
+    return x
+"""
 TRAINER = """
 made = np.random.RandomState(0)
 table = made.randn(12, 4).astype(np.float32)
@@ -89,6 +99,22 @@ def test_a_loop_whose_batch_comes_part_by_part_is_looked_at(tmp_path: Path) -> N
     fix = rewritten(PARTS, tmp_path)
     assert fix.instead or fix.complete or fix.alone, fix
     assert "AttributeError" not in str(fix)
+
+
+@pytest.mark.parametrize("mask", ["ends.any(dim=1)", "ends.any(1)", "ends.any(-1)"])
+def test_a_mask_that_is_asked_in_place_is_one(mask: str, tmp_path: Path) -> None:
+    # GIVEN assignments at `ends.any(dim=1)` and at `torch.isnan(x)` WHEN rewritten
+    fix = rewritten(ENDS.format(mask=mask), tmp_path)
+    # THEN both choose between all of both
+    assert fix.complete, fix
+    assert f"first.copy_(torch.where({mask}, ends.int().argmax(dim=1), first))" in lines_of(fix)
+    assert "x.copy_(torch.where(torch.isnan(x), x.square(), x))" in lines_of(fix)
+
+
+def test_a_mask_of_another_shape_than_what_it_is_for_is_left(tmp_path: Path) -> None:
+    # GIVEN one that keeps its dimension WHEN rewritten THEN nothing is made of it
+    fix = rewritten(ENDS.format(mask="ends.any(dim=1, keepdim=True).squeeze(1)"), tmp_path)
+    assert not any("first.copy_" in line for line in lines_of(fix)), fix
 
 
 def test_what_trains_is_not_told_to_be_the_hosts(tmp_path: Path) -> None:

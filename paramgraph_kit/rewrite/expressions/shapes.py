@@ -8,10 +8,11 @@ import math
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
-from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, width_of
+from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, width_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
+_ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
 LOSSES = (*PER_ROW, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
@@ -153,7 +154,10 @@ def assign_by_where(place: Place) -> list[Edit]:
 def assigned_by_where(place: Place, node: ast.Assign | ast.AugAssign) -> str:
     """The same of any statement, or ""."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if len(targets) != 1 or not isinstance(targets[0], ast.Subscript) or not isinstance(targets[0].slice, MASKS):
+    if len(targets) != 1 or not isinstance(targets[0], ast.Subscript):
+        return ""
+    index = targets[0].slice
+    if not isinstance(index, MASKS) and not (isinstance(index, ast.Call) and form_of(place, index) is not None):
         return ""
     return _by_where(place, targets[0], node.value, node if isinstance(node, ast.AugAssign) else None)
 
@@ -223,11 +227,33 @@ def form_of(place: Place, node: ast.expr) -> Form | None:
         return form_of(place, node.operand)
     if isinstance(node, ast.Compare):
         return form_of(place, node.left)
+    if isinstance(node, ast.Call):
+        return _form_of_mask(place, node)
     known = place.space.get(node.id) if isinstance(node, ast.Name) else None
     own = isinstance(node, ast.Name) and place.is_local(node.id)
     if isinstance(node, ast.Name) and (own or node.id in place.tensors):
         return place.tensors.get(node.id)
     return Form.of(known) if isinstance(known, torch.Tensor) else None
+
+
+def _form_of_mask(place: Place, node: ast.Call) -> Form | None:
+    """That of ``torch.isnan(x)``, ``x.eq(y)`` and ``x.any(dim=1)``."""
+    of_torch = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "torch"
+    of_tensor = node.func.value if isinstance(node.func, ast.Attribute) else None
+    base, given = (node.args[0], node.args[1:]) if of_torch and node.args else (of_tensor, node.args)
+    known = form_of(place, base) if base is not None else None
+    if known is None or path_of(node.func) == "":
+        return None
+    if called(node) in _ASKS_EACH:
+        return known._replace(dtype=torch.bool)
+    dims = [*given, *(each.value for each in node.keywords if each.arg == "dim")]
+    kept = any(each.arg != "dim" for each in node.keywords)
+    along = integer(dims[0]) if len(dims) == 1 else None
+    if called(node) not in ("any", "all") or kept or along is None or not known.shape:
+        return None
+    shape = list(known.shape)
+    del shape[along]
+    return Form(torch.Size(shape), torch.bool, known.device)
 
 
 def mask_of(place: Place, node: ast.expr) -> str:
