@@ -58,6 +58,13 @@ def f(answers, x):
     x[torch.isnan(x)] = x.square()[torch.isnan(x)]
     return x
 """
+ROW = """
+critic = nn.Linear(4, 1).to(device)
+args = (torch.randn(1, 4, device=device), torch.randn(3, device=device))
+def f(last, x):
+    R = critic(last).item()
+    return x * R + R
+"""
 TRAINER = """
 made = np.random.RandomState(0)
 table = made.randn(12, 4).astype(np.float32)
@@ -115,6 +122,13 @@ def test_a_mask_of_another_shape_than_what_it_is_for_is_left(tmp_path: Path) -> 
     # GIVEN one that keeps its dimension WHEN rewritten THEN nothing is made of it
     fix = rewritten(ENDS.format(mask="ends.any(dim=1, keepdim=True).squeeze(1)"), tmp_path)
     assert not any("first.copy_" in line for line in lines_of(fix)), fix
+
+
+def test_the_number_of_a_row_has_no_dimensions_on_the_device_either(tmp_path: Path) -> None:
+    # GIVEN the only number of a row, as a Python number WHEN it stays on the device THEN it is a scalar there
+    fix = rewritten(ROW, tmp_path)
+    assert fix.complete, fix
+    assert "R = critic(last).detach().squeeze()" in lines_of(fix)
 
 
 def test_what_trains_is_not_told_to_be_the_hosts(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def keep_on_device(place: Place) -> list[Edit]:
             text = text if text.endswith(".detach()") else f"{text}.detach()"
             if _is_written_behind(place, value):
                 text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
-            if has_dimensions(place, value):
+            if has_dimensions(place, value) or _was_no_scalar(place):
                 text += ".squeeze()"  # as a number has none
             if called(node) == "int" and _ends_a_part(place):
                 text += ".long()"
@@ -69,6 +69,12 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         found += chosen
     return found
+
+
+def _was_no_scalar(place: Place) -> bool:
+    """Whether the only number that a statement reads was seen to lie in a tensor with dimensions."""
+    reads = [*place.calls("item"), *place.calls("float", "int")]
+    return len(reads) == 1 and re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message) is not None
 
 
 def _from_the_beginning(place: Place) -> Iterator[Edit]:
