@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
 from paramgraph_kit.rewrite.counting import elsewhere, optimizers
@@ -18,6 +20,16 @@ from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.trace.model import Failure
 
 READ = ("sync-item", "copy-to-cpu")
+BETWEEN = "another one in a later round: "  # what begins the message of a rate that the loop around a round sets
+
+
+def between_rounds(failure: Failure, source: Source, lines: Sequence[str]) -> Failure:
+    """A learning rate that is another one in a later round, at the line of the round that takes a step with it."""
+    frame = failure.frame
+    at = [n for n, line in enumerate(lines, 1) if frame is not None and line.strip() == frame.text.strip()]
+    if frame is not None and len(at) == 1 and frame.file == display_name(source.file):
+        frame = replace(frame, file=frame.file + REWRITTEN, line=at[0])
+    return replace(failure, message=BETWEEN + failure.message, frame=frame)
 
 
 class Attempt(Behind):
@@ -29,7 +41,7 @@ class Attempt(Behind):
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.behind, self.alone, self.rated = [], [], []
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
-        self.rate |= bool(self.ahead)
+        self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
         opening = self._opening(left) if self.moves and self.feeds else []
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
         counted = self._counted() + self._graded()
@@ -140,3 +152,7 @@ class Attempt(Behind):
             else:
                 self.elsewhere.discard(known)
             self.unsafe.setdefault(known, why)
+
+
+def _is_between(failure: Failure) -> bool:
+    return failure.code == "learning-rate-frozen" and failure.message.startswith(BETWEEN)

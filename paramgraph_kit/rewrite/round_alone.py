@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import ast
-import sys
+import gc
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.observe.examine import examine
-from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.driver.select import device, driver
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.rewrite.counting import advance
 from paramgraph_kit.rewrite.lending import Plan
-from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, loops_around
-from paramgraph_kit.rewrite.proving.launches import Kind, Launches, kind_of, layout
-from paramgraph_kit.rewrite.proving.proof import FREE, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
+from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
+from paramgraph_kit.rewrite.planning import between_rounds
+from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout
+from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
+from paramgraph_kit.rewrite.round_parts import TELLS, Lines, computes, goes_through_loader, holds, keeps, optimizes
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
-from paramgraph_kit.rewrite.source.moving import is_backward
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
-TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
-_OPTIMIZING = (Optimizer, torch.amp.GradScaler)
-_WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 MOST_LOOPS = 2  # one in the other, of which each is tried
+MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
 def one_round(
@@ -64,32 +60,34 @@ def one_round(
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
     loops = loops_around(source, definition, [node for _, node in places])[:MOST_LOOPS]
-    loops = [loop for loop in loops if _goes_through_loader(whole, loop) is of_loader]
+    loops = [loop for loop in loops if goes_through_loader(whole, loop) is of_loader]
     if not loops:
         return None
     try:
-        lines = _Lines(whole.entry.__code__)
+        lines = Lines(whole.entry.__code__)
         with lines, whole.watched():
             truth = Truth(whole.prover)
         if truth.unsteady:
             return None
-        asked = (
-            lambda node: _computes(node, lines.computing) or _optimizes(whole, node, lines.optimizing),
-            lambda node: (
-                _keeps(whole, definition, node, lines.working)
-                or any(f.code in TELLS and _holds(node, n) for f, n in places)
-            ),
-        )
+
+        def works(node: ast.stmt) -> bool:
+            return computes(node, lines.computing) or optimizes(whole, node, lines.optimizing)
+
+        def reads(node: ast.stmt) -> bool:
+            """Whether it tells, and not only because the host decides whether it is done."""
+            known = [f for f, n in places if f.code in TELLS and holds(node, n)]
+            return keeps(whole, definition, node, lines.working) or any(f.code != "branch-frozen" for f in known)
+
+        def tells(node: ast.stmt) -> bool:
+            return reads(node) or any(f.code in TELLS and holds(node, n) for f, n in places)
+
+        rated = [f for f in failures if f.code == "learning-rate-frozen"]
         for loop in loops:
-            found = cut(source, definition, loop, *asked)
-            if found is None or (run := _run(whole, source, found, truth)) is None:
-                continue
-            graded = run.graded if found.trains else {}  # no gradients go through a launch
-            if graded or list(run.bound) != list(found.parameters[: len(run.bound)]):
-                found = cut(source, definition, loop, *asked, graded, run.bound)
-                run = _run(whole, source, found, truth) if found is not None else None
-            if found is not None and run is not None and (fix := _tried(whole, source, found, truth, run)) is not None:
-                return fix
+            for only_telling in (False, True):
+                asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
+                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling)
+                if (fix := cutting.tried()) is not None:
+                    return fix
     except KeyboardInterrupt:
         raise  # it is the user's
     except Exception:  # what cannot be run alone is no answer
@@ -97,6 +95,181 @@ def one_round(
     finally:
         whole.prover.forget()
     return None
+
+
+Asked = tuple[Callable[[ast.stmt], bool], Callable[[ast.stmt], bool]]
+
+
+@dataclass(slots=True)
+class _Cutting:
+    """One loop of a function, of which one round is cut out and tried."""
+
+    whole: Ways
+    source: Source
+    definition: Function
+    loop: Loop
+    asked: Asked  # whether a statement computes, and whether it only tells
+    truth: Truth
+    rated: Sequence[Failure]  # learning rates that are others in a later round
+    only_telling: bool  # what else the host does in the middle of a round stays there
+    rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
+    zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
+    lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
+    told: list[Edit] = field(default_factory=list)  # copy what only tells, and has another value further down
+    before: dict[int, int] = field(default_factory=dict)  # how many statements are new before one of the loop's
+
+    old: dict[int, ast.stmt | None] = field(default_factory=dict)  # by what the loop has with edits: what it was
+
+    def tried(self) -> Rewriting | None:
+        """A round rewritten whole."""
+        copied = kept_for_later(self.source, self.loop, *self.asked, self.whole.tensors)
+        self.told = [edit for edits in copied.values() for edit in edits]
+        self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
+        plain = self._cut()
+        if plain is None:
+            return None
+        part = [node for node in self.loop.body if self._is_of(node, plain)]
+        self.rates = self._rates(part) if self.rated else []
+        self.whole.steps = self.whole.rate = bool(self.rated)
+        if (found := self._cut()) is None or (run := self._run(found)) is None:
+            return None
+        if run.varying:
+            host = self.whole._host_test(self.definition)
+            self.lent = lend(self.source, self.definition, part, run.varying, host, self.whole.device)
+            if self.lent:
+                at = self.loop.body.index(part[0])
+                self.before[at] = self.before.get(at, 0) + self.lent[0].text.count("\n")
+            if not self.lent or (found := self._cut()) is None or (run := self._run(found)) is None:
+                return None
+        if not run.is_steady():
+            return None
+        if len(run.decided()) > 1 and found.trains:
+            self.zeros = zeroed(self.source, self._ran(), part)
+            if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
+                return None
+        graded = run.graded if found.trains else {}  # no gradients go through a launch
+        if graded or list(run.bound) != list(found.parameters[: len(run.bound)]):
+            found = self._cut(graded, run.bound)
+            if found is None or (run := self._run(found)) is None or not run.is_steady():
+                return None
+        return self._whole(found, run)
+
+    def _ran(self) -> list[Function]:
+        """The functions of the file that ran."""
+        ran = {(code.co_name, code.co_firstlineno) for code in self.whole.ran}
+        every = [n for n in ast.walk(self.source.tree) if isinstance(n, Function)]
+        return [n for n in every if (n.name, first_line(n)) in ran or n is self.definition]
+
+    def _is_of(self, node: ast.stmt, plain: Round) -> bool:
+        """Whether a statement of the loop, as it stands, is one of the round's."""
+        if not self.told:
+            return node in plain.part
+        return any(self.old[id(each)] is node for each in plain.part)
+
+    def _rates(self, part: Sequence[ast.stmt]) -> list[Edit]:
+        """What fills learning rates beside a round."""
+        inside = {id(n) for node in part for n in ast.walk(node)}
+        every = [n for top in self._ran() for n in within(top) if isinstance(n, ast.Assign)]
+        return advance.rates(self.source, [n for n in every if id(n) not in inside])
+
+    def _edited(self) -> tuple[Source, Function, Loop, Asked]:
+        """The function with what is done around its rounds, and the same loop in it."""
+        edits = [*self.told, *self.rates, *self.zeros, *self.lent]
+        if not edits:
+            return self.source, self.definition, self.loop, self.asked
+        source = self.source.edited(edits)
+        definition = _same(self.source.tree, source.tree, self.definition)
+        loop = _same(self.definition, definition, self.loop)
+        olds: list[ast.stmt | None] = []
+        for number, node in enumerate(self.loop.body):
+            olds += [*[None] * self.before.get(number, 0), node]
+        self.old = old = dict(zip(map(id, loop.body), olds, strict=True))
+
+        def asks(number: int) -> Callable[[ast.stmt], bool]:
+            return lambda node: (one := old[id(node)]) is not None and self.asked[number](one)
+
+        return source, definition, loop, (asks(0), asks(1))
+
+    def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
+        source, definition, loop, asked = self._edited()
+        found = cut(source, definition, loop, *asked, graded, bound, only_telling=self.only_telling)
+        return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
+
+    def _run(self, found: Round) -> _Run | None:
+        """The round, where the function gives with it what it gave."""
+        whole, texts = self.whole, [*found.lines]
+        plan = Plan(self.source, [self.source.all_of(texts)], [])
+        lent, space = whole.borrow([plan]), whole.entry.__globals__ if whole.entry is not None else {}
+        code = next(c for c in codes_in(compiled(self.source.file, texts)) if c.co_name == found.name)
+
+        @contextmanager
+        def applied() -> Iterator[Callable[[Any], None]]:
+            space[found.name] = run.made
+            try:
+                with lent():
+                    yield partial(space.__setitem__, found.name)
+            finally:
+                del space[found.name]
+
+        run = _Run(types.FunctionType(code, space, found.name), texts, applied)
+        seen: dict[tuple[str, Layout], set[Any]] = {}  # a number of a smaller batch's own is no other one
+
+        def noted(*values: Any) -> Any:
+            if not run.given or _does(values) > _does(run.given):  # a round that does most of what rounds do
+                run.given = values  # of the others only what they are: they may hold a backward pass
+            run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
+            run.calls[-1].append(kind_of(values))
+            for name, value in zip(found.parameters, values, strict=True):
+                if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+                    seen.setdefault((name, layout(values)), set()).add(value)
+            results = run.made(*values)
+            run.graded |= _graded(found, [results] if len(found.results) < 2 else results)
+            return results
+
+        try:
+            with applied() as call:
+                call(noted)
+                begin = Around(before=lambda _: run.calls.append([]))
+                wrong = self.truth.wrong(whole.prover.from_now().eager(begin))
+        except Exception:  # it needs what it is not given, as what a round before has left
+            gc.collect()  # the frames of that hold a loss
+            return None
+        run.varying = {name for (name, _), values in seen.items() if len(values) > 1}
+        return None if wrong else run
+
+    def _whole(self, found: Round, run: _Run) -> Rewriting | None:
+        """The round rewritten like any other step, where the function that launches it so gives what it gave."""
+        with run.applied() as call:
+            bound = len(run.bound)
+            step = partial(run.made, *run.given[:bound]) if bound else run.made
+            looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
+            if looked_at.operations < ENOUGH:
+                return None  # not worth a launch
+            problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
+            fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
+            if not fix.complete:
+                return None
+            with _with_its_lines(self.whole, fix):
+                launches = Launches(run.made, fix.around, bound)
+                call(launches)
+                wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
+                if wrong or not launches.replays:
+                    return None
+        return _shown(self.whole, self.source, found, fix, run, self.truth, self.loop)
+
+
+def _does(values: Sequence[Any]) -> int:
+    return sum(value is True for value in values)
+
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+def _same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
+    """The node of another tree that stands where one does among its kind."""
+    rows = ([n for n in ast.walk(each) if isinstance(n, type(node))] for each in (tree, other))
+    found: Node = next(b for a, b in zip(*rows, strict=True) if a is node)
+    return found
 
 
 @dataclass(slots=True)
@@ -110,39 +283,30 @@ class _Run:
     bound: tuple[str, ...] = ()  # parameters that are given no tensors
     calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
+    varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
 
+    def is_steady(self) -> bool:
+        """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.
 
-def _run(whole: Ways, source: Source, found: Round, truth: Truth) -> _Run | None:
-    """The round, where the function gives with it what it gave, and it is given the same kind each time."""
-    plan = Plan(source, [*found.edits], [])
-    lent, space = whole.borrow([plan]), whole.entry.__globals__ if whole.entry is not None else {}
-    texts = source.apply(plan.edits)
-    code = next(c for c in codes_in(compiled(source.file, texts)) if c.co_name == found.name)
+        Objects may be others in each call of the function, which makes them; what is true in some rounds alone has two
+        graphs.
+        """
+        numbers: dict[Layout, set[tuple[Any, ...]]] = {}
+        for known, plain in (kind for one in self.calls for kind in one):
+            numbers.setdefault(known, set()).add(tuple(x for x in plain if not isinstance(x, (tuple, bool))))
+        if not numbers or any(len(each) > 1 for each in numbers.values()) or len(self.decided()) > MOST_KINDS:
+            return False
+        for one in self.calls:
+            layouts = [known for known, _ in one]
+            several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
+            others = {tuple(x for x in plain if isinstance(x, tuple)) for _, plain in one}
+            if several or len(others) > 1:
+                return False
+        return True
 
-    @contextmanager
-    def applied() -> Iterator[Callable[[Any], None]]:
-        space[found.name] = run.made
-        try:
-            with lent():
-                yield partial(space.__setitem__, found.name)
-        finally:
-            del space[found.name]
-
-    run = _Run(types.FunctionType(code, space, found.name), texts, applied)
-
-    def noted(*values: Any) -> Any:
-        run.given = run.given or values  # of the others only what they are: they may hold a backward pass
-        run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
-        run.calls[-1].append(kind_of(values))
-        results = run.made(*values)
-        run.graded |= _graded(found, [results] if len(found.results) < 2 else results)
-        return results
-
-    with applied() as call:
-        call(noted)
-        begin = Around(before=lambda _: run.calls.append([]))
-        right = not truth.wrong(whole.prover.from_now().eager(begin))
-    return run if right and _is_steady(run) else None
+    def decided(self) -> set[tuple[bool, ...]]:
+        """What was true or false in each kind of round."""
+        return {tuple(x for x in plain if isinstance(x, bool)) for one in self.calls for _, plain in one}
 
 
 def _graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
@@ -157,26 +321,6 @@ def _graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
     return texts
 
 
-def _tried(whole: Ways, source: Source, found: Round, truth: Truth, run: _Run) -> Rewriting | None:
-    """The round rewritten like any other step, where the function that launches it so gives what it gave."""
-    with run.applied() as call:
-        bound = len(run.bound)
-        step = partial(run.made, *run.given[:bound]) if bound else run.made
-        looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
-        problems = looked_at.problems
-        if looked_at.operations < ENOUGH:
-            return None  # not worth a launch
-        fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
-        if not fix.complete:
-            return None
-        with _with_its_lines(whole, fix):
-            launches = Launches(run.made, fix.around, bound)
-            call(launches)
-            if truth.wrong(whole.prover.from_now().launched(whole.function)) or not launches.replays:
-                return None
-    return _shown(whole, source, found, fix, run, truth)
-
-
 @contextmanager
 def _with_its_lines(whole: Ways, fix: Rewriting) -> Iterator[None]:
     """While this lasts the round runs its rewritten lines, and so does the function, which may make what it binds."""
@@ -184,22 +328,6 @@ def _with_its_lines(whole: Ways, fix: Rewriting) -> Iterator[None]:
     codes = {file: compiled(file, fix.texts[file])} if file in fix.texts else {}
     with fix.applied(), borrowed([whole.entry] if whole.entry is not None else [], codes, {}):
         yield
-
-
-def _is_steady(run: _Run) -> bool:
-    """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.
-
-    Objects may be others in each call of the function, which makes them.
-    """
-    numbers = {tuple(x for x in plain if not isinstance(x, tuple)) for one in run.calls for _, plain in one}
-    if not numbers or len(numbers) > 1:
-        return False
-    for one in run.calls:
-        layouts = [known for known, _ in one]
-        several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
-        if several or len({plain for _, plain in one}) > 1:
-            return False
-    return True
 
 
 def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
@@ -264,7 +392,7 @@ def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: T
     return lines if not wrong else []
 
 
-def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run, truth: Truth) -> Rewriting:
+def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run, truth: Truth, loop: Loop) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
     name = source.file + REWRITTEN
     whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
@@ -277,13 +405,21 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
     given, run.given = run.given, ()  # whoever keeps the fix may let go of them
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
     told = [
-        f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{captured}` for the loop",
+        f"one round of the loop of line {loop.lineno} is what a graph holds: capture `{captured}` for the loop",
         f"`{name_of_it}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
     ]
-    if len({plain for one in run.calls for _, plain in one}) > 1:
+    if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
     if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
         told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
+    chosen = [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, bool)]
+    chosen = chosen if len(run.decided()) > 1 else []
+    graph = f"launched[{', '.join(chosen)}]" if chosen else "launched"
+    if chosen:
+        told.append(
+            f"`{'`, `'.join(chosen)}` is true in some rounds and false in others: each has a graph of its own, "
+            "captured once such rounds have run as they are"
+        )
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]
@@ -299,7 +435,9 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
         alone=found.name,
         bound=len(run.bound),
         usage=fix.usage if not whole_loop else "",
-        loop=[_named(line, found) for line in fix.loop] if fix.usage else [_called(found, len(run.bound))],
+        loop=[_named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]
+        if fix.usage
+        else [_called(found, len(run.bound), graph)],
         given=given,
         capture=captured,
         complete=False,  # of the function itself
@@ -309,71 +447,6 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
     )
 
 
-def _called(found: Round, bound: int) -> str:
-    """What the loop writes for a round that is launched."""
-    return f"{', '.join(found.results)} = " * bool(found.results) + f"launched({', '.join(found.parameters[bound:])})"
-
-
-def _goes_through_loader(whole: Ways, loop: Loop) -> bool:
-    """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
-    given = whole._given()
-    paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
-    return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
-
-
-def _keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:
-    """``meter.update(loss)``: what an object that the function makes, or is given, does with results.
-
-    ``working``: names of modules, optimizers and their like, which belong to a round.
-    """
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return False
-    first = path_of(call.func).partition(".")[0]
-    return first in locals_of(definition) - whole.tensors.keys() - working - {"self"}
-
-
-def _computes(node: ast.stmt, lines: set[int]) -> bool:
-    """Whether the device did something as a statement ran, or has gradients taken away, which is part of a round."""
-    if any(line in lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)):
-        return True
-    return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
-
-
-def _optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:
-    """``scaler.unscale_(optimizer)``, also where the scaler is off: it has its place among what computes."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return False
-    path = path_of(call.func.value)
-    return path in names or isinstance(whole._value(path), _OPTIMIZING)
-
-
-def _holds(node: ast.stmt, inner: ast.AST) -> bool:
-    return any(part is inner for part in ast.walk(node))
-
-
-class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Notes at which lines of a function the device computes."""
-
-    def __init__(self, code: types.CodeType) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._code = code
-        self.computing: set[int] = set()
-        self.working: set[str] = set()  # local names of modules, optimizers and their like
-        self.optimizing: set[str] = set()  # those of optimizers and scalers
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        kind = device().type
-        if operation(func).name not in FREE and any(
-            isinstance(x, torch.Tensor) and x.device.type == kind for x in tree_leaves(result)
-        ):
-            frame = sys._getframe()
-            while frame is not None and frame.f_code is not self._code:
-                frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
-            if frame is not None:
-                self.computing.add(frame.f_lineno)
-                self.working |= {name for name, value in frame.f_locals.items() if isinstance(value, _WORKING)}
-                self.optimizing |= {n for n in self.working if isinstance(frame.f_locals.get(n), _OPTIMIZING)}
-        return result
+def _called(found: Round, bound: int, graph: str) -> str:
+    """What the loop writes for a round that is launched, from which graph."""
+    return f"{', '.join(found.results)} = " * bool(found.results) + f"{graph}({', '.join(found.parameters[bound:])})"

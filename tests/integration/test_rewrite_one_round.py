@@ -139,6 +139,85 @@ f, args = Trainer().fit, (2,)
 """,
         ["def fit_round(self, x, y):  # one round of a loop of fit", "                loss = fit_round(self, x, y)"],
     ),
+    "gradients that are added up in rounds, of which the loss is told before it is divided": (
+        NET
+        + """\
+data, args = torch.utils.data.DataLoader(rows, batch_size=2), (5,)
+def f(every):
+    total = 0.0
+    opt.zero_grad()
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y)
+        total += loss.item()
+        loss = loss / every
+        loss.backward()
+        if (n + 1) % every == 0 or n + 1 == len(data):
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+            opt.zero_grad()
+    return total
+""",
+        [
+            "    loss_told = loss.detach().clone()",
+            "        opt.zero_grad(set_to_none=False)",
+            "        chosen_in = (n + 1) % every == 0 or n + 1 == len(data)",
+            "        loss_told = f_round(every, chosen_in, x, y)",
+            "        total += loss_told.item()",
+        ],
+    ),
+    "a rate that the loop sets, a weight from a table, and a branch that raises": (
+        NET
+        + """\
+def set_rate(optimizer, n):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01 / (1 + n)
+table, kind, ema = np.linspace(0.5, 0.9, 3), "mse", [p.detach().clone() for p in net.parameters()]
+def f():
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        set_rate(opt, n)
+        out = net(x)
+        if kind == "mse":
+            loss = F.mse_loss(out, y)
+        else:
+            raise ValueError(kind)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        m = table[n]
+        for kept, p in zip(ema, net.parameters()):
+            kept.mul_(m).add_((1 - m) * p.detach())
+        print(loss.item())
+""",
+        [
+            "opt = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.01, device=device), capturable=True)",
+            '        group["lr"].fill_(0.01 / (1 + n))',
+            "        m_in = torch.full((), table[n], device=device)",
+        ],
+    ),
+    "what the host does in the middle of a round, and what the rest builds on": (
+        NET
+        + """\
+clip = 0.1
+def freeze(model, off):
+    if off:
+        for p in model[0].parameters():
+            p.grad.zero_()
+def f(off=True):
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        out = net(x)
+        loss = F.mse_loss(out, y)
+        del out
+        opt.zero_grad()
+        loss.backward()
+        freeze(net, off)
+        opt.step()
+        print(loss.item())
+""",
+        ["    freeze(net, off)", "    del out"],
+    ),
 }
 OFF = (
     NET
@@ -164,14 +243,16 @@ f, args = train, (net,)
 )
 # what a graph of one round would get wrong, and is left
 LEFT = {
-    "a number that each round is given": """\
-net, args = nn.Linear(4, 4).to(device), (torch.randn(2, 4, device=device),)
-@torch.no_grad()
-def f(x):
-    for t in range(5, 0, -1):
-        x = x - net(x) / t
-        print(x.sum().item())
-    return x
+    "gradients that a round takes away by hand, of which one graph of two knows nothing": NET
+    + """\
+def f():
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        F.mse_loss(net(x), y).backward()
+        if n % 2 == 1:
+            opt.step()
+            for p in net.parameters():
+                p.grad = None
 """,
     "an attribute that the loop counts": NET
     + """\
@@ -198,6 +279,18 @@ def f(tokens):
         tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
         said.append(tokens[0, -1].item())
     return said
+""",
+    "a decay of weights that each round has another of": NET
+    + """\
+def f():
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        opt.param_groups[0]["weight_decay"] = 0.1 * n
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+        print(loss.item())
 """,
     "a round that may end the loop": NET
     + """\
@@ -251,6 +344,16 @@ def test_a_round_with_its_model_bound_is_launched_for_the_loop(tmp_path: Path) -
     # THEN the loop does what it did, from one graph
     assert not differences(truth, seen, TIMES)
     assert pgk.report(launched).rows[0].launches
+
+
+def test_rounds_with_two_graphs_say_which_is_launched(tmp_path: Path) -> None:
+    # GIVEN a loop that steps in every fifth of its rounds WHEN a fix is asked for
+    fix = rewritten(
+        WHOLE["gradients that are added up in rounds, of which the loss is told before it is divided"][0], tmp_path
+    )
+    # THEN it is told that each kind has a graph, and how the loop picks one
+    assert fix.loop == ["loss_told = launched[chosen_in](x, y)"]
+    assert "`chosen_in` is true in some rounds and false in others: each has a graph of its own" in str(fix)
 
 
 def test_an_optimizer_that_the_function_makes_is_bound_in_each_call_and_a_scaler_that_is_off_keeps_its_place(

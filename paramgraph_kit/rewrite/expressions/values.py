@@ -49,7 +49,8 @@ def keep_on_device(place: Place) -> list[Edit]:
             text = place.source.bracketed(value)
             text = text if text.endswith(".detach()") else f"{text}.detach()"
             if _is_written_behind(place, value):
-                text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
+                text = text if place.trains else text.removesuffix(".detach()")
+                text = f"{text}.clone()"  # a number does not change when its tensor does
             if has_dimensions(place, value) or _was_no_scalar(place):
                 text += ".squeeze()"  # as a number has none
             if called(node) == "int" and _ends_a_part(place):
@@ -107,8 +108,12 @@ def _is_written_behind(place: Place, value: ast.expr) -> bool:
     function = place.source.function_of(place.statement)
     if not (path := path_of(value)) or function is None:
         return False
-    stores = (n for n in ast.walk(function) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
-    return any(path_of(n) == path and n.lineno > place.statement.lineno for n in stores)
+    behind = [n for n in ast.walk(function) if getattr(n, "lineno", 0) > place.statement.lineno]
+    added = [n.target for n in behind if isinstance(n, ast.AugAssign)]  # ``loss /= n`` writes a tensor in place
+    filled = [n.func for n in behind if isinstance(n, ast.Call) and called(n).endswith("_")]
+    stores: list[ast.expr] = [n for n in behind if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    stores += [*added, *(each.value for each in filled if isinstance(each, ast.Attribute))]
+    return any(path_of(n) == path for n in stores)
 
 
 def _zero_point(place: Place, scale: ast.Call) -> list[Edit]:

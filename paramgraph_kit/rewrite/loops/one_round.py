@@ -23,7 +23,8 @@ from paramgraph_kit.rewrite.source.edits import (
     names_in,
     within,
 )
-from paramgraph_kit.rewrite.source.moving import NAMED, STOPS, is_backward, stored
+from paramgraph_kit.rewrite.source.moving import NAMED, STOPS, arguments_of, is_backward, stored
+from paramgraph_kit.rewrite.source.place import fresh
 
 Loop = ast.For | ast.While
 
@@ -38,6 +39,8 @@ class Round:
     results: tuple[str, ...]
     edits: tuple[Edit, ...]
     trains: bool  # it runs a backward pass
+    part: tuple[ast.stmt, ...]  # its statements, where they stood
+    lines: tuple[str, ...] = ()  # of the file with it
 
 
 def loops_around(source: Source, function: Function, nodes: Collection[ast.stmt]) -> list[Loop]:
@@ -54,6 +57,8 @@ def cut(
     tells: Callable[[ast.stmt], bool],
     returned: Mapping[str, str] = MappingProxyType({}),
     first: Collection[str] = (),
+    *,
+    only_telling: bool = False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -62,13 +67,18 @@ def cut(
         tells: whether it reads something of the device for the host.
         returned: of some results how they are written where they are returned, as ``loss.detach()``.
         first: parameters that come before the others, so that they can be bound.
+        only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
     """
     body = loop.body
     wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
     if not wanted or _shares_lines(body):
         return None
     inside = body[wanted[0] : wanted[-1] + 1]
-    part = [node for n, node in enumerate(inside) if not _may_wait(node, inside[n + 1 :], computes, tells)]
+    part = [
+        node
+        for n, node in enumerate(inside)
+        if (only_telling and not tells(node)) or not _may_wait(node, inside[n + 1 :], computes, tells)
+    ]
     local = locals_of(function)
     if any(isinstance(n, (*STOPS, *NAMED, Function, ast.ClassDef)) for node in part for n in within(node)):
         return None
@@ -76,9 +86,14 @@ def cut(
     if outer & stored(part):
         return None
     names = _Names(part, local)
-    parameters, made = sorted(names.read, key=lambda name: name not in first), [*names.made]
     others = [node for node in ast.walk(function) if not _is_below(source, node, part)]
-    read = {n.id for n in others if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    around = {n.id for n in others if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {
+        *arguments_of(function)
+    }
+    # What nothing else ever assigns, and the round first does, has no value before: one of its branches makes it.
+    given = [name for name in names.read if name in around or not _begins_as_store(part, name)]
+    parameters, made = sorted(given, key=lambda name: name not in first), [*names.made]
+    read = {n.id for n in others if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
     read |= {n.target.id for n in others if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
     anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
     carried = {name for name in parameters if name in stored(part) and name not in anew}
@@ -90,7 +105,34 @@ def cut(
     texts = [returned.get(each, each) for each in results]
     lines = _text(source, function, loop, part, (name, parameters, texts))
     edits.append(source.before(source.outermost(function), lines))
-    return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains)
+    return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains, tuple(part))
+
+
+def kept_for_later(
+    source: Source,
+    loop: Loop,
+    computes: Callable[[ast.stmt], bool],
+    tells: Callable[[ast.stmt], bool],
+    tensors: Collection[str],
+) -> dict[ast.stmt, list[Edit]]:
+    """Copies of tensors that a statement tells of, and that have another value further down: it can wait with those.
+
+    ``total += loss.item()`` before ``loss = loss / steps``; by the statement, before which one is made.
+    """
+    body, found = loop.body, dict[ast.stmt, list[Edit]]()
+    wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
+    taken = names_in(source.tree)
+    for n, node in enumerate(body[: wanted[-1]] if wanted else ()):
+        later = [each for each in body[n + 1 : wanted[-1] + 1] if not tells(each)]
+        other = stored(later) | {name for each in later for name in _added_to(each)}
+        names = free_names(node) & other & set(tensors)
+        if n < wanted[0] or not tells(node) or not names or names != free_names(node) & other:
+            continue
+        called = {name: fresh(f"{name}_told", taken) for name in sorted(names)}
+        copies = source.before(node, [f"{each} = {name}.detach().clone()" for name, each in called.items()])
+        every = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in called]
+        found[node] = [copies, *(source.replace(each, called[each.id]) for each in every)]
+    return found
 
 
 def _may_wait(
@@ -99,7 +141,7 @@ def _may_wait(
     """Whether what is the host's alone, or only tells, can be done behind the rest of a round, as far as names tell."""
     if computes(node) and not tells(node):
         return False
-    if any(isinstance(part, (*STOPS, *NAMED)) for part in within(node)):
+    if any(isinstance(part, (*STOPS, *NAMED, ast.Delete)) for part in within(node)):
         return False
     given, read = stored([node]), free_names(node) | _added_to(node)
     return not any((free_names(each) | _added_to(each)) & given or stored([each]) & read for each in later)
@@ -130,7 +172,9 @@ class _Names:
             return self._all(node.body, self._all(node.items, given))
         if isinstance(node, ast.If):
             given = self._one(node.test, given)
-            return self._all(node.body, given) & self._all(node.orelse, given)
+            ways = [(part, self._all(part, given)) for part in (node.body, node.orelse)]
+            behind = [after for part, after in ways if not (part and isinstance(part[-1], ast.Raise))]
+            return behind[0].intersection(*behind) if behind else given
         if isinstance(node, (ast.For, ast.While)):
             given = self._one(node.iter if isinstance(node, ast.For) else node.test, given)
             inside = self._one(node.target, given) if isinstance(node, ast.For) else given
@@ -143,6 +187,15 @@ class _Names:
         made = stored([node]) & set(self._local)
         self.made |= dict.fromkeys(sorted(made))
         return given | made if not isinstance(node, ast.Try) else given
+
+
+def _begins_as_store(part: Sequence[ast.stmt], name: str) -> bool:
+    """Whether the first place where some statements have a name assigns it."""
+    every = (n for node in part for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name)
+    # ``x = f(x)`` reads it first, and so does ``x += 1``
+    first = min(every, key=lambda n: (n.lineno, not isinstance(n.ctx, ast.Load), n.col_offset), default=None)
+    added = {id(n.target) for node in part for n in ast.walk(node) if isinstance(n, ast.AugAssign)}
+    return first is not None and isinstance(first.ctx, ast.Store) and id(first) not in added
 
 
 def _shares_lines(body: Sequence[ast.stmt]) -> bool:

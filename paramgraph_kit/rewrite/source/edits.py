@@ -60,6 +60,17 @@ class Source:
             tree = cell.wrapped(ast.parse("".join(linecache.getlines(file)), file))
         return cls(file, tree) if tree is not None else None
 
+    def all_of(self, lines: Iterable[str]) -> Edit:
+        """Other lines in the place of all."""
+        return Edit(1, 0, len(self.lines) + 1, 0, "".join(lines))
+
+    def edited(self, edits: Iterable[Edit]) -> Source:
+        """The same with edits in it, which are written nowhere."""
+        lines = self.apply(edits)
+        other = Source(self.file, ast.parse("".join(lines)))
+        other.lines = lines
+        return other
+
     def text(self, node: ast.AST) -> str:
         """A node as it is written; one that was made has no place, and is written out.
 

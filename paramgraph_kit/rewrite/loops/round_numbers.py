@@ -1,0 +1,118 @@
+"""Numbers of the host's that are others from round to round: found before a round, and given to it in tensors.
+
+A graph would keep the first of them. What the host alone computes of such numbers, ``schedule[it]`` or
+``(it + 1) % 2 == 0``, comes before the round; a number becomes ``torch.full((), schedule[it], device=device)``, and
+what is true or false stays a bool, for each of which there is a graph.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, free_names, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import called, fresh
+
+_ALONE = frozenset("min max abs int float bool round len pow".split())  # noqa: SIM905
+_MODULES = frozenset(("math", "np", "numpy"))
+_PLAIN = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
+_PARTS = (*_PLAIN, ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.IfExp, ast.Subscript, ast.Attribute, ast.Call)
+
+
+def lend(
+    source: Source,
+    function: Function,
+    part: Sequence[ast.stmt],
+    varying: Collection[str],
+    is_host: Callable[[ast.expr], bool],
+    device: str,
+) -> list[Edit]:
+    """Edits that find what a round computes of some numbers before it, and have it read that; none where one cannot.
+
+    Args:
+        part: the statements of the round.
+        varying: names that have another number in some rounds.
+    """
+    taken, made = names_in(source.tree) | {function.name}, stored(part)
+    lines: dict[str, str] = {}
+    names: dict[str, str] = {}
+    edits = []
+    for node in part:
+        for found in _of_host(node, varying, is_host):
+            if free_names(found) & made or found.lineno != found.end_lineno:
+                return []
+            text = source.text(found)
+            if text not in names:
+                names[text] = name = fresh(f"{_called(source, found)}_in", taken | set(lines))
+                lines[name] = text if _decides(found) else f"torch.full((), {text}, device={device})"
+            edits.append(source.replace(found, names[text]))
+    head = [f"{name} = {text}" for name, text in lines.items()]
+    return [source.before(part[0], head), *edits] if edits else []
+
+
+def zeroed(source: Source, functions: Sequence[ast.AST], part: Sequence[ast.stmt]) -> list[Edit]:
+    """Edits by which gradients keep their memory where rounds have several graphs, which all add to it.
+
+    None of them knows which of the others began anew. Nothing where the round does not zero them, or lets them go
+    otherwise.
+    """
+    every = [n for function in functions for n in within(function)]
+    gone = [n for n in every if isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Store)]
+    calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "zero_grad"]
+    inside = {id(n) for node in part for n in ast.walk(node)}
+    if gone or not any(id(each) in inside for each in calls):
+        return []
+    edits = []
+    for call in calls:
+        if call.args or any(option.arg != "set_to_none" for option in call.keywords):
+            return []
+        edits.append(source.replace(call, f"{source.text(call.func)}(set_to_none=False)"))
+    return edits
+
+
+def _of_host(node: ast.AST, varying: Collection[str], is_host: Callable[[ast.expr], bool]) -> Iterator[ast.expr]:
+    """What the host alone computes of some names below a node, each as much of it as there is."""
+    if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, Function)):
+        return
+    if isinstance(node, ast.expr) and free_names(node) & set(varying) and _is_alone(node) and is_host(node):
+        sums = not isinstance(node, ast.Name) and all(isinstance(n, _PLAIN) for n in ast.walk(node))
+        if not sums:  # those are done on the device, where they are read
+            yield node
+            return
+    for child in ast.iter_child_nodes(node):
+        yield from _of_host(child, varying, is_host)
+
+
+def _is_alone(node: ast.expr) -> bool:
+    """Whether an expression only computes: it may be found a little earlier."""
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Load)
+    for part in ast.walk(node):
+        if not isinstance(part, _PARTS):
+            return False
+        if isinstance(part, ast.Call):
+            path = path_of(part.func)
+            if part.keywords or not (path in _ALONE or path.partition(".")[0] in _MODULES) or ".random." in path:
+                return False
+    return True
+
+
+def _decides(node: ast.expr) -> bool:
+    """Whether it is true or false: that is asked by the host, and each has a graph of its own."""
+    if isinstance(node, ast.BoolOp):
+        return all(map(_decides, node.values))
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _called(source: Source, node: ast.expr) -> str:
+    """What something could be called: by the name that it is given, that of a keyword, or its own."""
+    above = source.parents.get(node)
+    if isinstance(above, ast.Assign) and len(above.targets) == 1 and isinstance(above.targets[0], ast.Name):
+        return above.targets[0].id
+    if isinstance(above, ast.keyword) and above.arg:
+        return above.arg
+    if _decides(node):
+        return "chosen"
+    first = next((n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))), None)
+    return path_of(first).rpartition(".")[2] if first is not None and path_of(first) else "number"

@@ -1,0 +1,94 @@
+"""Which statements of a loop compute on the device, which only tell, and which belong to a round beside them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
+
+from paramgraph_kit.doctor.observe.refusals import operation
+from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.loops.one_round import Loop
+from paramgraph_kit.rewrite.proving.proof import FREE
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.moving import is_backward
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.ways import Ways
+
+TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
+_OPTIMIZING = (Optimizer, torch.amp.GradScaler)
+_WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
+
+
+def goes_through_loader(whole: Ways, loop: Loop) -> bool:
+    """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
+    given = whole._given()
+    paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
+    return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
+
+
+def keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:
+    """``meter.update(loss)``: what an object that the function makes, or is given, does with results.
+
+    ``working``: names of modules, optimizers and their like, which belong to a round.
+    """
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    first = path_of(call.func).partition(".")[0]
+    return first in locals_of(definition) - whole.tensors.keys() - working - {"self"}
+
+
+def computes(node: ast.stmt, lines: set[int]) -> bool:
+    """Whether the device did something as a statement ran, or has gradients taken away, which is part of a round."""
+    if any(line in lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)):
+        return True
+    return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
+
+
+def optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:
+    """``scaler.unscale_(optimizer)``, also where the scaler is off: it has its place among what computes."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    path = path_of(call.func.value)
+    return path in names or isinstance(whole._value(path), _OPTIMIZING)
+
+
+def holds(node: ast.stmt, inner: ast.AST) -> bool:
+    """Whether a node is a statement, or below it."""
+    return any(part is inner for part in ast.walk(node))
+
+
+class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Notes at which lines of a function the device computes."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._code = code
+        self.computing: set[int] = set()
+        self.working: set[str] = set()  # local names of modules, optimizers and their like
+        self.optimizing: set[str] = set()  # those of optimizers and scalers
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        kind = device().type
+        if operation(func).name not in FREE and any(
+            isinstance(x, torch.Tensor) and x.device.type == kind for x in tree_leaves(result)
+        ):
+            frame = sys._getframe()
+            while frame is not None and frame.f_code is not self._code:
+                frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
+            if frame is not None:
+                self.computing.add(frame.f_lineno)
+                self.working |= {name for name, value in frame.f_locals.items() if isinstance(value, _WORKING)}
+                self.optimizing |= {n for n in self.working if isinstance(frame.f_locals.get(n), _OPTIMIZING)}
+        return result
