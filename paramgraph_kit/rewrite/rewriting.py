@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from
+from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
@@ -50,7 +51,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return found
     try:
         with attempt.watched():
-            truth = Truth(attempt.prover)
+            truth = truth_of(attempt.prover)
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
@@ -151,7 +152,7 @@ def _given_places(attempt: Ways, failures: Sequence[Failure], name: str) -> Rewr
     other, plain, names = found
     try:
         plain.eager()
-        made = _rewritten(other, failures, Truth(plain), Rewriting(name))
+        made = _rewritten(other, failures, truth_of(plain), Rewriting(name))
     except Exception:
         return None  # there are no such places any more a few steps later
     if not made.complete:

@@ -33,6 +33,7 @@ from paramgraph_kit.rewrite.round_parts import TELLS, Lines, computes, goes_thro
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
+from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
@@ -66,7 +67,7 @@ def one_round(
     try:
         lines = Lines(whole.entry.__code__)
         with lines, whole.watched():
-            truth = Truth(whole.prover)
+            truth = truth_of(whole.prover)
         if truth.unsteady:
             return None
 
@@ -334,7 +335,7 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     """What comes of a round in which nothing was found."""
     prover = Prover(made, given, {})
     try:
-        truth = Truth(prover)
+        truth = truth_of(prover)
         seen = prover.from_now().captured()
         right = not truth.unsteady and not truth.wrong(seen)
         how = "bit for bit" if right and truth.is_bitwise(seen) else truth.closeness()

@@ -12,6 +12,7 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+from paramgraph_kit.rewrite.truths import truth_of
 from tests.integration.rewritten import Program, changed
 from tests.programs.reading import PRELUDE
 
@@ -225,6 +226,58 @@ def test_what_only_rounds_otherwise_is_no_change_of_the_numbers(program: Program
     truth = Truth(prover)
     names["opt"].param_groups[0]["lr"] = 0.0101
     assert any("a tensor that it writes" in each for each in truth.wrong(prover.from_now().eager()))
+
+
+def test_an_optimizers_own_form_for_a_capture_may_round_otherwise_also_where_results_show_it(program: Program) -> None:
+    # GIVEN a bias that the loss does not depend on, whose gradient is roundings alone, and that the step returns
+    names = program(
+        "net, b = nn.Linear(6, 4).to(device), nn.Parameter(torch.tensor(-5.0, device=device))\n"
+        "opt = torch.optim.Adam([*net.parameters(), b], lr=1e-2)\n"
+        "args = (torch.randn(4, 6, device=device), torch.arange(4, device=device))\n"
+        "def f(x, y):\n"
+        "    z = F.normalize(net(x), dim=1)\n"
+        "    logits = z @ z.t() * 10 + b\n"
+        "    loss = F.cross_entropy(logits, y)\n"
+        "    opt.zero_grad()\n"
+        "    loss.backward()\n"
+        "    opt.step()\n"
+        "    return logits.mean().item()\n"
+    )
+    # WHEN fixed THEN it is held against the function as it is with ``capturable=True``, and that is said
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert found.fix.complete, str(found)
+    assert "with the optimizer's own form for a capture" in str(found)
+    # AND other numbers are still noticed, also where another function has taken its place by then
+    prover = Prover(names["f"], names["args"], {})
+    truth = truth_of(prover)
+    names["opt"].param_groups[0]["lr"] = 0.0101
+    assert truth.wrong(prover.from_now().eager())
+
+
+def test_options_of_an_optimizer_in_another_are_no_state_of_the_users(program: Program) -> None:
+    # GIVEN an optimizer of the user's around torch's, whose groups are its own
+    names = program(
+        "class Slow(torch.optim.Optimizer):\n"
+        "    def __init__(self, params, base):\n"
+        "        super().__init__(params, {})\n"
+        "        self.base = base(self.param_groups, lr=0.1)\n"
+        "        self.param_groups = self.base.param_groups\n"
+        "    def step(self):\n"
+        "        self.base.step()\n"
+        "net = nn.Linear(4, 2).to(device)\n"
+        "opt = Slow(net.parameters(), torch.optim.SGD)\n"
+        "args = (torch.randn(4, 4, device=device),)\n"
+        "def f(x):\n"
+        "    opt.zero_grad()\n"
+        "    net(x).square().mean().backward()\n"
+        "    opt.step()\n"
+    )
+    prover = Prover(names["f"], names["args"], {})
+    truth = Truth(prover)
+    # WHEN torch's is told to step by its fused kernels THEN nothing that counts is another one
+    names["opt"].param_groups[0].update(fused=True, foreach=False)
+    assert not truth.wrong(prover.from_now().eager())
 
 
 def test_what_changes_the_numbers_is_taken_back_and_said(program: Program) -> None:

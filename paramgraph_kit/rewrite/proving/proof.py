@@ -6,7 +6,7 @@ import copy
 import io
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -40,8 +40,10 @@ _PRODUCTS = frozenset(
     """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
     _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention""".split()  # noqa: SIM905
 )
+_OPTIONS = ("capturable", "fused", "foreach")
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Look = Callable[[Any], None]
+Form = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +293,10 @@ class Prover:
             value = holder.read()
             if holder.kind == "attributes" and isinstance(value, dict):
                 value = {name: each for name, each in value.items() if name in self._attributes()}
-            if values := _flat(value):
+            if values := _flat(_without_options(value)):
                 found[f"{holder.name}#{number}"] = values
         for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
-            if values := _numbers(holder.read()):
+            if values := _numbers(_without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
 
@@ -366,11 +368,15 @@ class Truth:
     """What a function does in some steps, which other runs are compared with; without what differs from run to run.
 
     An optimizer makes steps of full size of gradients that are roundings alone, as those of an attention's key bias
-    are. So a state may differ by what it differs by where the parameters were rounded otherwise; results may not.
-    ``around``: what comes before and after each step, where the function is no whole one without.
+    are. So a state may differ by what it differs by where the parameters were rounded otherwise; results may not. Where
+    such steps reach results, what counts is the function as it is with its optimizers in the forms that captures have.
+
+    Args:
+        around: what comes before and after each step, where the function is no whole one without.
+        forms: contexts in which its optimizers have these, of which each rounds in its own way.
     """
 
-    def __init__(self, prover: Prover, around: Around = NOTHING) -> None:
+    def __init__(self, prover: Prover, around: Around = NOTHING, forms: Iterable[Form] = ()) -> None:
         first = prover.first(around)
         again = prover.eager(around)
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
@@ -383,14 +389,37 @@ class Truth:
         self._near = prover.rounded(around) if trains else {}
         if self._near and differences(self.seen, self._near):  # roundings count: how far one leads is chance
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
+        self._alike = self._in_other_forms(prover, around, forms) if trains else []
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
         self.drifted = False  # whether any comparison so far has needed that
+        self.reformed = False  # or what the optimizers' other forms give
 
     def wrong(self, seen: Seen) -> list[str]:
         """What differs, each in a few words."""
         strict = differences(self.seen, seen)
         found = differences(self.seen, seen, self._near) if strict and self._near else strict
         self.drifted |= len(found) < len(strict)
+        if found and any(not differences(other, seen) for other in self._alike):
+            self.reformed = True
+            return []
+        return found
+
+    def _in_other_forms(self, prover: Prover, around: Around, forms: Iterable[Form]) -> list[Seen]:
+        """What the function as it is does with its optimizers in forms for a capture, if the first is not the same.
+
+        That has to be seen before any of its lines is another one.
+        """
+        found: list[Seen] = []
+        for form in forms:
+            try:
+                with form():
+                    other = prover.from_now().eager(around)
+            except Exception:  # not every optimizer has each
+                continue
+            seen = {name: other.get(name, values) for name, values in self.seen.items()}
+            if not found and not differences(self.seen, seen):
+                return []
+            found.append(seen)
         return found
 
     def is_bitwise(self, seen: Seen) -> bool:
@@ -403,6 +432,8 @@ class Truth:
 
     def closeness(self) -> str:
         """How near runs are that are not wrong."""
+        if self.reformed:
+            return "within 1e-4, as they are with the optimizer's own form for a capture, which rounds otherwise"
         return "within 1e-4" + (", a state within what one rounding of the parameters changes" * self.drifted)
 
 
@@ -424,6 +455,14 @@ def _copy(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Containers as those that are looked into."""
     return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+
+
+def _without_options(value: Any) -> Any:
+    """The same without what says how an optimizer's steps are done, in each of its groups, also of one around it."""
+    if type(value) is dict:
+        known = _OPTIONS if "params" in value else ()
+        return {name: _without_options(each) for name, each in value.items() if name not in known}
+    return [_without_options(each) for each in value] if type(value) is list else value
 
 
 def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
