@@ -71,6 +71,17 @@ NOT_WHOLE = (
     "decoding in a while loop",
     "a context of the last",
     "a tracker that updates",
+    "segmentation with a",
+    "distillation with a",  # one round of its loop is
+    "speech with",
+    "tasks whose",
+    "a graph network trained on",  # one round of its loop is
+    "a table of categories",  # one round of its loop is
+    "an image classifier whose mixup",
+    "a diffusion model trained",
+    "a contrastive step with",
+    "graphs of several sizes",
+    "spectrograms that",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
@@ -83,6 +94,8 @@ NOT_FOUND = (
     "a pinn",
     "a maml outer",
     "stochastic depth by",
+    "tasks whose",
+    "a diffusion model trained",
 )
 
 
