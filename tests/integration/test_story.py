@@ -87,7 +87,7 @@ def test_a_broken_training_step_is_told_to_its_parameterized_end(program: Progra
 
 def test_where_no_rewrite_is_safe_it_stops_and_goes_on_with_the_changed_function(program: Program) -> None:
     names = program(
-        "args = (torch.randn(8, device=device),)\n"
+        "args = (torch.arange(8.0, device=device) - 3.5,)\n"
         "def f(x):\n    y = x[x > 0]\n    for _ in range(9):\n        y = y * 1.01\n    return y\n"
         "def g(x):\n    y = torch.where(x > 0, x, 0)\n    return (y * y).sum()\n"
     )
