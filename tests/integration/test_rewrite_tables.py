@@ -119,3 +119,32 @@ def test_what_a_model_takes_along_is_left_beside_a_table_of_the_cpu(made: str, t
     assert [n for n, _ in mended["net"].named_parameters()] == ["0.a", "0.b", "1.a", "1.b"]
     got = [mended["f"](*mended["args"]).cpu() for _ in range(3)]
     assert all(torch.allclose(a, b) for a, b in zip(got, expected, strict=True))
+
+
+GRID = """
+net = nn.Conv2d(2, 2, 3, padding=1).to(device)
+args = (torch.randn(2, 2, 5, 7, device=device),)
+def grid(x):
+    b, _, h, w = x.shape
+    ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+    return {grid}
+@torch.no_grad()
+def f(x):
+    return net(x) + grid(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        "torch.stack([xs, ys]).float().to(device)[None].expand(b, 2, h, w)",
+        "torch.stack((xs / w, ys / h)).to(x.device)[None]",
+        "(xs - ys).float().to(x)[None, None]",
+    ],
+)
+def test_a_grid_of_places_is_made_on_the_device(grid: str, fixed: Fixed) -> None:
+    # GIVEN places of pixels, made on the CPU in one statement and copied in another WHEN rewritten
+    fix = fixed(GRID.format(grid=grid))
+    # THEN it is whole, and they are made on the device
+    assert fix.complete, str(fix)
+    assert "torch.arange(h, device=device), torch.arange(w, device=device)" in fix.diff

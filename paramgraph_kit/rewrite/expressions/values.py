@@ -278,22 +278,32 @@ def _asks_a_tensor(node: ast.AST | None) -> bool:
 
 
 def made_of_it(place: Place) -> list[Edit]:
-    """``m = torch.ones(n, n).tril()`` is made on the device, where ``m.bool().to(d)`` has copied it there."""
+    """``m = torch.ones(n, n).tril()`` is made on the device, where ``m.bool().to(d)`` has copied it there.
+
+    So are ``ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w))``, where ``torch.stack([xs, ys]).to(d)`` has.
+    """
     function = place.source.function_of(place.statement)
     names = {name for call in place.calls("to", "cuda") for name in place.local(call.func)}
     found: list[Edit] = []
+    seen = list[ast.stmt]()  # `ys, xs = torch.meshgrid(...)` makes several
     for name in sorted(names) if function is not None else ():
         made = [
             n
             for n in ast.walk(function or place.statement)
-            if isinstance(n, ast.Assign) and n.lineno < place.statement.lineno and path_of(n.targets[0]) == name
+            if isinstance(n, ast.Assign) and n.lineno < place.statement.lineno and name in _given(n.targets[0])
         ]
-        if len(made) != 1:
+        if len(made) != 1 or made[0] in seen:
             continue
+        seen += made
         for call in (n for n in ast.walk(made[0].value) if isinstance(n, ast.Call) and called(n) in FACTORIES):
             if names_in(call.func) == {"torch"} and not any(option.arg == "device" for option in call.keywords):
                 found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={place.device})"))
     return found
+
+
+def _given(target: ast.expr) -> set[str]:
+    """The paths that an assignment gives values."""
+    return set(map(path_of, target.elts if isinstance(target, ast.Tuple) else [target]))
 
 
 def made_in_a_helper(place: Place) -> list[Edit]:
