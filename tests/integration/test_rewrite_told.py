@@ -393,3 +393,35 @@ def test_layers_that_read_both_ways_are_not_told_to_be_padded(tmp_path: Path) ->
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert found.fix is not None
     assert "capture what comes behind it" in "\n".join(found.fix.instead)
+
+
+RESAMPLED = """
+class Filter:
+    def __init__(self):
+        self.particles, self.weights = torch.randn(8, 2, device=device), torch.rand(8, device=device)
+        self.resampled = 0
+    def resample(self, at):
+        self.particles = self.particles[at]
+        self.weights = torch.full((8,), 0.125, device=device)
+        self.resampled += 1
+    @torch.no_grad()
+    def observe(self, at):
+        if (self.weights**2).sum() > 2:
+            self.resample(at)
+        return (self.weights[:, None] * self.particles).sum(0)
+pf = Filter()
+f = pf.observe
+args = (torch.arange(8, device=device).flip(0),)
+"""
+
+
+def test_a_method_that_the_device_decides_about_is_told_to_keep_what_was(tmp_path: Path) -> None:
+    # GIVEN a branch on the device that calls a method, which gives tensors of the object other values
+    names = run(RESAMPLED, tmp_path)
+    # WHEN told THEN the method is called always, and what it gives each, in the names of the object
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    said = "\n".join(found.fix.instead)
+    assert "`chosen = (self.weights**2).sum() > 2`" in said
+    assert "`self.particles.copy_(torch.where(chosen, new, self.particles))`" in said
+    assert "`self.resampled` counts behind the launch: return `chosen`" in said

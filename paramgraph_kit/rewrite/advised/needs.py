@@ -115,6 +115,33 @@ def multiplied(place: Place) -> str:
     return ""
 
 
+def called_or_not(place: Place) -> str:
+    """``if ess < n / 2: self.resample(u)``, whose method gives tensors of the object other values."""
+    node = place.statement
+    if place.failure.code not in ASKS or not isinstance(node, ast.If) or node.orelse or len(node.body) != 1:
+        return ""
+    call = node.body[0].value if isinstance(node.body[0], ast.Expr) else None
+    if not isinstance(call, ast.Call) or not path_of(call.func).startswith("self."):
+        return ""
+    methods = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.FunctionDef) and n.name == called(call)]
+    every = [n for method in methods for part in method.body for n in within(part)]
+    if len(methods) != 1 or any(_trains(n) or isinstance(n, (ast.Return, ast.If, ast.For, ast.While)) for n in every):
+        return ""
+    given = [path_of(each) for n in every if isinstance(n, ast.Assign) for each in n.targets]
+    given = [path for path in dict.fromkeys(given) if path.startswith("self.")]
+    counts = [path_of(n.target) for n in every if isinstance(n, ast.AugAssign) and path_of(n.target)]
+    if not given:
+        return ""
+    condition = condition_of(place, node.test).replace(".item()", "")
+    lines = "`, `".join(f"{path}.copy_(torch.where(chosen, new, {path}))" for path in given)
+    told = f"; `{'`, `'.join(counts)}` counts behind the launch: return `chosen`" if counts else ""
+    return (
+        f"a launch cannot leave out `{place.text(call)}`: call it always, with `chosen = {condition}` as one more "
+        f"argument, and at line {methods[0].lineno} let it keep what was where that does not hold, `{lines}`, with "
+        f"what it gives each now as `new`{told}"
+    )
+
+
 def decides(place: Place) -> str:
     """A value by which the host ends a loop, or leaves out what trains."""
     if place.failure.code not in ASKS:
@@ -369,6 +396,7 @@ NEEDS = (
     multiplied,
     packed,
     sized,
+    called_or_not,
     decides,
     left_in_a_loop,
     chosen_rows,
