@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
 from paramgraph_kit.rewrite.planning import between_rounds
-from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout
+from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
@@ -251,6 +251,8 @@ class _Cutting:
             if not fix.complete:
                 return None
             with _with_its_lines(self.whole, fix):
+                call(plainly(run.made, fix.around, bound))
+                self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
                 launches = Launches(run.made, fix.around, bound)
                 call(launches)
                 wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))

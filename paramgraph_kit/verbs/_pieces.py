@@ -50,10 +50,23 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     until = time.monotonic() + LIMIT_S
     for lines in (None, fix) if fix.diff else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten():
+            if lines is not None and not _is_noted(prover.from_now(), lines):
+                return ""
             if text := _tried(function, prover.from_now(), truth, lines, until):
                 how = "with these lines" if lines is not None else "without changing a line"
                 return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
     return ""
+
+
+def _is_noted(prover: Prover, lines: Rewriting) -> bool:
+    """Run the rewritten lines once where it is seen what they write: launches are not watched, and that is put back."""
+    try:
+        prover.eager(lines.around)
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException:
+        return False
+    return True
 
 
 def called(function: Any) -> str:

@@ -147,6 +147,8 @@ class _Teller:
                 if not self.carried:
                     self.captured()
                     self.frozen()
+                else:  # what the rewritten lines write is put back after each way of launching them
+                    self.prover.eager(self.around())
                 self.parameterized()
         except _Stopped:
             pass

@@ -94,3 +94,36 @@ def test_a_diagnosis_is_the_same_again(program: Program) -> None:
     # THEN nothing of it stays
     assert kept(names["opt"]) == before
     assert found[0] == found[1]
+
+
+CARRIED = """
+class Filter:
+    def __init__(self):
+        self.x, self.w = torch.randn(8, 4, device=device), torch.full((8,), -2.0, device=device)
+    @torch.no_grad()
+    def observe(self, z, at):
+        self.x = torch.tanh(self.x) + 0.1
+        self.w = self.w - 0.5 * ((self.x[:, :2] - z) ** 2).sum(-1)
+        self.w = self.w - torch.logsumexp(self.w, 0)
+        mean = (self.w.exp()[:, None] * self.x).sum(0)
+        if mean.sum() > 9:
+            self.x = self.x[torch.linalg.eigvals(self.x[:4]).abs().argsort().repeat(2)]
+        return mean
+pf = Filter()
+f = pf.observe
+args = (torch.randn(2, device=device), torch.arange(8, device=device).flip(0))
+"""
+
+
+def test_what_rewritten_lines_write_is_put_back_after_each_way_of_launching(tmp_path: Path) -> None:
+    # GIVEN a filter of which some lines are rewritten, to write in place, and others are left
+    names = load(PRELUDE + CARRIED, tmp_path / "model.py")
+    before = [value.clone() for value in (names["pf"].x, names["pf"].w)]
+    # WHEN it is diagnosed, with what it would be in pieces, and its story is told
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert ".copy_(" in found.fix.diff
+    story = pgk.story(names["f"], *names["args"], say=None)
+    assert "pieces" in str(story)
+    # THEN its tensors hold what they held
+    assert all(torch.equal(a, b) for a, b in zip(before, (names["pf"].x, names["pf"].w), strict=True))

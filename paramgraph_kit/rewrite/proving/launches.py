@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,3 +92,14 @@ class Launches:
 
 def _apart(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def plainly(made: Callable[..., Any], around: Around, bound: int) -> Callable[..., Any]:
+    """A round with what goes around its launches, and no launch."""
+
+    def one(*given: Any) -> Any:
+        inputs: tuple[tuple[Any, ...], dict[str, Any]] = (given[bound:], {})
+        around.prepare(inputs)
+        return around.finish(inputs, made(*given))
+
+    return one
