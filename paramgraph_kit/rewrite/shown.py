@@ -22,10 +22,12 @@ def show(rounds: Rounds, found: Rewriting) -> None:
     found.verified += provisos([line for line in found.diff.splitlines() if line.startswith("+")])
     usage, mover = [], rounds.mover
     if mover.fed is not None and found.around.before is not None:
-        usage.append(_call(mover, mover.fed.name, mover.fed.parameters) + " before each launch")
+        fed = mover.fed
+        usage.append(_call(mover, fed.name, fed.parameters, len(fed.parameters)) + " before each launch")
     if mover.moved is not None and found.around.after is not None:
-        text = _call(mover, mover.moved.name, mover.moved.parameters) + " after each launch"
-        usage.append(text + ", which returns the result" * mover.moved.returns)
+        moved = mover.moved
+        text = _call(mover, moved.name, moved.parameters, moved.arguments) + " after each launch"
+        usage.append(text + ", which returns the result" * moved.returns)
     found.usage = ", and ".join(usage)
     found.loop = _loop(mover, found.around)
 
@@ -49,8 +51,12 @@ def _loop(first: Ways, around: Around) -> list[str]:
     return lines
 
 
-def _call(first: Ways, name: str, parameters: Sequence[str]) -> str:
-    return f"call {_called(first, name, parameters)}"
+def _call(first: Ways, name: str, parameters: Sequence[str], arguments: int) -> str:
+    """The call, in which what the caller does not give is written as its default, or as what a partial has of it."""
+    _, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
+    own = _is_own(first, parameters)
+    given = [texts.get(each, each) for each in parameters[own:arguments]]
+    return f"call {_called(first, name, [*parameters[:own], *given, *parameters[arguments:]])}"
 
 
 def _called(first: Ways, name: str, parameters: Sequence[str]) -> str:

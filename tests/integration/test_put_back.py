@@ -118,3 +118,23 @@ def test_a_scheduler_s_momentum_is_named() -> None:
     # AND what makes the optimizer stays as it is, and why its step is not in the graph is told
     assert "torch.optim.SGD" not in "".join(changed(found.fix.diff))
     assert "with `cycle_momentum=False` it can be in the graph" in str(found.fix)
+
+
+def test_a_list_that_is_a_default_is_told_and_put_back() -> None:
+    # GIVEN functions that keep numbers in a list which is the default of a parameter, positional or by name alone
+    def one(x: torch.Tensor, seen: list[int] = []) -> torch.Tensor:  # noqa: B006 - as users have it
+        seen.append(len(seen))
+        return x * 2
+
+    def other(x: torch.Tensor, *, kept: dict[str, int] = {}) -> torch.Tensor:  # noqa: B006
+        kept["calls"] = kept.get("calls", 0) + 1
+        return x * 2
+
+    for function in (one, other):
+        # WHEN they are diagnosed, with a fix THEN it is told as any state of Python's, and afterwards as before
+        found = pgk.diagnose(function, torch.ones(2, device=pgk.device()), fix=True)
+        assert set(found.codes) == {"host-counter"}
+        assert found.fix is not None
+        assert found.fix.complete
+    assert one.__defaults__ == ([],)
+    assert other.__kwdefaults__ == {"kept": {}}

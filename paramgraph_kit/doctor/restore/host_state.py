@@ -9,6 +9,7 @@ import io
 import queue
 import types
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -210,6 +211,8 @@ class HostState:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
+        for name, value in _defaults(function):  # a list there lives on from call to call
+            self._visit(value, name, depth + 1)
         names = global_names(function.__code__)
         for name in sorted(names):
             if name in function.__globals__:
@@ -290,6 +293,13 @@ class HostState:
 
 def _holds(value: Any) -> bool:
     return isinstance(value, (list, tuple, set, deque))
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The values of parameters that are not given, by their names."""
+    code, given = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=False)
+    yield from (function.__kwdefaults__ or {}).items()
 
 
 def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -107,6 +107,12 @@ def _texts(function: Any, texts: list[str], keywords: dict[str, str]) -> dict[st
             found[name] = f"dict({', '.join(f'{k}={v}' for k, v in value.items())})"
         elif value is None and isinstance(parameter.default, _PLAIN):
             found[name] = repr(parameter.default)
+        elif value is None and parameter.default is not parameter.empty:
+            space = _space(function)
+            called = "self." * hasattr(function, "__self__") + name_of(function, space)
+            found[name] = _text_of(
+                parameter.default, space, f'inspect.signature({called}).parameters["{name}"].default'
+            )
     return found
 
 
