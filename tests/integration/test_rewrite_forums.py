@@ -82,6 +82,11 @@ NOT_WHOLE = (
     "a contrastive step with",
     "graphs of several sizes",
     "spectrograms that",
+    "decorators of one's own",
+    "walrus, a comprehension",
+    "a hook registry with",
+    "a context manager class that times",
+    "exceptions as control flow",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
