@@ -146,3 +146,26 @@ def test_what_comes_first_is_not_told_to_end_a_graph_before_it(text: str, said: 
     # THEN no graph is to end before its first line, where none has begun
     assert said in told
     assert f"captured before {said.partition('before ')[2].partition(':')[0]}" not in told
+
+
+LAMBDA = """
+net = nn.Linear(4, 4).to(device)
+class State: n = 0
+state = State()
+def made(model, output=lambda y, loss: loss.item()):
+    def f(x):
+        y = model(x)
+        state.last = output(y, y.sum())
+        return state.last
+    return f
+f = made(net)
+args = (torch.randn(3, 4, device=device),)
+"""
+
+
+def test_a_lambda_that_reads_is_told_what_to_give(tmp_path: Path) -> None:
+    # GIVEN a factory whose default is a lambda that makes a number of the loss WHEN its step is diagnosed
+    names = run(LAMBDA, tmp_path)
+    told = str(pgk.diagnose(names["f"], *names["args"]))
+    # THEN what the lambda is to give stands there
+    assert "`lambda y, loss: loss.detach()` gives the tensor" in told

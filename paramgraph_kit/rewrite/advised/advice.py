@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
-from paramgraph_kit.rewrite.advised.first_thing import run_by_asyncio
+from paramgraph_kit.rewrite.advised.first_thing import read_by_a_lambda, run_by_asyncio
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
@@ -369,6 +369,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     run_by_asyncio,
+    read_by_a_lambda,
     *GROWING,
     *NEEDS,
     cut_out,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.advised.from_host import READS
 from paramgraph_kit.rewrite.source.edits import Function, is_text, path_of, within
 from paramgraph_kit.rewrite.source.moving import NAMED, arguments_of, is_method, stored
 from paramgraph_kit.rewrite.source.place import Place
@@ -62,5 +63,21 @@ def run_by_asyncio(place: Place) -> str:
             return (
                 "asyncio.run() makes text of what it has run, with its result: once before `loop = "
                 f"asyncio.new_event_loop()`, here `loop.run_until_complete({place.text(call.args[0])})`"
+            )
+    return ""
+
+
+def read_by_a_lambda(place: Place) -> str:
+    """``output_transform=lambda x, loss: loss.item()``, which is given to what the step is made by, or its default."""
+    line = place.failure.frame.line if place.failure.frame is not None else 0
+    if place.failure.code not in READS:
+        return ""
+    for node in ast.walk(place.statement):
+        body = node.body if isinstance(node, ast.Lambda) and node.body.lineno == line else None
+        if isinstance(body, ast.Call) and isinstance(body.func, ast.Attribute) and body.func.attr in ("item", "tolist"):
+            given, text = place.text(node.args) if isinstance(node, ast.Lambda) else "", place.text(body.func.value)
+            return (
+                f"`lambda {given}: {text}.detach()` gives the tensor, of which `.{body.func.attr}()` makes numbers "
+                "behind the launch"
             )
     return ""
