@@ -135,3 +135,42 @@ def test_what_trains_is_not_told_to_be_the_hosts(tmp_path: Path) -> None:
     # GIVEN a method that fetches and trains WHEN it is rewritten THEN nobody says that all of it is the host's
     fix = rewritten(TRAINER, tmp_path)
     assert "all that `trainer.train_step()` does" not in str(fix), fix
+
+
+COUNTS = """
+net = nn.Linear(4, 3).to(device)
+args = (torch.randn(2, 6, 4, device=device), torch.randint(0, 3, (2, 6), device=device))
+def f(x, y):
+    corrects = [0 for _ in range(2)]
+    for i in range(2):
+        correct = torch.eq(net(x[i]).argmax(1), y[i]).sum().item()
+        corrects[i] = corrects[i] + correct
+    accs = np.array(corrects) / 6
+    return accs
+"""
+PICKED = """
+net = nn.Linear(4, 3).to(device)
+args = (torch.randn(4, 7, 4, device=device), torch.tensor([7, 5, 6, 3]))
+def score(x, ends):
+    hidden = net(x)
+    return hidden[torch.arange(len(x)), ends - 1]
+def f(x, lengths):
+    return score(x, lengths) - score(-x, lengths)
+"""
+
+
+def test_counts_that_an_array_is_made_of_are_told_to_be_read_behind_the_launch(tmp_path: Path) -> None:
+    # GIVEN numbers of each round, of which numpy makes an array in the end WHEN they are rewritten
+    fix = rewritten(COUNTS, tmp_path)
+    # THEN what is told names the list, and the line that belongs behind the launch
+    assert not fix.complete
+    assert "give `corrects` back in place of `accs`" in str(fix), fix
+    assert "`[float(each) for each in corrects]` for `corrects`" in str(fix)
+
+
+def test_an_index_of_two_is_told_to_be_on_the_device_with_both(tmp_path: Path) -> None:
+    # GIVEN an index that is made on the CPU, and one that is given there WHEN it is rewritten THEN both are told
+    fix = rewritten(PICKED, tmp_path)
+    assert "`torch.arange(len(x), device=hidden.device)`; give it `ends` on the device, too" in " ".join(fix.instead), (
+        fix.instead
+    )

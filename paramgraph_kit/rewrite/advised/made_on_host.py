@@ -26,6 +26,7 @@ _FROM_LISTS = ("tensor", "as_tensor")
 _TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
 _FORMS = ("shape", "device", "dtype", "ndim")
 _REDUCED = ("sum", "mean", "max", "min", "amax", "amin", "any", "all", "norm", "prod", "count_nonzero")
+_ARRAYS = ("np.array", "np.asarray", "np.mean", "np.sum", "np.std", "numpy.array", "numpy.mean")
 _READ = ("tolist", "item", "cpu", "numpy")
 _TELLS = (*WRITERS, "warn", "error", "critical", "exception", "log", "extend")
 
@@ -118,8 +119,18 @@ def index_made(place: Place) -> str:
         for call in (n for n in ast.walk(node.slice) if isinstance(n, ast.Call)):
             if called(call) in FACTORIES and not any(option.arg == "device" for option in call.keywords):
                 text = f"{place.text(call)[:-1]}, device={place.text(node.value)}.device)"
-                return f"make the index where `{place.text(node.value)}` is: `{text}`"
+                others = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+                given = {n for each in others for n in place.local(each) if _is_given(place, n)}
+                names = "`, `".join(sorted(given - names_in(call)))
+                more = f"; give it `{names}` on the device, too, where that is one of the CPU" if names else ""
+                return f"make the index where `{place.text(node.value)}` is: `{text}`{more}"
     return ""
+
+
+def _is_given(place: Place, name: str) -> bool:
+    """Whether a name is an argument of the function that a statement is in."""
+    function = place.source.function_of(place.statement)
+    return function is not None and name in arguments_of(function)
 
 
 def made_above(place: Place) -> str:
@@ -370,6 +381,31 @@ def brought_back(place: Place) -> str:
     return ""
 
 
+def into_an_array(place: Place) -> str:
+    """``correct = (p == y).sum().item()``, of which numpy makes an array in the end, by way of a list."""
+    node = place.statement
+    if place.failure.code != "sync-item" or not isinstance(node, ast.Assign):
+        return ""
+    function, name = place.source.function_of(node), path_of(node.targets[0])
+    reads = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and called(n) == "item"]
+    held = reads[0].func.value if len(reads) == 1 and isinstance(reads[0].func, ast.Attribute) else None
+    if function is None or held is None or node.value is not reads[0]:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    stores = [n for n in every if isinstance(n, ast.Assign) and name in names_in(n.value)]
+    lists = {path_of(t.value) for n in stores for t in n.targets if isinstance(t, ast.Subscript)}
+    for end in (n for n in every if isinstance(n, ast.Assign) and n.lineno > node.lineno):
+        for call in (n for n in ast.walk(end.value) if isinstance(n, ast.Call) and path_of(n.func) in _ARRAYS):
+            given = call.args[0] if call.args else None
+            if isinstance(given, ast.Name) and given.id in lists:
+                return (
+                    f"keep it a tensor, `{name} = {place.text(held)}`; line {end.lineno} makes an array of these: give "
+                    f"`{given.id}` back in place of `{path_of(end.targets[0])}`, and do that line behind the launch, "
+                    f"with `[float(each) for each in {given.id}]` for `{given.id}`"
+                )
+    return ""
+
+
 MADE = (
     made_in_a_call,
     stacked,
@@ -382,4 +418,5 @@ MADE = (
     filled,
     of_sizes,
     only_tells,
+    into_an_array,
 )
