@@ -87,6 +87,12 @@ NOT_WHOLE = (
     "a hook registry with",
     "a context manager class that times",
     "exceptions as control flow",
+    "a group of sampled",
+    "documents packed in",
+    "LBFGS with a closure",
+    "advantages of a rollout",
+    "a reward model of pairs",
+    "a forecaster with scheduled",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
