@@ -239,5 +239,5 @@ class Ahead(Lending):
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
         where = self.device_in(source)
         by = self.called_by(source, statement)
-        more: dict[str, Any] = {"begun": begun, "gone": gone, "called": by}
+        more: dict[str, Any] = {"begun": begun, "gone": gone, "called": by, "plain": self.plain_of(source, statement)}
         return Place(source, statement, failure, where, *known, trains=trains, **more)

@@ -100,6 +100,7 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         "attributes": held,
         "tensors": tensors,
         "called": attempt.called_by(*at),
+        "plain": attempt.plain_of(*at),
     }
     place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
     if (text := hint(place)) == BEHIND and at[0].file in FILES:

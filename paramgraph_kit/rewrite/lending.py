@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companio
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
 from paramgraph_kit.rewrite.source.given import expanded
 from paramgraph_kit.rewrite.source.one_line import found_in
-from paramgraph_kit.rewrite.source.place import Form, called
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -87,6 +87,7 @@ class Lending:
         self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
         self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
         self.records_in: dict[tuple[str, str, int], bool] = {}  # whether gradients were recorded
+        self.plain_in: dict[tuple[str, str, int], set[str]] = {}  # numbers of Python's
         self.called_in: dict[tuple[str, str, int], dict[str, Any]] = {}  # functions and modules, None for several
         self.sources = {
             file: source
@@ -148,6 +149,8 @@ class Lending:
             scope = code.co_filename, code.co_name, code.co_firstlineno
             self.tensors_in.setdefault(scope, {}).update(tensors)
             self.graded_in.setdefault(scope, set()).update(graded)
+            plain = {n for n, value in frame.f_locals.items() if isinstance(value, (*NUMBER, str, type(None)))}
+            self.plain_in[scope] = self.plain_in.get(scope, plain) & plain
             self.records_in[scope] = torch.is_grad_enabled() or self.records_in.get(scope, False)
             by = self.called_in.setdefault(scope, {})
             for name, value in frame.f_locals.items():
@@ -169,13 +172,18 @@ class Lending:
         self.ran, self.tensors, self.graded, self.filled = other.ran, other.tensors, other.graded, other.filled
         self.led = other.led
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
-        self.called_in, self.records_in = other.called_in, other.records_in
+        self.called_in, self.records_in, self.plain_in = other.called_in, other.records_in, other.plain_in
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
         """The local names that hold a tensor in the function of a statement, as far as that was seen."""
         function = source.function_of(statement)
         own = self.tensors_in.get(scope_of(source, function)) if function is not None else None
         return self.tensors if own is None else own
+
+    def plain_of(self, source: Source, statement: ast.stmt) -> set[str]:
+        """The local names that always held a number of Python's in the function of a statement, as far as seen."""
+        function = source.function_of(statement)
+        return self.plain_in.get(scope_of(source, function), set()) if function is not None else set()
 
     def records(self, source: Source, statement: ast.stmt) -> bool:
         """Whether gradients were recorded in the function of a statement, as far as that was seen."""

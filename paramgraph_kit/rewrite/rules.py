@@ -46,6 +46,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.choose_by_where,
         branches.larger_on_device,
         branches.choose_one,
+        branches.assert_on_device,
         calls.do_not_validate,
         shapes.put_by_index,
         shapes.pick_by_index,

@@ -9,15 +9,17 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
+from paramgraph_kit.rewrite.advised.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.first_thing import read_by_a_lambda, run_by_asyncio
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
-from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
+from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
@@ -370,7 +372,9 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 _ADVICE: tuple[Advice, ...] = (
     run_by_asyncio,
     read_by_a_lambda,
+    fewer_in_each_round,
     *GROWING,
+    *LISTED,
     *NEEDS,
     cut_out,
     scheduled,
@@ -395,6 +399,7 @@ _ADVICE: tuple[Advice, ...] = (
     set_anew,
     decided,
     called_for_itself,
+    cut_where_it_is_read,
     behind,
     computed_anyway,
     rows_of_a_mask,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.rewrite.advised.cut_here import decided_here, is_cut
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
@@ -250,6 +251,8 @@ def _renamed(text: str, name: str, new: str) -> str:
 def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int = 0) -> str:
     kind = f", dtype={dtype}" if dtype else ""
     where = f" (line {line})" if line else ""
+    if decided_here(place, text):
+        return ""  # before the launch it is what the last step left
     return (
         f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
         f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
@@ -481,5 +484,7 @@ def behind(place: Place) -> str:
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses
             if later.lineno > node.lineno and path in paths(later.value) and not its_own:
+                if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
+                    return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
     return BEHIND

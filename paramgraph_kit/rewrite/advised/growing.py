@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.expressions.rows import masks_of
 from paramgraph_kit.rewrite.expressions.shapes import assigned_by_where, form_of
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
@@ -239,7 +240,13 @@ def looked_up(place: Place) -> str:
         if called(key) not in ("int", "item") or not isinstance(place.space.get(table), (dict, list, tuple)):
             continue
         value = key.args[0] if key.args else key.func.value if isinstance(key.func, ast.Attribute) else key
-        x = place.text(value)
+        x, held = place.text(value), place.space[table]
+        texts = [type(each) for each in (held.values() if isinstance(held, dict) else held)]
+        if str in texts:
+            loops = place.loops()
+            where = "between two launches, of one round each" if loops else "behind the launch"
+            what = "yield" if any(isinstance(n, ast.Yield) for n in heads(place.statement)) else "look up"
+            return f"`{table}` has texts, which no tensor is: keep `{x}`, and {what} `{place.text(node)}` {where}"
         return (
             f"`{table}` is the host's: make a tensor of it once, with a row for each key, `{table}_there = "
             f"torch.tensor(..., device={place.device})`, and look up all of it there, `{table}_there[{x}]` (where it "
@@ -256,6 +263,8 @@ def rows_of_a_mask(place: Place) -> str:
     value = node.value
     if not isinstance(value, ast.Subscript) or not isinstance(value.slice, (ast.Name, ast.Compare, ast.UnaryOp)):
         return ""
+    if _is_an_index(place, node.targets[0]):
+        return ""  # zeros would pick the first row again and again
     x, mask = place.text(value.value), place.source.bracketed(value.slice)
     one, whole = form_of(place, value.slice), form_of(place, value.value)
     if one is None or whole is None:
@@ -277,6 +286,13 @@ def rows_of_a_mask(place: Place) -> str:
         f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
         f"there are `{mask}.sum()` of them, by which a mean divides its sum"
     )
+
+
+def _is_an_index(place: Place, target: ast.expr) -> bool:
+    """Whether a function picks by what a statement gives a name to."""
+    function = place.source.function_of(place.statement)
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Subscript)] if function is not None else []
+    return isinstance(target, ast.Name) and any(target.id in names_in(n.slice) for n in every)
 
 
 def _picked(place: Place, target: ast.expr) -> ast.Subscript | None:
@@ -380,7 +396,7 @@ def computed_anyway(place: Place) -> str:
     if any(_is_of_host(place, each) for each in targets):
         return ""  # what an object counts is no tensor
     last = [place.text(each) for each in targets if not isinstance(each, ast.Tuple)][-1:]
-    if not last:
+    if not last or _begins_here(place, node):
         return ""
     test = condition_of(place, node.test)
     return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
@@ -391,6 +407,16 @@ def _is_of_form(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) or (
         isinstance(value, ast.Attribute) and value.attr in ("device", "dtype", "shape", "ndim", "requires_grad")
     )
+
+
+def _begins_here(place: Place, node: ast.If) -> bool:
+    """Whether one way of a branch gives a first value to names that the other one leaves without."""
+    function = place.source.function_of(node)
+    before = set(arguments_of(function)) if function is not None else set[str]()
+    before |= {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n.lineno < node.lineno}
+    one, other = stored(node.body), stored(node.orelse)
+    later = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or 0)}
+    return bool((one ^ other) & later - before)
 
 
 def _changed_by_call(place: Place, node: ast.If) -> str:

@@ -357,7 +357,7 @@ def only_tells(place: Place) -> str:
     node = place.statement
     if place.failure.code not in ("data-dependent-branch", "sync-item") or not isinstance(node, ast.If):
         return ""
-    if node.orelse or not all(_tells(each) for each in node.body):
+    if node.orelse or not all(_tells(each) and not _is_read_here(place, each) for each in node.body):
         return ""
     return (
         f"it only tells what happened: keep `{place.text(node.test)}` without asking for it, return it, and do this "
@@ -367,6 +367,16 @@ def only_tells(place: Place) -> str:
 
 def _tells(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in _TELLS
+
+
+def _is_read_here(place: Place, node: ast.stmt) -> bool:
+    """``keep.append(i)``, where the function itself goes on with ``keep``."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    owner = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    name = owner.id if isinstance(owner, ast.Name) and place.is_local(owner.id) else ""
+    reads = [n for n in ast.walk(place.source.function_of(node) or node) if isinstance(n, ast.Name) and n.id == name]
+    alone = (place.source.parents.get(n) for n in reads if n is not owner and isinstance(n.ctx, ast.Load))
+    return bool(name) and not all(isinstance(above, (ast.Return, ast.Tuple, ast.Attribute)) for above in alone)
 
 
 def brought_back(place: Place) -> str:

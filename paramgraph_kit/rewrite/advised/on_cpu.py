@@ -28,6 +28,23 @@ def kept_on_cpu(place: Place) -> str:
         what = "is on the CPU" if place.failure.code == "mixed-devices" else "is copied from the CPU at each step"
         there = made_on_device(place, path, made, module)
         return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}{_read_there(place, path)}"
+    return _of_another(place)
+
+
+def _of_another(place: Place) -> str:
+    """``sde.alphas.to(t.device)[i]``, of an object that its class fills, somewhere in the file."""
+    for node in (n for n in heads(place.statement) if isinstance(n, ast.Attribute)):
+        held, owner = place.attributes.get(node.attr), path_of(node.value)
+        if not owner or owner == "self" or not isinstance(held, torch.Tensor) or held.device.type != "cpu":
+            continue
+        every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Assign)]
+        made = [n for n in every if f"self.{node.attr}" in map(path_of, n.targets) and len(n.targets) == 1]
+        if len(made) == 1 and held.numel() > 1:
+            there = made_on_device(place, f"self.{node.attr}", made[0], False)
+            return (
+                f"`{place.text(node)}` is copied from the CPU at each step: make it on the device once, at line "
+                f"{made[0].lineno} {there}; this line stays as it is, and copies nothing then"
+            )
     return ""
 
 

@@ -10,12 +10,15 @@ from paramgraph_kit.rewrite.advised.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
 _UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
+
+_READS = ("item", "tolist", "cpu", "numpy")  # what only the host goes on with
 
 
 def cut_out(place: Place) -> str:
@@ -137,6 +140,8 @@ def _one_round(place: Place) -> str:
     if not made:
         return ""
     parts = before[before.index(made[0]) :]
+    asking = [k for k, part in enumerate(parts) if any(called(n) in _READS for n in _calls_in(part))]
+    parts = parts[: asking[0]] if asking and asking[0] else parts
     stores, reads = set[str](), set[str]()
     for part in parts:
         loads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -152,6 +157,28 @@ def _one_round(place: Place) -> str:
         "are filled before each launch, and let the host ask between two launches; then diagnose that function"
         f"{_grows(loop, reads)}"
     )
+
+
+def _calls_in(node: ast.AST) -> list[ast.Call]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+
+
+def fewer_in_each_round(place: Place) -> str:
+    """``x, h = x[going], h[going]`` in a loop through modules: in its rounds the host asks."""
+    loop = next((each for each in place.loops() if isinstance(each, ast.For)), None)
+    if place.failure.code not in ("dynamic-shape", "data-dependent-branch", "copy-to-cpu") or loop is None:
+        return ""
+    for node in (n for part in loop.body for n in within(part) if isinstance(n, ast.Assign)):
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        fewer = [n for n in values if isinstance(n, ast.Subscript) and not isinstance(n.slice, (ast.Slice, ast.Tuple))]
+        masks = [n for n in fewer if not isinstance(n.slice, (ast.Constant, ast.UnaryOp))]
+        names = sorted({path_of(n.value) for n in masks} & stored([node]))
+        if names and (told := _one_round(place)):
+            return (
+                f"{told}; `{'`, `'.join(names)}` may be fewer in each round (line {node.lineno}): a graph for each "
+                f"size, `graphs[len({names[0]})]`, captured when it comes first"
+            )
+    return ""
 
 
 def _by_rounds_of_a_generator(place: Place) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.rewrite.expressions.hosted import is_given, is_of_the_host
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.moving import arguments_of, paths
+from paramgraph_kit.rewrite.source.moving import paths
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
 
@@ -151,10 +152,12 @@ def _only_assigns(place: Place, node: ast.stmt) -> bool:
 def condition_of(place: Place, test: ast.expr) -> str:
     """A test as an expression of tensors, without ``not``, ``and`` and ``or``."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        if is_of_the_host(place, test.operand):
+            return place.text(test)
         return f"torch.logical_not({condition_of(place, test.operand)})"
     if isinstance(test, ast.BoolOp):
         sign = " & " if isinstance(test.op, ast.And) else " | "
-        parts = [(condition_of(place, each), isinstance(each, PATHS) and is_given(place, each)) for each in test.values]
+        parts = [_part_of(place, each) for each in test.values]
         # A number of the host's is taken for true or not as Python does.
         return sign.join(f"bool({text})" if of_host else f"({text})" for text, of_host in parts)
     text = place.text(test)
@@ -169,6 +172,8 @@ def condition_of(place: Place, test: ast.expr) -> str:
         if known or (isinstance(held, (list, tuple, set, frozenset)) and all(type(each) in NUMBER for each in held)):
             text = f"torch.stack([{one} == each for each in {many}]).any()"
             return text if isinstance(test.ops[0], ast.In) else f"torch.logical_not({text})"
+    if isinstance(test, ast.Call) and path_of(test.func) == "bool" and len(test.args) == 1:
+        return condition_of(place, test.args[0])
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
         each = test.args[0] if len(test.args) == 1 else None
         if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
@@ -182,6 +187,13 @@ def condition_of(place: Place, test: ast.expr) -> str:
     if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
         text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
     return f"{text}.bool()" if _is_count(place, test) else text
+
+
+def _part_of(place: Place, part: ast.expr) -> tuple[str, bool]:
+    """A part of a condition, and whether the host knows it."""
+    if is_of_the_host(place, part):
+        return place.text(part), True
+    return condition_of(place, part), isinstance(part, PATHS) and is_given(place, part)
 
 
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -414,6 +426,8 @@ def larger_on_device(place: Place) -> list[Edit]:
         if not isinstance(call.func, ast.Name) or len(call.args) != 2 or call.keywords:
             continue
         one, other = call.args
+        if is_given(place, one) and is_given(place, other):
+            continue
         one, other = (other, one) if is_given(place, one) else (one, other)
         name = "min" if called(call) == "max" else "max"
         x = place.source.bracketed(one).replace(".item()", "")
@@ -422,30 +436,6 @@ def larger_on_device(place: Place) -> list[Edit]:
             text = f"torch.{called(call)}imum({place.text(one)}, {place.text(other)})"
         found.append(place.source.replace(call, text))
     return found
-
-
-def is_given(place: Place, node: ast.expr) -> bool:
-    """Whether an expression is a number of the host's, as far as its names tell."""
-    if isinstance(node, ast.BinOp):
-        return is_given(place, node.left) and is_given(place, node.right)
-    if isinstance(node, ast.UnaryOp):
-        return is_given(place, node.operand)
-    if isinstance(node, ast.Attribute):
-        return node.attr in place.numbers or path_of(node) in ("math.pi", "math.e", "np.pi")
-    if isinstance(node, ast.Name):
-        if place.is_local(node.id):
-            return _is_argument(place, node.id)
-        return isinstance(place.space.get(node.id), NUMBER)
-    return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel"))
-
-
-def _is_argument(place: Place, name: str) -> bool:
-    """Whether a name is a number that the function was given, and stays that."""
-    function = place.source.function_of(place.statement)
-    if function is None or name in place.tensors or name not in arguments_of(function):
-        return False
-    stores = (n for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name) and n.id == name)
-    return not any(isinstance(n.ctx, ast.Store) for n in stores)
 
 
 _SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
@@ -482,7 +472,7 @@ def assert_on_device(place: Place) -> list[Edit]:
         return []  # the user's own lines go on with it, and a failed assertion of the device's ends its context
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, wanted = test.operand, not wanted
-    text = condition_of(place, test)
+    text = _on_device(place, condition_of(place, test))
     condition = text if wanted else f"torch.logical_not({text})"
     told = node.msg if isinstance(node, ast.Assert) else getattr(getattr(node.body[0], "exc", None), "args", [None])[:1]
     said = told[0] if isinstance(told, list) and told else told

@@ -83,7 +83,7 @@ def index_with_numbers(place: Place) -> list[Edit]:
 
 def _filled(place: Place, node: ast.expr, shape: list[int], rest: str) -> str:
     """What fills a tensor with the numbers of an expression, or ""."""
-    if any(name in place.tensors for name in _read(place, node)):
+    if any(name in place.tensors and not _is_begun(place, name) for name in _read(place, node)):
         return ""
     if not shape and not isinstance(node, (ast.List, ast.Tuple, ast.ListComp)):
         return f"torch.full((), {place.text(node)}{rest})"
@@ -111,6 +111,15 @@ def _read(place: Place, node: ast.expr) -> Iterator[str]:
         sized = isinstance(above, ast.Attribute) and above.attr in ("shape", "size", "numel", "ndim", "dim")
         if not sized and not (isinstance(above, ast.Call) and called(above) == "len"):
             yield each.id
+
+
+def _is_begun(place: Place, name: str) -> bool:
+    """``eps = torch.tensor(eps)``: an argument, before the statement itself gives its name to a tensor."""
+    function = place.source.function_of(place.statement)
+    every = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name]
+    stores = [n for n in every if isinstance(n.ctx, ast.Store)]
+    first = len(stores) == 1 and place.source.parents.get(stores[0]) is place.statement and not place.loops()
+    return first and function is not None and name in arguments_of(function)
 
 
 def copy_before_the_helper(place: Place) -> list[Edit]:

@@ -12,6 +12,7 @@ import torch
 
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose_by_where
+from paramgraph_kit.rewrite.expressions.hosted import is_made_by
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
@@ -245,9 +246,16 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
         options = {option.arg: option.value for option in call.keywords if option.arg != "non_blocking"}
         targets = [*call.args, *options.values()]
-        if not isinstance(made, ast.Call) or len(targets) > 1 or options.keys() - {"device"}:
+        sum_of = isinstance(made, (ast.BinOp, ast.UnaryOp)) and is_made_by(place, made, names)
+        if (
+            made is None
+            or not (isinstance(made, ast.Call) or sum_of)
+            or len(targets) > 1
+            or options.keys() - {"device"}
+        ):
             continue
-        text, target = place.text(made), place.text(targets[0]) if targets else place.device
+        text = f"({place.text(made)})" if sum_of else place.text(made)
+        target = place.text(targets[0]) if targets else place.device
         like = bool(targets) and is_a_tensor(place, targets[0])
         factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
         factories = [node for node in factories if names_in(node.func) == {"torch"}]
@@ -477,9 +485,17 @@ def fill_by_index(place: Place) -> list[Edit]:
     told = place.failure.code == "scalar-assignment" and not names_in(node.value) & place.tensors.keys()
     if not is_number(node.value) and not (told and not _is_read_back(place, node.value)):
         return []
+    if place.failure.code != "scalar-assignment" and _is_mask(place, node.targets[0].slice):
+        return index_on_device(place)  # a number is filled in through a mask, and a tensor is not
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     return [*index_on_device(place), place.source.replace(node.value, number)]
+
+
+def _is_mask(place: Place, index: ast.expr) -> bool:
+    """Whether an index is a condition, as far as its text and what was seen tell."""
+    form = place.tensors.get(index.id) if isinstance(index, ast.Name) else None
+    return isinstance(index, ast.Compare) or (form is not None and form.dtype is torch.bool)
 
 
 def _is_read_back(place: Place, value: ast.expr) -> bool:

@@ -52,6 +52,7 @@ class Place:
     trains: bool = True  # gradients may go through what it computes
     called: Mapping[str, Any] = field(default_factory=dict)  # functions and modules, by local names that have one
     seen: Collection[str] = ()  # local names that held a tensor, where ``tensors`` has none
+    plain: Collection[str] = ()  # local names that held a number of Python's, or None, as the function returned
     entry: str = ""  # the name of the function that is captured
 
     @property

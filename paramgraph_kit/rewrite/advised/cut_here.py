@@ -1,0 +1,47 @@
+"""Advice for a number that decides what a function returns: what is captured ends where it is read."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import names_in, within
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import Place, called
+
+
+def cut_where_it_is_read(place: Place) -> str:
+    """`level = x.mean().item()` and `if level > 3: ...`: the rest is the host's, behind the launch."""
+    node = place.statement
+    if place.failure.code != "sync-item" or not isinstance(node, ast.Assign) or not is_cut(place, node):
+        return ""
+    call = node.value
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Attribute)
+    name, x = place.text(node.targets[0]), place.text(call.func.value)
+    return (
+        f"`{name}` decides what comes after it, and what is returned: end what is captured here, return `{x}`, and do "
+        f"`.item()` of it with all after line {node.lineno} behind the launch"
+    )
+
+
+def is_cut(place: Place, node: ast.stmt) -> bool:
+    """Whether the host decides by what a statement reads what its function returns, outside of a loop."""
+    function, value = place.source.function_of(node), node.value if isinstance(node, ast.Assign) else None
+    if not isinstance(value, ast.Call) or called(value) != "item" or value.args or function is None:
+        return False
+    if node not in function.body or not isinstance(value.func, ast.Attribute):
+        return False
+    asked = [n for part in function.body[function.body.index(node) + 1 :] for n in within(part)]
+    branches = [n for n in asked if isinstance(n, ast.If) and stored([node]) & names_in(n.test)]
+    return bool(branches) and isinstance(function.body[-1], ast.Return) and len(stored([node])) == 1
+
+
+def decided_here(place: Place, text: str) -> bool:
+    """Whether what an object has is given another value in the step itself, behind a number that the host reads."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    reads = [n.lineno for n in every if isinstance(n, ast.Call) and called(n) in ("item", "tolist") and not n.args]
+    targets = [each for n in every if isinstance(n, ast.Assign) for each in n.targets]
+    targets += [n.target for n in every if isinstance(n, ast.AugAssign)]
+    kept = [n for n in targets if isinstance(n, (ast.Subscript, ast.Attribute)) and n.lineno < place.statement.lineno]
+    return any(place.text(n) in text and any(line < n.lineno for line in reads) for n in kept)
