@@ -100,6 +100,21 @@ def test_what_the_host_knows_it_is_not_asked_of_the_device(fixed: Fixed, title: 
 
 
 SAID = {
+    "a set of numbers, of which tensors would be apart": (
+        """
+args = (torch.tensor([1, 1, 2], device=device), torch.rand(4, device=device))
+@torch.no_grad()
+def f(ids, x):
+    y, known = x * 2, set(ids.tolist())
+    if float(y.sum()) > 100:
+        return y
+    for t in known:
+        y[t] = y[t] - 1.0
+    return y
+""",
+        "",
+        "set(ids.unbind())",
+    ),
     "a batch that becomes smaller, in rounds through modules": (
         """
 cell, head = nn.GRUCell(4, 4).to(device), nn.Linear(4, 5).to(device)

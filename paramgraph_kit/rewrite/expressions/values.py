@@ -427,8 +427,11 @@ def list_on_device(place: Place) -> list[Edit]:
     """``x.tolist()`` that is gone through or looked up with stays on the device, as ``x.unbind()`` or ``x``."""
     node = place.statement
     for call in place.calls("tolist"):
+        above = place.source.parents.get(call)
         if not isinstance(call.func, ast.Attribute) or call.args:
             continue
+        if isinstance(above, ast.Call) and called(above) not in ("zip", "enumerate", "reversed", "list", "tuple"):
+            continue  # a set knows tensors apart that are equal numbers
         text = place.source.bracketed(call.func.value)
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(node, ast.For) or isinstance(target, ast.Tuple):
