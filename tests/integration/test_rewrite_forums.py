@@ -93,6 +93,13 @@ NOT_WHOLE = (
     "advantages of a rollout",
     "a reward model of pairs",
     "a forecaster with scheduled",
+    "an rk45 solver",
+    "tokens are streamed by",
+    "a kalman tracker with gating",
+    "a transcriber that decodes again",
+    "rays that go on",
+    "a server that drops requests",
+    "streaming audio that is gated",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
