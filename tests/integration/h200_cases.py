@@ -222,8 +222,9 @@ wordings, and warnings, which are not compared:
 
 - what is a matter of time: pinned memory that another thread asks for while a capture begins, whether one thread waits
   for the device before another begins its capture, and whether a stream with a long kernel is done: here it is at once;
-- random numbers that are not drawn by `uniform_`, `normal_`, `random_`, `bernoulli_(p)`, `exponential_` or
-  `multinomial` (`rand`, `randn` and `randint` give a GPU's): dropout's masks, `randperm`, `poisson`, Gamma and its kin;
+- random numbers that are not drawn by `uniform_`, `normal_`, `random_(a, b)`, `bernoulli_(p)`, `exponential_` or
+  `multinomial` without replacement (`rand`, `randn` and `randint` give a GPU's, compared up to 300,000 numbers):
+  dropout's masks, `randperm`, probabilities and means in tensors, `poisson`, Gamma and its kin;
 - whether a stream of `torch.accelerator.current_stream()` equals one of `torch.cuda`: no on a GPU, yes here;
 - an index or a probability out of range: an eager kernel says at once what the CPU's does, where a GPU fails with a
   device-side assert at the next synchronization, and is of no use from then on; replays fail with that here, too;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,3 +109,38 @@ def test_choices_follow_their_weights() -> None:
     assert bool((three == torch.tensor([1, 2, 4], device=DEVICE)).all())
     with pytest.raises(RuntimeError, match="probability tensor contains"):
         torch.multinomial(torch.tensor([-1.0, 2.0], device=DEVICE), 1)
+
+
+RECORDED = json.loads((Path(__file__).parents[1] / "data" / "h200_draws.json").read_text())
+DRAWS: dict[str, Callable[[int], torch.Tensor]] = {
+    "rand": lambda n: torch.rand(n, device=DEVICE),
+    "randd": lambda n: torch.rand(n, device=DEVICE, dtype=torch.float64),
+    "randh": lambda n: torch.rand(n, device=DEVICE, dtype=torch.float16),
+    "randb": lambda n: torch.rand(n, device=DEVICE, dtype=torch.bfloat16),
+    "randn": lambda n: torch.randn(n, device=DEVICE),
+    "randnd": lambda n: torch.randn(n, device=DEVICE, dtype=torch.float64),
+    "randnh": lambda n: torch.randn(n, device=DEVICE, dtype=torch.float16),
+    "randint": lambda n: torch.randint(0, 1000, (n,), device=DEVICE),
+    "randint32": lambda n: torch.randint(-5, 9, (n,), device=DEVICE, dtype=torch.int32),
+    "randbig": lambda n: torch.randint(0, 2**40, (n,), device=DEVICE),
+    "bern": lambda n: torch.empty(n, device=DEVICE).bernoulli_(0.3),
+    "expo": lambda n: torch.empty(n, device=DEVICE).exponential_(2.0),
+    "unif": lambda n: torch.empty(n, device=DEVICE).uniform_(-2, 3),
+    "norm": lambda n: torch.empty(n, device=DEVICE).normal_(1, 2),
+    "rnd": lambda n: torch.empty(n, device=DEVICE).random_(0, 100),
+    "multi": lambda _: torch.multinomial(torch.arange(1.0, 11.0, device=DEVICE).repeat(4, 1), 3),
+    "multione": lambda _: torch.multinomial(torch.arange(1.0, 11.0, device=DEVICE).repeat(4, 1), 1),
+}
+
+
+@pytest.mark.parametrize("drawn", RECORDED["values"])
+def test_numbers_are_those_that_a_gpu_drew(drawn: str) -> None:
+    # GIVEN what an H200 drew at a seed, up to 300,000 numbers of several kinds
+    name, seed, count = drawn.split()
+    torch.manual_seed(int(seed))
+    # WHEN as many are drawn here THEN those that were looked at are the same, up to the last digits of a logarithm
+    seen = DRAWS[name](int(count)).cpu().double().flatten()
+    for place, value in zip(RECORDED["places"], RECORDED["values"][drawn], strict=True):
+        assert (value is None) == (place >= len(seen))
+        if value is not None:
+            assert seen[place].item() == pytest.approx(value, rel=1e-5, abs=2e-7)

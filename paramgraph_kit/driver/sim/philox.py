@@ -2,7 +2,8 @@
 
 A kernel's threads each have a sequence of their own, of which one call gives four words; from 257 numbers on the same
 formula spreads them over more blocks. Uniform and normal numbers, whole ones, Bernoulli's, exponential ones and what
-``torch.multinomial`` makes of these are a GPU's, up to the last digit of a logarithm; other distributions are not.
+``torch.multinomial`` without replacement makes of these are a GPU's, up to the last digits of a logarithm (an H200
+drew what ``tests/data/h200_draws.json`` has); other distributions are not.
 """
 
 from __future__ import annotations
