@@ -23,9 +23,9 @@ from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_th
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
+from paramgraph_kit.rewrite.expressions.made import made_there
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
-from paramgraph_kit.rewrite.expressions.values import made_there
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
