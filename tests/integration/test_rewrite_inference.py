@@ -346,7 +346,10 @@ def f(batch_size):
         x = moved
     return x
 """,
-        ["argument 1 = 2, decides this", "goes on with what comes of it"],
+        [
+            "moved = f_round(chosen_in, x, sqrt_in, following_in)",
+            "in some rounds and false in others: each has a graph",
+        ],
         "where the host decides it",
     ),
     "rounds that a module's method computes": (

@@ -165,7 +165,7 @@ def f(x):
     out = x * 2
     return out if state["hang"] > 0 else torch.zeros_like(out)
 """,
-        "end what is captured here, return `x.square().mean()`, and do `.item()` of it with all after line",
+        "call after_f(x, level_out) after each launch, which returns the result",
         "fill_(state",
     ),
     "a table of an object that is copied at each call": (

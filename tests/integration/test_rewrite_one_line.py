@@ -45,7 +45,7 @@ STEPS = {
     ),
     "global": (
         "def f(x, y):\n    global total; z = net(x).sum(); total += 1; log.append(z.item())",
-        ["z = net(x).sum(); return z.detach()", "total += 1", "log.append(z.item())"],
+        ["z = net(x).sum()", "return z.detach()", "total += 1", "log.append(z.item())"],
     ),
     "before": (
         "def f(x, y): w = torch.tensor([1., 2., 3., 4.]).to(x.device); return net(x) * w",

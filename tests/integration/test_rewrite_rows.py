@@ -256,7 +256,7 @@ def f(x):
     at[0] = (n + 2) % 8
     return data.sum(0)
 """,
-        ["n = at.clone().long()", "data[n + torch.arange(2, device=data.device)] = x"],
+        ["n = at.clone().squeeze().long()", "data[n + torch.arange(2, device=data.device)] = x"],
     ),
     "rounds that are counted, and may end early": (
         """

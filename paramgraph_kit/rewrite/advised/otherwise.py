@@ -257,11 +257,10 @@ def at_least(place: Place) -> str:
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
                 f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
             )
-        if told := first_thing(place):
+        loop = next(iter(place.loops()[-1:]), node)
+        if told := (loop is not node and _one_round(place)) or first_thing(place):
             return told
-        if (loops := place.loops()) and (loop := loops[-1]) is not node:
-            if told := _one_round(place):
-                return told
+        if loop is not node:
             begun = _names_before(function, loop) & names_in(loop)
             given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
             return (

@@ -147,9 +147,9 @@ class Source:
         return Edit(at, 0, at, 0, "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines), rank)
 
     def after(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
-        """New lines after a statement, as deep as it is; in its line, where it is not the first there."""
+        """New lines after a statement, as deep as it is; in its line, where others are around it there."""
         at, lines = (node.end_lineno or node.lineno) + 1, list(lines)
-        if self._shared(node):
+        if self._shared(node) and not self._ends_line(node):
             column = self._column(at - 1, node.end_col_offset or 0)
             return Edit(at - 1, column, at - 1, column, "".join(f"; {line}" for line in lines))
         text = "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines)
@@ -160,6 +160,11 @@ class Source:
         column = self._column(node.lineno, node.col_offset)
         decorated = first_line(node) != node.lineno
         return column if not decorated and self.lines[node.lineno - 1][:column].strip() else 0
+
+    def _ends_line(self, node: ast.stmt) -> bool:
+        """Whether a statement is the last of those in its line, of which the first begins it."""
+        row = [each for each in self.block_of(node) if each.lineno == node.lineno]
+        return row[-1] is node and not self._shared(row[0])
 
     def without(self, node: ast.stmt, gone: Sequence[ast.stmt] = ()) -> Edit:
         """A statement taken out, of its line with others too; a block that would be empty keeps ``pass``.

@@ -8,6 +8,7 @@ import re
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Source, heads
 from paramgraph_kit.trace.model import Failure
 
+_SURELY = frozenset(("item", "tolist", "cpu", "numpy"))  # float(n) may be of a number, too
 _READS = frozenset(("item", "tolist", "cpu", "numpy", "float", "int", "bool", "print", "str", "repr", "to", "format"))
 _CALLED = {
     "sync-item": _READS,
@@ -34,7 +35,10 @@ def found_in(source: Source, failure: Failure) -> ast.stmt | None:
     if len(beside) < 2:
         return innermost
     beside.sort(key=lambda node: (node.col_offset, isinstance(node, COMPOUND)))
-    return next((node for node in beside if _fits(node, failure)), innermost)
+    fitting = [node for node in beside if _fits(node, failure)]
+    if failure.code in ("sync-item", "copy-to-cpu"):
+        fitting.sort(key=lambda node: not _called_in(node) & _SURELY)
+    return fitting[0] if fitting else innermost
 
 
 def _is_around(node: ast.stmt) -> bool:
@@ -45,7 +49,7 @@ def _fits(node: ast.stmt, failure: Failure) -> bool:
     code, parts = failure.code, list(heads(node))
     if code in _ASKS:
         return isinstance(node, (ast.If, ast.While)) or any(isinstance(part, _TESTS) for part in parts)
-    calls = {_last(part.func) for part in parts if isinstance(part, ast.Call)}
+    calls = _called_in(node)
     if code in _CALLED:
         told = code in ("sync-item", "print") and any(isinstance(part, ast.FormattedValue) for part in parts)
         return told or bool(calls & _CALLED[code])
@@ -57,6 +61,10 @@ def _fits(node: ast.stmt, failure: Failure) -> bool:
         named |= {part.attr for part in parts if isinstance(part, ast.Attribute)}
         return name is not None and name[1] in named and _may_write(parts, name[1])
     return False
+
+
+def _called_in(node: ast.stmt) -> set[str]:
+    return {_last(part.func) for part in heads(node) if isinstance(part, ast.Call)}
 
 
 def _may_write(parts: list[ast.AST], name: str) -> bool:

@@ -84,7 +84,7 @@ def search(query):
     top = sims.topk(3).indices[0]
     candidates = corpus_device[top]
     score = reranker(torch.cat([q.expand(3, -1), candidates], dim=1)).squeeze(1)
-    best = int(top[score.argmax()])  #- expect: sync-item
+    best = int(top[score.argmax()])  #- expect: sync-item tensor-bound
     print("best:", titles[best])  #- expect: host-counter may: print
     return score  #-
     #+ return score, top.gather(0, score.argmax()[None])
