@@ -36,6 +36,10 @@ def frozen(
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     around = _only_around(tree, functions, moved)
     inside = [each for each in functions_of(tree, ran) if each.name not in around]
+    # `y.sum() > 0 and self.is_late()` has not run all of it while it was seen, and on the device it does.
+    named = [each.name for each in functions]
+    more = _reached(functions, {each.name for each in inside} - set(moved))
+    inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
     stay = [each for each in inside if each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written

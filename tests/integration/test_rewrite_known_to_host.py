@@ -268,3 +268,42 @@ def test_what_is_said_works(tmp_path: Path, title: str) -> None:
     shown = str(found.fix)
     assert said in shown, shown
     assert unsaid not in shown, shown
+
+
+COUNTED = {
+    "in a function": """
+state, args = {"n": 0}, (torch.rand(5, device=device),)
+def is_late(): return state["n"] > 20
+def f(x):
+    state["n"] += 1
+    y = x * 2
+    if y.sum() > 99 and is_late():
+        y = y * 3
+    return y + 1
+""",
+    "in a method": """
+class Step:
+    n = 0
+    def is_late(self): return self.n > 20
+    def run(self, x):
+        self.n += 1
+        y = x * 2
+        if y.sum() > 99 and self.is_late():
+            y = y * 3
+        return y + 1
+f, args = Step().run, (torch.rand(5, device=device),)
+""",
+}
+
+
+@pytest.mark.parametrize("title", COUNTED)
+def test_a_count_is_not_frozen_where_no_trial_has_asked_for_it(tmp_path: Path, title: str) -> None:
+    # GIVEN a step that asks for its count only once the device has said yes, which it does not while it is tried
+    names = run(COUNTED[title], tmp_path)
+    # WHEN it is rewritten
+    with quiet():
+        fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN it is not called whole with the question in the graph, and the count moved behind it
+    assert fix is not None
+    asked_there = any("torch.where" in line and "is_late()" in line for line in lines_of(fix))
+    assert not (fix.complete and asked_there), fix
