@@ -59,6 +59,21 @@ def frozen(
     return ""
 
 
+def moved_around(
+    lines: list[str], function: str, inner: str, containers: Collection[str], moved: Collection[str]
+) -> str:
+    """The name of something that a function rebinds around one that it calls, which reads it, or "".
+
+    ``moved`` are names of what was seen to move, by whatever lines.
+    """
+    functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
+    inside = _reached(functions, {inner, "forward"})
+    around = [each for each in _reached(functions, {function}) if each not in inside]
+    bound = {name for each in around for name in _bound(each, containers)}
+    bound |= set(moved) - {name for each in inside for name in _bound(each, containers)}
+    return min(bound & {name for each in inside for name in _read(each)}, default="")
+
+
 def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
     """Functions that those around the launch call, and that nothing else in the file has a name of."""
     found = [each for each in _reached(functions, moved) if each.name != "forward" and not each.name.startswith("__")]

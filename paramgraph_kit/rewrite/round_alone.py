@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite.counting import advance
+from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
@@ -27,6 +28,7 @@ from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
+from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
 from paramgraph_kit.rewrite.round_parts import TELLS, Lines, computes, goes_through_loader, holds, keeps, optimizes
@@ -134,6 +136,11 @@ class _Cutting:
         self.whole.steps = self.whole.rate = bool(self.rated)
         if (found := self._cut()) is None or (run := self._run(found)) is None:
             return None
+        containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
+        numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
+        moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
+        if moved_around([*found.lines], self.definition.name, found.name, containers, moved):
+            return None  # it may move by so little that no trial shows what a graph keeps
         if run.varying:
             host = self.whole._host_test(self.definition)
             self.lent = lend(self.source, self.definition, part, run.varying, host, self.whole.device)
@@ -415,6 +422,9 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
     if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
         told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
+    outer = source.function_of(loop) or loop
+    if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):
+        told.append("its graph keeps what needs gradients: capture it anew where that changes")
     chosen = [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, bool)]
     chosen = chosen if len(run.decided()) > 1 else []
     graph = f"launched[{', '.join(chosen)}]" if chosen else "launched"
@@ -423,6 +433,8 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
             f"`{'`, `'.join(chosen)}` is true in some rounds and false in others: each has a graph of its own, "
             "captured once such rounds have run as they are"
         )
+    if "set_to_none=False" in "".join(run.texts) and chosen:
+        told.append("all graphs add to the same gradients: whoever else zeroes them needs `set_to_none=False`, too")
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]

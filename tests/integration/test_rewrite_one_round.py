@@ -196,6 +196,20 @@ def f():
             "        m_in = torch.full((), table[n], device=device)",
         ],
     ),
+    "a power of the round's number, which the device would find in whole numbers": (
+        NET
+        + """\
+def f():
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y) * (1 / 2 ** n)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        print(loss.item())
+""",
+        ["        n_in = torch.full((), 1 / 2 ** n, device=device)"],
+    ),
     "what the host does in the middle of a round, and what the rest builds on": (
         NET
         + """\
@@ -267,6 +281,42 @@ def f():
         loss.backward()
         opt.step()
         run.step = run.step % 3 + 1
+        print(loss.item())
+""",
+    "an attribute that the loop moves by so little that no trial shows it": NET
+    + """\
+class Run:
+    beta = 0.0
+run = Run()
+def f():
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y) * (1 + run.beta)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        run.beta = min(1.0, run.beta + 1e-6)
+        print(loss.item())
+""",
+    "an attribute that something else moves so": NET
+    + """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.tau = net, 1.0
+    def forward(self, x): return self.inner(x) / self.tau
+    def anneal(self): self.tau *= 0.999999
+whole = Net()
+later = [whole.anneal]
+def f():
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(whole(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        for each in later:
+            each()
         print(loss.item())
 """,
     "tokens that grow": """\
@@ -354,6 +404,8 @@ def test_rounds_with_two_graphs_say_which_is_launched(tmp_path: Path) -> None:
     # THEN it is told that each kind has a graph, and how the loop picks one
     assert fix.loop == ["loss_told = launched[chosen_in](x, y)"]
     assert "`chosen_in` is true in some rounds and false in others: each has a graph of its own" in str(fix)
+    # AND what the user's own zero_grad() around it would take away from them
+    assert "whoever else zeroes them needs `set_to_none=False`, too" in str(fix)
 
 
 def test_an_optimizer_that_the_function_makes_is_bound_in_each_call_and_a_scaler_that_is_off_keeps_its_place(
@@ -377,6 +429,26 @@ def test_a_round_that_is_another_one_each_time_is_left(name: str, tmp_path: Path
     fix = rewritten(LEFT[name], tmp_path)
     # THEN no round is cut out
     assert not fix.alone, fix
+
+
+def test_what_needs_gradients_is_told_to_stay_in_the_graph_of_a_round(tmp_path: Path) -> None:
+    # GIVEN a loop that freezes a layer after more rounds than a trial has WHEN a fix is asked for
+    text = """
+count = [0]
+def f():
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        net[0].requires_grad_(count[0] < 99)
+        loss = F.mse_loss(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        print(loss.item())
+        count[0] += 1
+"""
+    fix = rewritten(NET + text, tmp_path)
+    # THEN it is told when the graph is another one
+    assert not fix.alone or "its graph keeps what needs gradients: capture it anew where that changes" in str(fix)
 
 
 AROUND = """

@@ -76,8 +76,10 @@ def _of_host(node: ast.AST, varying: Collection[str], is_host: Callable[[ast.exp
     if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, Function)):
         return
     if isinstance(node, ast.expr) and free_names(node) & set(varying) and _is_alone(node) and is_host(node):
-        sums = not isinstance(node, ast.Name) and all(isinstance(n, _PLAIN) for n in ast.walk(node))
-        if not sums:  # those are done on the device, where they are read
+        every = list(ast.walk(node))
+        sums = not isinstance(node, ast.Name) and all(isinstance(n, _PLAIN) for n in every)
+        # those are done on the device, where they are read, but for powers: 2**64 is none of its whole numbers
+        if not sums or any(isinstance(n, ast.Pow) for n in every):
             yield node
             return
     for child in ast.iter_child_nodes(node):
