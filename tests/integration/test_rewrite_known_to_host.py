@@ -307,3 +307,22 @@ def test_a_count_is_not_frozen_where_no_trial_has_asked_for_it(tmp_path: Path, t
     assert fix is not None
     asked_there = any("torch.where" in line and "is_late()" in line for line in lines_of(fix))
     assert not (fix.complete and asked_there), fix
+
+
+@pytest.mark.parametrize("asked", ["random.random() < 0.5", "time.time() > 1e12"])
+def test_what_is_another_each_time_is_not_asked_in_a_graph(tmp_path: Path, asked: str) -> None:
+    # GIVEN a step that asks it only once the device has said yes, which it does not while it is tried
+    text = f"""
+args = (torch.rand(5, device=device),)
+def f(x):
+    y = x * 2
+    if y.sum() > 99 and {asked}:
+        y = y * 3
+    return y + 1
+"""
+    names = run(text, tmp_path)
+    # WHEN it is rewritten THEN no line of the graph has it
+    with quiet():
+        fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert not any("torch.where" in line and asked in line for line in lines_of(fix)), fix

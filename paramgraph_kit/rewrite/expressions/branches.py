@@ -10,17 +10,25 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.hosted import is_given, is_of_the_host
 from paramgraph_kit.rewrite.source.caught import handler_of
+from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import paths
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
 
 PATHS = (ast.Name, ast.Attribute)
+_DRAWN = ("random", "np.random", "numpy.random")
 
 
 def _is_of_kind(node: ast.AST) -> bool:
     """Whether it asks what kind of thing something is, which no tensor tells."""
     return isinstance(node, ast.Call) and called(node) in ("isinstance", "hasattr", "callable", "issubclass")
+
+
+def _is_another_each_time(node: ast.AST) -> bool:
+    """Whether it asks the host's clock, or for a random number of the host's."""
+    drawn = isinstance(node, ast.Call) and path_of(node.func).rpartition(".")[0] in _DRAWN
+    return isinstance(node, ast.Call) and (drawn or is_clock(node))
 
 
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
@@ -30,6 +38,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         return []
     if not condition and (told := _told_first(place, node.test)) is not None:
         return _choose_after(place, node, *told)
+    if not condition and any(_is_another_each_time(part) for part in ast.walk(node.test)):
+        return []  # which a graph asks once
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or _on_device(place, condition_of(place, node.test))
     if not isinstance(node.body[0], ast.Return):
