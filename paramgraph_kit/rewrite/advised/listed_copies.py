@@ -69,11 +69,7 @@ def _reads(place: Place, name: str) -> Iterator[tuple[ast.stmt, ast.Call]]:
             continue
         picked = node.func.value
         if isinstance(picked, ast.Subscript) and isinstance(picked.value, ast.Name) and picked.value.id == name:
-            above: ast.AST | None = node
-            while above is not None and not isinstance(above, ast.stmt):
-                above = place.source.parents.get(above)
-            if isinstance(above, ast.stmt):
-                yield above, node
+            yield next(place.source.above(node)), node
 
 
 LISTED = (copied_into_a_list, copied_back)
