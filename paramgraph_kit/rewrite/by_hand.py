@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.cell import FILES
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.from_host import BEHIND, DECIDED
@@ -29,7 +30,6 @@ BEHIND_A_CELL = (
     "belongs behind the launch: move it there yourself; with the cell's lines in a function it moves by itself"
 )
 ENDLESS = ("exits", "time-limit")  # it is not called again
-OTHER_NUMBERS = "(tried other numbers for "
 _OF_OURS = re.compile(r"later(_\d+)?\.clear\(\)")
 ENDED = ("raises", "exits", "time-limit")
 

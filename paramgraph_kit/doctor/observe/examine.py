@@ -35,6 +35,7 @@ MOST_DRAWS = 4  # further calls of a function that draws random numbers on the h
 CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 FUNCTION = "function"  # the category of what ends a call, captured or not
+OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
@@ -311,7 +312,7 @@ class _Examiner(Caller):
         random_drawn = base.random_drawn or other.random_drawn
         frozen = differences(base.steps, other.steps, random_drawn=random_drawn)
         return [
-            replace(f, message=f"{f.message} (tried other numbers for {names})")
+            replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})")
             for f in frozen
             if f.code not in ("host-random", "stale-input")
         ]

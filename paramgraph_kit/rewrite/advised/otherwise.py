@@ -6,6 +6,7 @@ import ast
 
 import torch
 
+from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.rewrite.advised.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
@@ -285,8 +286,8 @@ def at_least(place: Place) -> str:
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
         return f"before each launch write what the host has here {written}{again}"
-    if code in ("size-frozen", "branch-frozen") and function and "tried other numbers for " in place.failure.message:
-        given = place.failure.message.rpartition("tried other numbers for ")[2].rstrip(")")
+    if code in ("size-frozen", "branch-frozen") and function and OTHER_NUMBERS in place.failure.message:
+        given = place.failure.message.rpartition(OTHER_NUMBERS)[2].rstrip(")")
         return (
             f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
