@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import REWRITTEN, is_library
 
 NAME = "cell"
 NOT_NAMED = (
@@ -20,12 +22,29 @@ NOT_NAMED = (
     ast.NamedExpr,
     ast.GeneratorExp,
 )  # work of the cell's own, or perhaps
-FILES: set[str] = set()  # of cells that have been made functions
+_BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)  # statements that hold others
+_HOLDERS = (ast.ExceptHandler, ast.match_case)
+_FILES: set[str] = set()  # of cells that have been made functions
 
 
-def wrapped(tree: ast.Module) -> ast.Module:
-    """The statements of a cell in a function, at the lines and columns where they stand."""
-    body = [node for node in tree.body if not _is_future(node)] or [ast.Pass(lineno=1, col_offset=0)]
+def parsed(text: str, file: str) -> ast.Module:
+    """The tree of a file; of a cell, or of the rewritten lines of one, with what the cell has in a function.
+
+    Functions that the rewriting has put ahead of a cell's own lines stay beside that one.
+    """
+    tree = ast.parse(text, file)
+    if not is_made_of(file):
+        return tree
+    old = ast.parse("".join(linecache.getlines(file.replace(REWRITTEN, ""))))
+    known = {node.name for node in old.body if isinstance(node, ast.FunctionDef)}
+    new = takewhile(lambda node: isinstance(node, ast.FunctionDef) and node.name not in known, tree.body)
+    return wrapped(tree, beside=len([*new]))
+
+
+def wrapped(tree: ast.Module, beside: int = 0) -> ast.Module:
+    """The statements of a cell in a function, at their own lines and columns, behind so many that are not in it."""
+    ahead, own = tree.body[:beside], tree.body[beside:]
+    body = [node for node in own if not _is_future(node)] or [ast.Pass(lineno=1, col_offset=0)]
     outer = sorted(_read_first(body) | _named_by_functions(body))
     if isinstance(body[-1], ast.Expr):  # what a notebook shows is what a function returns
         body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
@@ -39,7 +58,7 @@ def wrapped(tree: ast.Module) -> ast.Module:
     head: list[ast.stmt] = [ast.Global(outer, **where)] if outer else []
     nothing = ast.arguments([], [], None, [], [], None, [])
     function = ast.FunctionDef(NAME, nothing, [*head, *body], [], None, None, **where)
-    module = ast.Module([*(node for node in tree.body if _is_future(node)), function], [])
+    module = ast.Module([*(node for node in own if _is_future(node)), *ahead, function], [])
     return ast.fix_missing_locations(module)
 
 
@@ -49,10 +68,20 @@ def as_function(source: str, file: str, space: dict[str, Any]) -> types.Function
     Raises:
         SyntaxError: the cell is no Python.
     """
-    FILES.add(file)
+    _FILES.add(file)
     code = compile(wrapped(ast.parse(source, file)), file, "exec", dont_inherit=True)
     made = next(each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == NAME)
     return types.FunctionType(made, space, NAME)
+
+
+def is_whole(file: str, name: str) -> bool:
+    """Whether a function is a cell that has been made one, and none that stands in it or beside it."""
+    return name == NAME and is_made_of(file)
+
+
+def is_made_of(file: str) -> bool:
+    """Whether a file is a cell that has been made a function, or the rewritten lines of one."""
+    return file.replace(REWRITTEN, "") in _FILES
 
 
 def spent(source: str, space: dict[str, Any]) -> list[str]:
@@ -94,35 +123,48 @@ def _is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def _one_by_one(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """Statements in their order; of a ``with`` what it enters, and then its own, which run once."""
-    for node in body:
-        if isinstance(node, ast.With):
-            yield from node.items
-            yield from _one_by_one(node.body)
-        else:
-            yield node
-
-
 def _read_first(body: list[ast.stmt]) -> set[str]:
     """Names that are assigned, and read before that: they live on from one run of the cell to the next."""
     stored, outer = set[str](), set[str]()
-    for node in _one_by_one(body):
-        loads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        loads |= {
-            n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
-        }
-        # What a loop or a branch stores may be read by its own next round.
-        outer |= loads - stored
-        stored |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        stored |= {n.name for n in ast.walk(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
-        stored |= {
-            (alias.asname or alias.name).partition(".")[0]
-            for n in ast.walk(node)
-            if isinstance(n, (ast.Import, ast.ImportFrom))
-            for alias in n.names
-        }
+    _go_through(body, stored, outer)
     return outer & stored - _own_of_comprehensions(body)
+
+
+def _go_through(body: Iterable[ast.stmt], stored: set[str], outer: set[str]) -> None:
+    """Statements in their order: what each reads that is not stored by then is ``outer``.
+
+    What a loop reads before its round stores it comes from the round before, and at first from outside; its target is
+    stored by then. A branch that is not taken stores nothing for the other one.
+    """
+    for node in body:
+        heads = [part for part in ast.iter_child_nodes(node) if not isinstance(part, (ast.stmt, *_HOLDERS))]
+        held: list[ast.AST] = [*heads] if isinstance(node, _BLOCKS) else [node]
+        if isinstance(node, ast.For):
+            held = [node.iter, node.target]  # in this order
+        for part in held:
+            outer |= _loaded(part) - stored
+            stored |= _stored(part)
+        if isinstance(node, _BLOCKS):
+            parts = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+            parts += [each.body for each in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
+            every = [set(stored) for _ in parts]
+            for block, own in zip(parts, every, strict=True):
+                _go_through(block, own, outer)
+            stored |= set[str]().union(*every)
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    every = [*ast.walk(node)]
+    loads = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return loads | {n.target.id for n in every if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+
+
+def _stored(node: ast.AST) -> set[str]:
+    every = [*ast.walk(node)]
+    names = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    names |= {n.name for n in every if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    imported = (alias for n in every if isinstance(n, (ast.Import, ast.ImportFrom)) for alias in n.names)
+    return names | {(alias.asname or alias.name).partition(".")[0] for alias in imported}
 
 
 def _own_of_comprehensions(body: list[ast.stmt]) -> set[str]:

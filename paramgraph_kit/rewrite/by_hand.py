@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.cell import FILES
+from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
@@ -103,7 +103,7 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         "plain": attempt.plain_of(*at),
     }
     place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
-    if (text := hint(place)) == BEHIND and at[0].file in FILES:
+    if (text := hint(place)) == BEHIND and is_made_of(at[0].file):
         return BEHIND_A_CELL
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 

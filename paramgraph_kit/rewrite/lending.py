@@ -299,11 +299,11 @@ class Lending:
             return attributes_of(self.prover.state).get(rest[0])
         return found
 
-    def _definition(self) -> tuple[Source, Function] | None:
-        """The syntax of the function itself."""
+    def _definition(self, *, cells: bool = False) -> tuple[Source, Function] | None:
+        """The syntax of the function itself; with ``cells`` also of one that is a cell, which has nothing to return."""
         code = self.entry.__code__ if self.entry is not None else None
         source = self.sources.get(code.co_filename) if code is not None else None
-        if code is None or source is None or source.file in cell.FILES:  # a cell has nothing to return
+        if code is None or source is None or (cell.is_whole(source.file, code.co_name) and not cells):
             return None
         for node in ast.walk(source.tree):
             if isinstance(node, Function) and node.name == code.co_name:
@@ -349,8 +349,9 @@ class Lending:
         own = [plan for plan in plans if plan.source is source]
         hoisted: dict[ast.stmt, list[str]] = {}
         for plan in own:
-            if plan.hoisted and source.file not in cell.FILES:  # there they would be part of the function
-                hoisted.setdefault(self._before(plan), []).extend(plan.hoisted)
+            at = self._before(plan) if plan.hoisted else None
+            if at is not None and not cell.is_whole(source.file, getattr(at, "name", "")):  # there they would be in it
+                hoisted.setdefault(at, []).extend(plan.hoisted)
         return [
             *(edit for plan in own for edit in plan.edits),
             *(source.before(node, lines) for node, lines in hoisted.items()),

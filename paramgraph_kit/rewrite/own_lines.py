@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
-from paramgraph_kit.doctor.cell import FILES
+from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
@@ -232,7 +232,7 @@ def _pair(
 
 def _by_fix(text: str, source: Source, *, tried: bool) -> str:
     """The same, and what a trial would do about it, unless there was one."""
-    done = IN_A_CELL if text == BEHIND and source.file in FILES else "" if tried else BY_FIX.get(text, "")
+    done = IN_A_CELL if text == BEHIND and is_made_of(source.file) else "" if tried else BY_FIX.get(text, "")
     return f"{text}; {done}" if done else text
 
 

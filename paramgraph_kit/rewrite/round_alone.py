@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
@@ -57,8 +56,8 @@ def one_round(
     ``of_loader``: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
     """
     whole = Ways(function, args, kwargs)
-    at = whole._definition()
-    if at is None or at[0].file in cell.FILES or whole.entry is None or whole.entry.__code__.co_freevars:
+    at = whole._definition(cells=True)
+    if at is None or whole.entry is None or whole.entry.__code__.co_freevars:
         return None
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paramgraph_kit.driver.files import REWRITTEN
-
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
 
@@ -56,7 +54,7 @@ def is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> 
 def is_cell(function: Any) -> bool:
     from paramgraph_kit.doctor import cell
 
-    return getattr(getattr(function, "__code__", None), "co_filename", "").removesuffix(REWRITTEN) in cell.FILES
+    return cell.is_made_of(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
 def lines_of(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:

@@ -148,9 +148,9 @@ def edits_of(
     edits: list[Edit] = []
     each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
     for counter in each.values():
-        fields = [] if source.file in cell.FILES else list(_fields(source, counter))
-        made = [] if source.file in cell.FILES else list(first_values(source, counter))
-        if not made and not fields and source.file not in cell.FILES:
+        fields = [] if cell.is_made_of(source.file) else list(_fields(source, counter))
+        made = [] if cell.is_made_of(source.file) else list(first_values(source, counter))
+        if not made and not fields and not cell.is_made_of(source.file):
             made = list(_set_up(source, counter, ran))
         kind = ", dtype=torch.float64" if counter.real else ""
         if len(fields) == 1 and not made:

@@ -26,8 +26,7 @@ def compiled(file: str, lines: list[str]) -> types.CodeType:
     text = "".join(lines)
     linecache.cache[name] = (len(text), None, lines, name)
     try:
-        tree = ast.parse(text, name)
-        return compile(cell.wrapped(tree) if file in cell.FILES else tree, name, "exec", dont_inherit=True)
+        return compile(cell.parsed(text, name), name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise BorrowError(f"the rewritten {file} is no Python: {error}") from error
 
@@ -110,9 +109,7 @@ def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType 
 def _naming(code: types.CodeType, names: set[str]) -> types.CodeType:
     """A function of a rewritten file that names these variables of the function around it, too, and does the same."""
     file = code.co_filename
-    tree = ast.parse("".join(linecache.getlines(file)), file)
-    if file.replace(REWRITTEN, "") in cell.FILES:
-        tree = cell.wrapped(tree)
+    tree = cell.parsed("".join(linecache.getlines(file)), file)
     for node in ast.walk(tree):
         if isinstance(node, Function) and (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
             read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())

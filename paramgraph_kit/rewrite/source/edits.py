@@ -56,8 +56,8 @@ class Source:
     def of(cls, file: str) -> Source | None:
         """The source of a file, or None where it cannot be read."""
         tree = tree_of(file)
-        if tree is not None and file in cell.FILES:
-            tree = cell.wrapped(ast.parse("".join(linecache.getlines(file)), file))
+        if tree is not None and cell.is_made_of(file):
+            tree = cell.parsed("".join(linecache.getlines(file)), file)
         return cls(file, tree) if tree is not None else None
 
     def all_of(self, lines: Iterable[str]) -> Edit:
@@ -67,7 +67,7 @@ class Source:
     def edited(self, edits: Iterable[Edit]) -> Source:
         """The same with edits in it, which are written nowhere."""
         lines = self.apply(edits)
-        other = Source(self.file, ast.parse("".join(lines)))
+        other = Source(self.file, cell.parsed("".join(lines), self.file))
         other.lines = lines
         return other
 
