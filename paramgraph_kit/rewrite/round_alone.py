@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
@@ -23,6 +25,7 @@ from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
+from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
@@ -40,6 +43,7 @@ from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
 MOST_LOOPS = 2  # one in the other, of which each is tried
+_HALF, _TOLD = ast.Pass(), ast.Pass()  # stand for what a statement computes, and then tells
 MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
@@ -84,10 +88,13 @@ def one_round(
             return reads(node) or any(f.code in TELLS and holds(node, n) for f, n in places)
 
         rated = [f for f in failures if f.code == "learning-rate-frozen"]
+        owners = (source.function_of(n) for f, n in places if f.code in TELLS)
+        helpers = {each.name for each in owners if each is not None and each is not definition}
         for loop in loops:
-            for only_telling in (False, True):
+            halves = split(source, loop, works, helpers, whole._value)
+            for half, only_telling in product([halves, Split()] if halves.edits else [halves], (False, True)):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
-                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling)
+                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling, half)
                 if (fix := cutting.tried()) is not None:
                     return fix
     except KeyboardInterrupt:
@@ -114,6 +121,7 @@ class _Cutting:
     truth: Truth
     rated: Sequence[Failure]  # learning rates that are others in a later round
     only_telling: bool  # what else the host does in the middle of a round stays there
+    halves: Split  # statements that compute and tell are cut in two
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
@@ -125,6 +133,7 @@ class _Cutting:
     def tried(self) -> Rewriting | None:
         """A round rewritten whole."""
         copied = kept_for_later(self.source, self.loop, *self.asked, self.whole.tensors)
+        copied = {node: edits for node, edits in copied.items() if node not in self.halves}
         self.told = [edit for edits in copied.values() for edit in edits]
         self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
         plain = self._cut()
@@ -143,7 +152,7 @@ class _Cutting:
         if run.varying:
             host = self.whole._host_test(self.definition)
             self.lent = lend(self.source, self.definition, part, run.varying, host, self.whole.device)
-            if self.lent:
+            if self.lent and part:
                 at = self.loop.body.index(part[0])
                 self.before[at] = self.before.get(at, 0) + self.lent[0].text.count("\n")
             if not self.lent or (found := self._cut()) is None or (run := self._run(found)) is None:
@@ -169,7 +178,7 @@ class _Cutting:
 
     def _is_of(self, node: ast.stmt, plain: Round) -> bool:
         """Whether a statement of the loop, as it stands, is one of the round's."""
-        if not self.told:
+        if not self.old:
             return node in plain.part
         return any(self.old[id(each)] is node for each in plain.part)
 
@@ -181,7 +190,7 @@ class _Cutting:
 
     def _edited(self) -> tuple[Source, Function, Loop, Asked]:
         """The function with what is done around its rounds, and the same loop in it."""
-        edits = [*self.told, *self.rates, *self.zeros, *self.lent]
+        edits = [*self.told, *self.halves.edits, *self.rates, *self.zeros, *self.lent]
         if not edits:
             return self.source, self.definition, self.loop, self.asked
         source = self.source.edited(edits)
@@ -189,13 +198,20 @@ class _Cutting:
         loop = _same(self.definition, definition, self.loop)
         olds: list[ast.stmt | None] = []
         for number, node in enumerate(self.loop.body):
-            olds += [*[None] * self.before.get(number, 0), node]
+            olds += [*[None] * self.before.get(number, 0), *[_HALF] * self.halves.before.get(node, 0), node]
+            olds += [_TOLD] * self.halves.after.get(node, 0)
         self.old = old = dict(zip(map(id, loop.body), olds, strict=True))
 
         def asks(number: int) -> Callable[[ast.stmt], bool]:
-            return lambda node: (one := old[id(node)]) is not None and self.asked[number](one)
+            return lambda node: (one := old[id(node)]) is not None and self._asked(number, one)
 
         return source, definition, loop, (asks(0), asks(1))
+
+    def _asked(self, number: int, node: ast.stmt) -> bool:
+        """The same of a statement as it was, or of the halves that it was cut in: one computes, and one tells."""
+        if node in (_HALF, _TOLD) or node in self.halves:
+            return (node is _HALF or node in self.halves.after) is (number == 0)
+        return self.asked[number](node)
 
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
         source, definition, loop, asked = self._edited()
@@ -246,6 +262,7 @@ class _Cutting:
 
     def _whole(self, found: Round, run: _Run) -> Rewriting | None:
         """The round rewritten like any other step, where the function that launches it so gives what it gave."""
+        run.given = tree_map_only(torch.Tensor, _written_anywhere, run.given)
         with run.applied() as call:
             bound = len(run.bound)
             step = partial(run.made, *run.given[:bound]) if bound else run.made
@@ -265,6 +282,11 @@ class _Cutting:
                 if wrong or not launches.replays:
                     return None
         return _shown(self.whole, self.source, found, fix, run, self.truth, self.loop)
+
+
+def _written_anywhere(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the loop's inference mode as one that may be moved outside of it."""
+    return value.clone() if value.is_inference() else value
 
 
 def _does(values: Sequence[Any]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.launches import Launches
 from tests.programs.reading import PRELUDE
 from tests.programs.running import captured, differences, eager, load
 
@@ -30,6 +31,25 @@ def rewritten(text: str, folder: Path) -> Any:
             seen = captured(names, "f", found.around)
         assert not differences(truth, seen, TIMES), found
     return found
+
+
+def with_rounds(text: str, lines: Iterable[str], folder: Path) -> Any:
+    """The fix of a program's ``f``, of which one round is cut out with these lines; launched, its loop is as it was."""
+    truth, names = eager(run(text, folder), "f"), run(text, folder)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.alone, fix
+    assert not fix.complete
+    assert not fix.instead
+    for line in lines:
+        assert line.strip() in lines_of(fix), fix
+    assert "from graphs, gives the original's results and state in 6 steps" in str(fix)
+    assert "(rewritten)" not in str(fix)
+    with fix.applied() as made:  # over ten other steps, too
+        launches = names[fix.alone] = Launches(made, fix.around, fix.bound)
+        seen = eager(names, "f")
+    assert launches.replays > 6
+    assert not differences(truth, seen, TIMES), fix
+    return fix
 
 
 def changed(diff: str) -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.proving.launches import Launches
-from tests.integration.rewritten import TIMES, lines_of, rewritten, run
+from tests.integration.rewritten import TIMES, lines_of, rewritten, run, with_rounds
 from tests.integration.test_journeys import applied
 from tests.programs.reading import PRELUDE
 from tests.programs.running import differences, eager, load
@@ -65,7 +64,7 @@ def test(options, model, loader):
 args = (Told(), net, data)
 f = test
 """,
-        ["@torch.no_grad()", "            close = test_round(model, options, x, y)"],
+        ["@torch.no_grad()", "            right_now, wrong_now = test_round(model, options, x, y)"],
     ),
     "a state that goes from round to round, and a branch that always makes what it needs": (
         """\
@@ -360,23 +359,8 @@ def f():
 @pytest.mark.parametrize("name", WHOLE)
 def test_one_round_of_a_loop_over_what_the_host_has_becomes_a_function_and_is_whole(name: str, tmp_path: Path) -> None:
     # GIVEN a loop of which each round needs something of the host's WHEN it is rewritten
-    text, lines = WHOLE[name]
-    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
-    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     # THEN one round is a function, the loop calls it, and it is what is captured
-    assert fix.alone, fix
-    assert not fix.complete
-    assert not fix.instead
-    for line in lines:
-        assert line.strip() in lines_of(fix), fix
-    assert "from graphs, gives the original's results and state in 6 steps" in str(fix)
-    assert "(rewritten)" not in str(fix)
-    # AND over ten other steps the loop does with launches of it what it does as it is
-    with fix.applied() as made:
-        launches = names[fix.alone] = Launches(made, fix.around, fix.bound)
-        seen = eager(names, "f")
-    assert launches.replays > 6
-    assert not differences(truth, seen, TIMES), fix
+    with_rounds(*WHOLE[name], tmp_path)
 
 
 def test_a_round_with_its_model_bound_is_launched_for_the_loop(tmp_path: Path) -> None:

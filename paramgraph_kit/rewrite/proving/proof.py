@@ -31,10 +31,11 @@ from paramgraph_kit.rewrite.proving.mixing import in_another_order
 
 STEPS = 6
 WARM_UP = 2
-# What computes nothing: other shapes of the same memory, and copies of it.
+# What computes nothing: other shapes of the same memory, and copies of it; some are seen in inference mode alone.
 FREE = frozenset(
     """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
-    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh""".split()  # noqa: SIM905
+    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh to flatten item numpy_T contiguous
+    view_as expand_as reshape_as movedim""".split()  # noqa: SIM905
 )
 _PRODUCTS = frozenset(
     """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell

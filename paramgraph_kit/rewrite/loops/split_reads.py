@@ -1,0 +1,163 @@
+"""Statements of a round that compute and read at once: ``total += loss_of(model(x), y).item()``, cut in two.
+
+Also where the reading is in a function that the statement calls: ``total += train_step(x, y)``, which returns
+``loss.item()``. Then the function returns the tensor, and whoever calls it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramgraph_kit.rewrite.loops.one_round import Loop
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import called, fresh
+
+READS = ("item", "tolist", "cpu", "numpy")
+_TWICE = ".detach()" * 2
+_NUMBERS = ("float", "int", "bool")
+_LATER = (ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(slots=True)
+class Split:
+    """Edits that cut statements in two, and how many new ones there are before each: they compute, and it tells."""
+
+    edits: list[Edit] = field(default_factory=list)
+    before: dict[ast.stmt, int] = field(default_factory=dict)
+    after: dict[ast.stmt, int] = field(default_factory=dict)  # of blocks, whose last ones tell: they stand behind it
+
+    def __contains__(self, node: ast.stmt) -> bool:
+        return node in self.before or node in self.after
+
+
+def split(
+    source: Source,
+    loop: Loop,
+    computes: Callable[[ast.stmt], bool],
+    helpers: Collection[str],
+    value: Callable[[str], Any],
+) -> Split:
+    """What of a loop's own statements can be cut in two.
+
+    Args:
+        computes: whether a statement does something on the device.
+        helpers: names of functions that read something of the device for the host.
+        value: what has a path, as ``self.opt.step``, or None where nobody knows.
+    """
+    found, taken = Split(), {*names_in(source.tree)}
+    for node in (each for each in loop.body if computes(each)):
+        block, told = _tail(source, node)
+        behind = list[str]()
+        for inner in told or [node]:
+            parts = _read_in(source, inner) or _read_by_helper(source, inner, helpers, value, found.edits)
+            lines, text = [], source.text(inner)
+            for part, read in parts:
+                taken.add(name := fresh(_hint(inner), taken))
+                lines.append(f"{name} = {source.text(part)}")
+                text = text.replace(source.text(part), read.format(name), 1)
+                found.edits += [] if told else [source.replace(part, read.format(name))]
+            if told:
+                behind.append(text)
+                new = f"\n{source.indent(inner)}".join(lines)
+                found.edits.append(source.replace(inner, new) if lines else source.without(inner, told))
+            elif lines:
+                found.edits.append(source.before(node, lines))
+                found.before[node] = len(lines)
+        if behind and block is not None:
+            found.edits.append(source.after(block, behind))
+            found.after[node] = len(behind)
+    return found
+
+
+def _tail(source: Source, node: ast.stmt) -> tuple[ast.With | None, list[ast.stmt]]:
+    """The last statements of a ``with`` that read something of the device: they may stand behind it."""
+    block = node if isinstance(node, ast.With) else None
+    told = list[ast.stmt]()
+    for inner in reversed(block.body if block is not None else ()):
+        whole = inner.lineno == inner.end_lineno and isinstance(inner, (ast.Assign, ast.AugAssign, ast.Expr))
+        if not whole or not any(_read(n) for n in heads(inner)):
+            break
+        told.insert(0, inner)
+    stays = block is not None and (len(told) < len(block.body) or any(_read_in(source, each) for each in told))
+    return block, told if stays else []
+
+
+def _read_in(source: Source, node: ast.stmt) -> list[tuple[ast.expr, str]]:
+    """What a statement computes, and then reads: ``model(x).sum()`` of ``total += model(x).sum().item()``."""
+    found = []
+    for call in heads(node):
+        value = _read(call)
+        if value is None or not any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in ast.walk(value)):
+            continue  # what has a name is computed before
+        if not any(_read(inner) for inner in ast.walk(value)) and not _is_put_off(source, value, node):
+            found.append((value, "{}"))
+    return found
+
+
+def _read(node: ast.AST) -> ast.expr | None:
+    """What ``loss.item()`` and ``float(loss)`` read."""
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in READS and not node.args:
+        return node.func.value
+    return node.args[0] if path_of(node.func) in _NUMBERS and len(node.args) == 1 else None
+
+
+def _is_put_off(source: Source, part: ast.expr, node: ast.stmt) -> bool:
+    """Whether a part of a statement is not evaluated once, each time that this one is."""
+    above = source.parents.get(part)
+    while above is not None and above is not node:
+        if isinstance(above, _LATER):
+            return True
+        above = source.parents.get(above)
+    return False
+
+
+def _read_by_helper(
+    source: Source, node: ast.stmt, helpers: Collection[str], value: Callable[[str], Any], edits: list[Edit]
+) -> list[tuple[ast.expr, str]]:
+    """The one call of a function that reads only what it returns, and how it is read here; edits of the function."""
+    calls = [n for n in heads(node) if isinstance(n, ast.Call) and called(n) in helpers and path_of(n.func)]
+    if len(calls) != 1 or _is_put_off(source, calls[0], node):
+        return []
+    every, path = [*ast.walk(source.tree)], path_of(calls[0].func)
+    made = [n for n in every if isinstance(n, Function) and n.name == called(calls[0]) and _may_be(value(path), n)]
+    if len(made) != 1:
+        return []
+    ends = [n for part in made[0].body for n in within(part) if isinstance(n, (ast.Return, ast.Yield, ast.YieldFrom))]
+    values = [end.value for end in ends if isinstance(end, ast.Return) and end.value is not None]
+    paths = [path_of(n) for n in every if isinstance(n, (ast.Name, ast.Attribute))]
+    named = [each for each in paths if each.split(".")[-1] == made[0].name and _may_be(value(each), made[0])]
+    if len(ends) != 1 or len(values) != 1 or len(named) != 1:
+        return []  # somebody else may want numbers of it
+    several = values[0].elts if isinstance(values[0], ast.Tuple) else []
+    reads = [(part, read) for part in several or values if (read := _read(part)) is not None]
+    edits += [
+        source.replace(part, f"{source.bracketed(read)}.detach()".replace(_TWICE, ".detach()")) for part, read in reads
+    ]
+    if not several:
+        return [(calls[0], _again(source, values[0], "{0}"))] if reads else []
+    texts = [_again(source, part, f"{{0}}[{number}]") for number, part in enumerate(several)]
+    return [(calls[0], f"({', '.join(texts)})")] if reads else []
+
+
+def _may_be(value: Any, function: Function) -> bool:
+    """Whether what a path leads to is this function, as far as it is known."""
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    return value is None or (code is not None and code.co_firstlineno == first_line(function))
+
+
+def _again(source: Source, part: ast.expr, name: str) -> str:
+    """How the caller reads what a function has returned as it is."""
+    read = _read(part)
+    return name if read is None else source.text(part).replace(source.text(read), name, 1)
+
+
+def _hint(node: ast.stmt) -> str:
+    """A name for what a statement has computed: ``total_now`` of ``total += ...``."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    path = path_of(targets[0]) if isinstance(targets[0], ast.expr) else ""
+    return f"{path.rpartition('.')[2] or 'value'}_now"
