@@ -106,3 +106,50 @@ def test_a_type_that_only_cuda_computes_keeps_its_indices() -> None:
     found = F.max_unpool2d(torch.ones(1, 1, 2, 2, dtype=torch.int64, device=device()), indices.to(device()), [2, 2])
     assert found.dtype is torch.int64
     assert found.cpu().float().equal(expected)
+
+
+TYPES: dict[str, tuple[Call, str]] = {
+    "a gelu of whole numbers": (lambda x: F.gelu(x.long()), "\"GeluCUDAKernelImpl\" not implemented for 'Long'"),
+    "bits of a float": (lambda x: x & 1, "\"bitwise_and_cuda\" not implemented for 'Float'"),
+    "a pool of whole numbers": (
+        lambda x: F.max_pool2d(x.long()[None], 2),
+        "\"max_pool2d_with_indices_out_cuda_frame\" not implemented for 'Long'",
+    ),
+    "bytes of an image": (
+        lambda x: F.interpolate(x.byte()[None, None], scale_factor=2.0, mode="bilinear"),
+        "\"upsample_bilinear2d_out_frame\" not implemented for 'Byte'",
+    ),
+    "a convolution of whole numbers": (
+        lambda x: F.conv1d(x.long()[None], new(x, 1, 3, 1, dtype=torch.int64)),
+        "\"slow_conv2d_cuda\" not implemented for 'Long'",
+    ),
+    "a special function of halves": (lambda x: torch.special.bessel_j0(x.half()), "not implemented for 'Half'"),
+    "a histogram of halves": (lambda x: x.half().histc(4, 0, 8), "\"histc\" not implemented for 'Half'"),
+    "a triangle of halves": (
+        lambda x: torch.linalg.solve_triangular(x[:, :3].half(), x[:, :3].half(), upper=True),
+        "not implemented for 'Half'",
+    ),
+    "a mean of whole numbers' places": (lambda x: F.layer_norm(x.int(), (4,)), "not implemented for 'Int'"),
+}
+
+
+@pytest.mark.parametrize(("call", "words"), TYPES.values(), ids=TYPES)
+def test_types_that_cuda_has_no_kernel_for_are_refused_though_the_cpu_could(call: Call, words: str) -> None:
+    # GIVEN a call with numbers of a type that CUDA's kernel does not take
+    x = torch.arange(12.0).view(3, 4).to(device())
+    # WHEN it runs THEN it is refused in words of CUDA's
+    with pytest.raises(NotImplementedError, match="not implemented for") as eager:
+        call(x)
+    assert words in str(eager.value)
+    # and so it is in a capture, where nothing runs
+    with pytest.raises(NotImplementedError, match="not implemented for") as refused:
+        captured(lambda: (x + 1, call(x)))
+    assert str(refused.value) == str(eager.value)
+
+
+def test_types_that_cuda_has_a_kernel_for_are_computed_though_the_cpu_has_none() -> None:
+    # GIVEN whole numbers and halves
+    x = torch.arange(16.0).to(device())
+    # WHEN they are counted and pooled THEN that is computed in another type
+    assert x.long().histc(4, 0, 16).tolist() == [4, 4, 4, 4]
+    assert F.avg_pool3d(x.half().view(1, 2, 2, 4), 2).flatten().tolist() == [6.5, 8.5]

@@ -26,10 +26,10 @@ from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import DEVICE_NAME, machine
 from .outs import fit_out, shared_with_outs
 from .overlap import check_overlap
-from .refused import UNKNOWN_TYPE, WIDER
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
+from .wider import is_of_types, say_as_cuda, wider
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -212,10 +212,11 @@ class Kernel:
         try:
             return self.function(*args, **kwargs)
         except NotImplementedError as error:
-            named = UNKNOWN_TYPE.search(str(error))
-            if named is None or named[1] not in WIDER or len(self.written) > len(self.out_names):
+            types = wider(self.op._opname, error) if len(self.written) <= len(self.out_names) else None
+            if types is None:
+                say_as_cuda(error)
                 raise
-            return self._instead_of(*WIDER[named[1]], args, kwargs)
+            return self._instead_of(*types, args, kwargs)
         except RuntimeError as error:
             if str(error).startswith("ZeroDivisionError"):
                 raise NotImplementedError(DIVIDED) from error
@@ -227,6 +228,7 @@ class Kernel:
         try:
             return self.op._overloadpacket(*args, **kwargs)
         except RuntimeError as error:
+            say_as_cuda(error)
             raise (NotImplementedError(DIVIDED) if str(error).startswith("ZeroDivisionError") else error) from None
 
     def _instead_of(self, dtype: torch.dtype, other: torch.dtype, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -418,6 +420,8 @@ class Kernel:
 
     def _always(self, found: Exception, meta_flat: list[Any], spec: Spec, slots: list[int]) -> bool:
         """Whether the CPU's kernel refuses the call for that with other numbers, too; lacking it is no refusal."""
+        if is_of_types(found):
+            return True
         lacking = (NotImplementedError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # torch leaves it out
         if isinstance(found, lacking) or self.op._opname in ADDS_UP:
             return False

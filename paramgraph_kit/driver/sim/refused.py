@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 from .machine import DEVICE_NAME
 
-_TYPES = {
+TYPES = {  # and their names in errors
     torch.float16: "Half",
     torch.bfloat16: "BFloat16",
     torch.bool: "Bool",
@@ -39,19 +38,17 @@ PRODUCTS = {
 SOLVERS = {"linalg_cholesky_ex": "cholesky_cusolver", "cholesky": "cholesky_cusolver"}
 SOLVERS["_linalg_svd"] = "svd_cuda_gesvdjBatched"
 
-# CUDA has kernels for more types than the CPU (pooling of halves, histc of integers). Such an error of the CPU's names
-# one, and it is computed in another.
-UNKNOWN_TYPE = re.compile(r"not implemented for '(\w+)'")
-WIDER = {
-    "Half": (torch.float16, torch.float32),
-    "BFloat16": (torch.bfloat16, torch.float32),
-    "Bool": (torch.bool, torch.uint8),
-    "Byte": (torch.uint8, torch.float64),
-    "Char": (torch.int8, torch.float64),
-    "Short": (torch.int16, torch.float64),
-    "Int": (torch.int32, torch.float64),
-    "Long": (torch.int64, torch.float64),
+# Kernels of CUDA's that take floating-point numbers alone, where the CPU's take whole ones, too;
+FLOATS_ONLY = {
+    "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame",
+    "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame",
+    "avg_pool2d": "avg_pool2d_out_cuda_frame",
+    "avg_pool3d": "avg_pool3d_out_cuda",
+    "upsample_bilinear2d": "upsample_bilinear2d_out_frame",
+    "upsample_bicubic2d": "upsample_bicubic2d_out_frame",
 }
+# and those that take no halves, where the CPU's do.
+NO_HALVES = {"histc": "histc", "igamma": "igamma_cuda", "igammac": "igammac_cuda", "angle": "angle_cuda"}
 
 NOT_DETERMINISTIC = (
     "{what} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
@@ -102,7 +99,7 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
         return
     if name == "addmm":  # its sizes are looked at first
         operands[0].expand(operands[1].size(0), operands[2].size(1))
-    raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{_TYPES[matrix.dtype]}'")
+    raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{TYPES[matrix.dtype]}'")
 
 
 def install_int_mm() -> None:
@@ -122,7 +119,7 @@ def install_int_mm() -> None:
 def check_solver(name: str, operands: Sequence[Any]) -> None:
     """Raise NotImplementedError for a matrix in half precision."""
     if operands[0].dtype in _HALVES:
-        raise NotImplementedError(f"\"{SOLVERS[name]}\" not implemented for '{_TYPES[operands[0].dtype]}'")
+        raise NotImplementedError(f"\"{SOLVERS[name]}\" not implemented for '{TYPES[operands[0].dtype]}'")
 
 
 def check_least_squares(driver: str | None) -> None:
@@ -132,11 +129,13 @@ def check_least_squares(driver: str | None) -> None:
 
 
 def check_types(tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raise RuntimeError for a convolution of tensors that are not all of one type and on one device."""
+    """Raise for a convolution of tensors that are not all of one type and on one device, or of whole numbers."""
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
             one, two = (each.type().replace("torch.sim.", "torch.cuda.") for each in (tensor, other))
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
+    if _is_whole(tensor.dtype):
+        check_numbers("slow_conv2d_cuda", _is_whole, tensor)
 
 
 def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *_: Any, **__: Any) -> None:
@@ -144,19 +143,29 @@ def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduc
     if target.dtype not in (torch.int64, torch.uint8) and scores.dim() in (1, 2):
         kernel = "reduce_cuda_kernel_1d_index" if scores.dim() == 1 else "reduce_cuda_kernel_2d_index"
         kernel = kernel if reduction or scores.dim() == 1 else "no_reduce_cuda_kernel_index"
-        raise NotImplementedError(f"\"nll_loss_forward_{kernel}\" not implemented for '{_TYPES[target.dtype]}'")
+        raise NotImplementedError(f"\"nll_loss_forward_{kernel}\" not implemented for '{TYPES[target.dtype]}'")
 
 
 def check_pixel_classes(scores: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise RuntimeError for classes of pixels that are not integers of 64 bits."""
     if target.dtype != torch.int64:
-        raise RuntimeError(f"expected scalar type Long but found {_TYPES[target.dtype]}")
+        raise RuntimeError(f"expected scalar type Long but found {TYPES[target.dtype]}")
 
 
 def check_exponents(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise NotImplementedError for a softmax of integers."""
     if not tensor.is_floating_point():
-        raise NotImplementedError(f"\"host_softmax\" not implemented for '{_TYPES[tensor.dtype]}'")
+        raise NotImplementedError(f"\"host_softmax\" not implemented for '{TYPES[tensor.dtype]}'")
+
+
+def check_numbers(kernel: str, refused: Callable[[torch.dtype], bool], tensor: torch.Tensor) -> None:
+    """Raise NotImplementedError for numbers of a type that a kernel does not take."""
+    if refused(tensor.dtype):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{TYPES[tensor.dtype]}'")
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return dtype in TYPES and not dtype.is_floating_point
 
 
 def check_order(what: str) -> None:
@@ -174,6 +183,9 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     if name == "nll_loss2d_forward":
         run = _first(check_pixel_classes, run)
     operation = name.partition(".")[0]  # those that write into given tensors refuse the same
+    for kernels, refused in ((FLOATS_ONLY, _is_whole), (NO_HALVES, _HALVES.__contains__)):
+        if (kernel := kernels.get(operation)) is not None:
+            run = _first(lambda tensor, *_, k=kernel, r=refused, **__: check_numbers(k, r, tensor), run)
     if operation in PRODUCTS:
         checks: Callable[..., None] = lambda *args, **_: check_product(operation, args)  # noqa: E731
     elif operation in SOLVERS:

@@ -1,0 +1,63 @@
+"""Types that CUDA's kernels take and the CPU's do not: such an operation is computed in another type.
+
+What CUDA takes is as torch's operator database has it for every operator, but for unpooling, of which the kernels take
+whole numbers; all else is refused, as a GPU refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+_UNKNOWN = re.compile(r"\"(\w+)\" not implemented for '(\w+)'")
+_WIDER = {
+    "Half": (torch.float16, torch.float32),
+    "BFloat16": (torch.bfloat16, torch.float32),
+    "Bool": (torch.bool, torch.uint8),
+    "Byte": (torch.uint8, torch.float64),
+    "Char": (torch.int8, torch.float64),
+    "Short": (torch.int16, torch.float64),
+    "Int": (torch.int32, torch.float64),
+    "Long": (torch.int64, torch.float64),
+}
+_HALVES = ("Half", "BFloat16")
+_OTHER_NAMES = {"GeluKernelImpl": "GeluCUDAKernelImpl"}  # of CUDA's kernels, by the CPU's
+# Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
+_WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
+_BOOLEAN = frozenset(("abs", "trace"))
+# Most operations of halves, but for these and for the special functions.
+_NO_HALVES = frozenset(
+    (
+        *("_cdist_backward", "_cdist_forward", "_pdist_backward", "_pdist_forward", "_ctc_loss", "_ctc_loss_backward"),
+        *("_linalg_det", "_linalg_eigh", "_linalg_eigvals", "_linalg_solve_ex", "linalg_eig", "linalg_lu"),
+        *("linalg_householder_product", "linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_lu_factor_ex"),
+        *("linalg_lu_solve", "linalg_qr", "linalg_solve_triangular", "triangular_solve", "geqrf", "ormqr"),
+        *("_cholesky_solve_helper", "cholesky_inverse", "igamma", "igammac", "histc", "polar", "angle"),
+        *("tril_indices", "triu_indices"),
+    )
+)
+
+
+def is_of_types(error: Exception) -> bool:
+    """Whether that is what a kernel says to a type that it does not take."""
+    return isinstance(error, NotImplementedError) and _UNKNOWN.search(str(error)) is not None
+
+
+def wider(operation: str, error: NotImplementedError) -> tuple[torch.dtype, torch.dtype] | None:
+    """The type that the CPU's kernel does not take and one that it does, where CUDA's kernel takes both."""
+    found = _UNKNOWN.search(str(error))
+    kind = found[2] if found is not None else ""
+    if kind in _HALVES:
+        takes = operation not in _NO_HALVES and not operation.startswith("special_")
+    else:
+        takes = operation in (_BOOLEAN if kind == "Bool" else _WHOLE)
+    return _WIDER.get(kind) if takes else None
+
+
+def say_as_cuda(error: RuntimeError) -> None:
+    """Let the refusal name CUDA's kernel, which is called as the CPU's but for the device in most names."""
+    found = _UNKNOWN.search(str(error))
+    if found is not None:
+        name = _OTHER_NAMES.get(found[1], found[1].replace("cpu", "cuda"))
+        error.args = (str(error).replace(found[1], name, 1),)
