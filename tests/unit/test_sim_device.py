@@ -481,3 +481,12 @@ def test_a_device_that_is_not_there_is_refused_everywhere(sim: torch.device, cud
     # AND the first one is there under every name
     assert torch.ones(2, device="sim:0").to(0).device == cuda.Stream("sim").device == sim
     assert cuda.memory_allocated(0) == cuda.memory_allocated("sim:0")
+
+
+def test_a_property_that_the_device_has_not_is_told_as_not_simulated(cuda: Any) -> None:
+    # GIVEN the device's properties WHEN its sizes are asked THEN they are those of the GPU whose captures are followed
+    properties = cuda.get_device_properties(0)
+    assert (properties.warp_size, properties.max_threads_per_multi_processor, properties.is_integrated) == (32, 2048, 0)
+    # and what nothing here has is no attribute of Python's own
+    with pytest.raises(AttributeError, match="the simulated device's hardware has no uuid: leave it out, or use a GPU"):
+        _ = properties.uuid

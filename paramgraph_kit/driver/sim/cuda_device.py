@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .errors import device_index, require_device
+from .errors import device_index, missing, require_device
 from .machine import DEVICE_NAME, machine
 
 # The captures that the simulator follows were recorded on an H200: what asks for the capability gets that one's.
@@ -29,14 +29,30 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
     return CAPABILITY
 
 
+# Its sizes, which are an H100's and an H200's.
+SIZES = {
+    "multi_processor_count": 132,
+    "warp_size": 32,
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block": 49152,
+    "shared_memory_per_block_optin": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "is_integrated": 0,
+    "is_multi_gpu_board": 0,
+}
+
+
+class _Properties(types.SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        raise missing("hardware", name)
+
+
 def get_device_properties(device: Any = None) -> Any:
     """Name, memory, capability and sizes; it has no others, since nothing here has clocks."""
     _look_for(device)
     major, minor = CAPABILITY
-    sizes = {"multi_processor_count": 132, "warp_size": 32}
-    return types.SimpleNamespace(
-        name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor, **sizes
-    )
+    return _Properties(name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor, **SIZES)
 
 
 def _look_for(device: Any) -> None:
