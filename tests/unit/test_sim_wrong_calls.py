@@ -31,6 +31,8 @@ WRONG: dict[str, Call] = {
     ),
     "nothing to take a median of": lambda x: x[:, :0].nanmedian(1),
     "nothing to take a maximum of": lambda x: x[:0].max(),
+    "several numbers for a mask": lambda x: x.masked_fill(x > 2, new(x, 1)),
+    "several numbers for rows": lambda x: x.index_fill_(0, new(x, 1, dtype=torch.int64), new(x, 1, 1)),
     "a result larger than nothing": lambda x: x[:0].logical_xor_(new(x, 5, 0, 4)),
     "a result larger than a whole": lambda x: x.gt_(new(x, 5, 3, 4)),
     "a result larger than a column": lambda x: x[:, :1].gt_(x),

@@ -414,7 +414,8 @@ def valued_kernel(op: Any, position: int) -> Callable[..., Any]:
         value = args[position]
         if value.dim():
             raise RuntimeError(
-                f"{op._opname} only supports a 0-dimensional value tensor, but got {value.dim()} dimension(s)"
+                f"{op._opname.rstrip('_')}_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.dim()} dimension(s)."
             )
         return run(*args[:position], value.item(), *args[position + 1 :])
 
