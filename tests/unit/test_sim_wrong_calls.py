@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,11 @@ TYPES: dict[str, tuple[Call, str]] = {
         lambda x: F.conv1d(x.long()[None], new(x, 1, 3, 1, dtype=torch.int64)),
         "\"slow_conv2d_cuda\" not implemented for 'Long'",
     ),
+    "bounds of complex numbers": (lambda x: (x * 1j).clamp(0), "clamp is not supported for complex types"),
+    "factors of halves": (
+        lambda x: torch.linalg.lu_solve(x[:, :3].half(), new(x, 3, dtype=torch.int32), x[:, :3].half()),
+        "not implemented for 'Half'",
+    ),
     "a special function of halves": (lambda x: torch.special.bessel_j0(x.half()), "not implemented for 'Half'"),
     "a histogram of halves": (lambda x: x.half().histc(4, 0, 8), "\"histc\" not implemented for 'Half'"),
     "a triangle of halves": (
@@ -140,11 +146,10 @@ def test_types_that_cuda_has_no_kernel_for_are_refused_though_the_cpu_could(call
     # GIVEN a call with numbers of a type that CUDA's kernel does not take
     x = torch.arange(12.0).view(3, 4).to(device())
     # WHEN it runs THEN it is refused in words of CUDA's
-    with pytest.raises(NotImplementedError, match="not implemented for") as eager:
+    with pytest.raises(NotImplementedError, match=re.escape(words)) as eager:
         call(x)
-    assert words in str(eager.value)
     # and so it is in a capture, where nothing runs
-    with pytest.raises(NotImplementedError, match="not implemented for") as refused:
+    with pytest.raises(NotImplementedError) as refused:
         captured(lambda: (x + 1, call(x)))
     assert str(refused.value) == str(eager.value)
 

@@ -10,7 +10,7 @@ import re
 
 import torch
 
-_UNKNOWN = re.compile(r"\"(\w+)\" not implemented for '(\w+)'")
+_UNKNOWN = re.compile(r"\"([\w.]+)\" not implemented for '(\w+)'")
 _WIDER = {
     "Half": (torch.float16, torch.float32),
     "BFloat16": (torch.bfloat16, torch.float32),
@@ -22,6 +22,7 @@ _WIDER = {
     "Long": (torch.int64, torch.float64),
 }
 _HALVES = ("Half", "BFloat16")
+_LACKING = "Could not run"  # "'aten::...' with arguments from the 'CPU' backend"
 _OTHER_NAMES = {"GeluKernelImpl": "GeluCUDAKernelImpl"}  # of CUDA's kernels, by the CPU's
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
@@ -40,8 +41,9 @@ _NO_HALVES = frozenset(
 
 
 def is_of_types(error: Exception) -> bool:
-    """Whether that is what a kernel says to a type that it does not take."""
-    return isinstance(error, NotImplementedError) and _UNKNOWN.search(str(error)) is not None
+    """Whether that is what torch says to a type that an operation does not take, and not that nobody has it here."""
+    text = str(error)
+    return isinstance(error, NotImplementedError) and not text.startswith(_LACKING) and "simulated device" not in text
 
 
 def wider(operation: str, error: NotImplementedError) -> tuple[torch.dtype, torch.dtype] | None:
