@@ -26,7 +26,7 @@ from paramgraph_kit.trace.model import Failure
 
 MOVABLE = frozenset(
     """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
-    captured-event learning-rate-frozen""".split()  # noqa: SIM905
+    captured-event learning-rate-frozen blocking-copy""".split()  # noqa: SIM905
 )
 OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
 
@@ -65,7 +65,7 @@ class Behind(Ahead):
         at_hand |= moving.stored(before)
         chosen = choosing.choose(function, wanted, at_hand, host, self.graded)
         listed = [one for one in listed if set(one.readers) <= set(chosen) and not set(one.filling) & _below(chosen)]
-        self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
+        self.watch = clocks.stopwatch(source, function, wanted) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
         tail = self._tail(source, function)
         ends = tail.statements if tail is not None else []

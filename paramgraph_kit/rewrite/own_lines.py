@@ -212,7 +212,8 @@ def _pair(
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
-    tells = isinstance(statement, ast.Expr) and (belongs_behind or failure.code in _TOLD)
+    hook = any(isinstance(n, ast.Lambda) for n in ast.walk(statement)) and said and not belongs_behind
+    tells = isinstance(statement, ast.Expr) and not hook and (belongs_behind or failure.code in _TOLD)
     more = ""
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another 
 _COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
+_GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -112,7 +114,7 @@ class _Examiner(Caller):
             silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
-            silent += self.frozen_arguments(pair[1], found)
+            silent += self.frozen_arguments(pair[1], silent, found)
             silent += self.now_and_then([*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
@@ -296,7 +298,7 @@ class _Examiner(Caller):
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
-    def frozen_arguments(self, base: Call, found: Examination) -> list[Failure]:
+    def frozen_arguments(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""
         args = tuple(_other(value) for value in self.args)
         kwargs = {name: _other(value) for name, value in self.kwargs.items()}
@@ -304,22 +306,23 @@ class _Examiner(Caller):
         named = [(name, self.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not self.kwargs[name]]
         if not changed and not named:
             return []
-        other = self.call(args, kwargs)
+        other = self.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
         if other.ended is not None:
             found.notes.append("with other numbers as arguments it fails, so what they decide could not be seen")
             return []
         names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
-        random_drawn = base.random_drawn or other.random_drawn
-        frozen = differences(base.steps, other.steps, random_drawn=random_drawn)
+        drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
+        frozen = differences(base.steps, other.steps, random_drawn=False)
         return [
             replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})")
             for f in frozen
-            if f.code not in ("host-random", "stale-input")
+            if f.code != "stale-input" and f.frame not in drawn
         ]
 
     def now_and_then(self, known: list[Failure]) -> list[Failure]:
         """Branches that its numbers take every so many calls, of which these few may have shown none."""
-        code = getattr(getattr(self.function, "__func__", self.function), "__code__", None)
+        inner = inspect.unwrap(self.function)  # below `@torch.no_grad()`
+        code = getattr(getattr(inner, "__func__", inner), "__code__", None)
         if not isinstance(code, CodeType) or is_library(code.co_filename):
             return []
         owned = hasattr(self.function, "__func__")
@@ -369,8 +372,10 @@ def _other(value: Any) -> Any:
 
 def _without_echoes(problems: list[Failure]) -> list[Failure]:
     """One line need not be told twice: what waits there, and what it freezes because of that."""
-    waits = {f.frame for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent}
+    loud = [f for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent]
+    waits = {f.frame for f in loud}
     echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
+    read = {f.frame for f in loud if f.code not in _GIVES_NOTHING}
     rng = {f.frame for f in problems if f.code == "host-random"}
     read_again = {f.frame for f in problems if f.code == "stale-input"}
     ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
@@ -385,7 +390,7 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
-        and not (f.code in echoes and f.frame in waits)
+        and not (f.code in echoes and f.frame in read)
         and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
         and not (f.code == "output-alias" and f.frame in read_again)
     ]

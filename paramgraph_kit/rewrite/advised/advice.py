@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind,
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
@@ -372,6 +373,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 _ADVICE: tuple[Advice, ...] = (
     run_by_asyncio,
     read_by_a_lambda,
+    kept_by_a_lambda,
     fewer_in_each_round,
     *GROWING,
     *LISTED,

@@ -9,6 +9,7 @@ import torch
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.rewrite.advised.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
+from paramgraph_kit.rewrite.advised.given_numbers import of_an_argument
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -286,12 +287,16 @@ def at_least(place: Place) -> str:
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
         return f"before each launch write what the host has here {written}{again}"
+    if code in ("size-frozen", "branch-frozen") and (told := of_an_argument(place)):
+        return told
     if code in ("size-frozen", "branch-frozen") and function and OTHER_NUMBERS in place.failure.message:
         given = place.failure.message.rpartition(OTHER_NUMBERS)[2].rstrip(")")
         return (
             f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
         )
+    if code in DECIDED and (told := of_an_argument(place)):
+        return told
     if code in DECIDED:
         held = {n for n in local if n in place.tensors or n.lower() == "device"}
         names = names if code in DECIDED and numbers else "`, `".join(n for n in local if n not in held)

@@ -7,7 +7,7 @@ behind it. Only one stopwatch around the whole step is taken; times of its parts
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from paramgraph_kit.rewrite.source.clock import CLOCKS
@@ -25,8 +25,8 @@ class Stopwatch:
     names: set[str] = field(default_factory=set)
 
 
-def stopwatch(source: Source, function: Function) -> Stopwatch | None:
-    """The stopwatch around a step, if that is all the clock that it asks."""
+def stopwatch(source: Source, function: Function, hosts: Collection[ast.stmt] = ()) -> Stopwatch | None:
+    """The stopwatch around a step, if that is all the clock that it asks; ``hosts`` is what the host does of it."""
     order = [n for n in body_of(function) if not is_text(n) and not isinstance(n, (ast.Global, ast.Nonlocal))]
     found = Stopwatch()
     asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
@@ -62,6 +62,8 @@ def stopwatch(source: Source, function: Function) -> Stopwatch | None:
             found.stops and isinstance(node, ast.AugAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node))
         ):
             continue  # a count
+        elif found.stops and node in hosts and not any(_asks(n, asking) for n in ast.walk(node)):
+            continue  # `host_out.copy_(out)`, which no graph holds, whenever it is timed
         elif found.stops or any(_asks(n, asking) for n in ast.walk(node)):
             return None  # work behind the time, or a time of a part
     waits = rest[: rest.index(found.stops[0])] if found.stops else []

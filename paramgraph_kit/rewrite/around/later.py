@@ -37,7 +37,7 @@ from paramgraph_kit.rewrite.source.moving import (
 )
 from paramgraph_kit.rewrite.source.place import called, fresh
 
-CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-alias"))
+CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias"))
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "elapsed_time", "now"))
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
@@ -201,7 +201,7 @@ def defer(
         indent = source.indent(end)
         known = graded.get(scope_of(source, block.function), frozenset())
         which = number if len(found) > 1 else None
-        put = _work(source, block, name, all_of) if closed else _kept(block, name, which, known, last)
+        put = _work(source, block, name, all_of, known) if closed else _kept(block, name, which, known, last)
         edits.append(
             Edit(
                 first_line(end), len(indent), end.end_lineno or end.lineno, _width(source, end), f"\n{indent}".join(put)
@@ -273,9 +273,9 @@ def _width(source: Source, node: ast.stmt) -> int:
     return len(source.lines[(node.end_lineno or node.lineno) - 1].rstrip("\n"))
 
 
-def _work(source: Source, block: Block, name: str, more: More) -> list[str]:
-    """The statements as a function of what they read, which is put into the list."""
-    given = ", ".join(f"{each}={each}" for each in _reads(block))
+def _work(source: Source, block: Block, name: str, more: More, graded: Collection[str]) -> list[str]:
+    """The statements as a function of what they read, which is put into the list, and keeps no graph of gradients."""
+    given = ", ".join(f"{each}={each}{'.detach()' * (each in graded)}" for each in _reads(block))
     return [f"def work({given}):", *_body(source, block, more), f"{name}.append(work)"]
 
 

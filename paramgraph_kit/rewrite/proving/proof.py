@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
+from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
@@ -355,7 +356,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         self._operations[0] += op.name not in FREE
         self._operations[1] += op.name in _PRODUCTS
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
-            self.keeper.note_generator(generator)
+            self.keeper.note_generator(generator_of(generator))
         if not self._is_capturing():
             for number, name in zip(op.written, op.written_names, strict=True):
                 value = args[number] if number < len(args) else kwargs.get(name)
