@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.edits import (
     without_gradients,
 )
 from paramgraph_kit.rewrite.source.place import Place
-from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of
+from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, feeding.Values]
@@ -239,5 +239,12 @@ class Ahead(Lending):
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
         where = self.device_in(source)
         by = self.called_by(source, statement)
-        more: dict[str, Any] = {"begun": begun, "gone": gone, "called": by, "plain": self.plain_of(source, statement)}
+        settings = settings_of(self.prover.state)
+        more: dict[str, Any] = {
+            "settings": settings,
+            "begun": begun,
+            "gone": gone,
+            "called": by,
+            "plain": self.plain_of(source, statement),
+        }
         return Place(source, statement, failure, where, *known, trains=trains, **more)

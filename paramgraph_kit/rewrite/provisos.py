@@ -19,6 +19,10 @@ RATED = (
     'a rate is a tensor now: what else sets it writes `group["lr"].fill_(rate)`; a number in its place, also one of a '
     "checkpoint from before, reaches no graph"
 )
+ONCE = (
+    "where it runs once before it is captured, as a warm-up does: what `made_once` keeps is found in the first call, "
+    "and a graph keeps what it was given then"
+)
 
 
 def provisos(new: Sequence[str]) -> list[str]:
@@ -28,6 +32,6 @@ def provisos(new: Sequence[str]) -> list[str]:
     [True]
     """
     signs = [("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN)]
-    signs += [("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
+    signs += [("made_once[", ONCE), ("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
     found = [text for sign, text in signs if any(sign in line for line in new)]
     return list(dict.fromkeys(found))

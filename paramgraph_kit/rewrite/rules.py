@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.expressions import (
     literals,
     made,
     masks,
+    once,
     picked,
     rows,
     shapes,
@@ -148,9 +149,14 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
 }
 
 LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launch
-    "tensor-literal": (literals.fill_with_numbers,),
-    "cpu-index": (literals.index_with_numbers,),
-    "copy-to-gpu": (literals.copy_before_the_helper, literals.fill_with_numbers),
+    "tensor-literal": (literals.fill_with_numbers, once.make_once),
+    "cpu-index": (literals.index_with_numbers, once.make_once),
+    "copy-to-gpu": (literals.copy_before_the_helper, literals.fill_with_numbers, once.make_once),
+    "dynamic-shape": (once.make_once,),
+    "mask-assignment": (once.make_once,),
+    "hidden-size": (once.make_once,),
+    "sync-item": (once.make_once,),
+    "copy-to-cpu": (once.make_once,),
 }
 
 

@@ -43,6 +43,7 @@ class Place:
     tensors: Mapping[str, Form] = field(default_factory=dict)  # of local names that held one as it returned
     numbers: frozenset[str] = frozenset()  # attributes that hold numbers
     attributes: Mapping[str, Any] = field(default_factory=dict)  # what attributes of the user's objects hold
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the same of numbers and tables, also in several objects
     hoisted: list[str] = field(default_factory=list)  # lines for before the function
     others: Sequence[str] = ()  # those of other statements
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on

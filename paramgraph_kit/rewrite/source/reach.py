@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import Any
 
+import numpy as np
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -87,3 +88,22 @@ def attributes_of(state: HostState) -> dict[str, Any]:
             before = [found[name]] if isinstance(found.get(name), torch.nn.Module) else []
             found[name] = torch.nn.ModuleList([*before, part]) if before else part
     return {name: value for name, value in found.items() if name not in twice}
+
+
+def settings_of(state: HostState) -> dict[str, Any]:
+    """Numbers, texts and tables that attributes hold, one for those that several objects have; all of them are such."""
+    found: dict[str, Any] = {}
+    others = set[str]()
+    for holder in state.holders:
+        for name, value in holder.read().items() if holder.kind == "attributes" and not holder.of_torch else ():
+            kind = _kind_of(value)
+            others |= {name} if not kind or kind != _kind_of(found.get(name, value)) else set()
+            found.setdefault(name, value)
+    return {str(name): value for name, value in found.items() if name not in others}
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, (*NUMBER, str, type(None), torch.dtype, torch.device)):
+        return "one"
+    on_host = isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.requires_grad
+    return type(value).__name__ if on_host or isinstance(value, (list, tuple, np.ndarray)) else ""

@@ -1,0 +1,180 @@
+"""What is the same in each call is made in the first one and kept: masks, labels, indexes and tables of a helper."""
+
+from __future__ import annotations
+
+import ast
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.unchanging import deciders
+from paramgraph_kit.trace.model import Failure
+from tests.integration.rewritten import Fixed
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+CONTRAST = """
+class Loss:
+    def __init__(self, n, views): self.n, self.views, self.t = n, views, 0.5
+    def targets(self):
+        labels = torch.cat([torch.arange(self.n) for _ in range(self.views)], dim=0)
+        same = (labels[None] == labels[:, None])
+        same.fill_diagonal_(False)
+        return same
+    def __call__(self, z):
+        same = self.targets().to(z.device)
+        sim = z @ z.T
+        near = sim[same].view(len(sim), -1)
+        far = sim[~same & ~torch.eye(len(sim), dtype=torch.bool, device=z.device)].view(len(sim), -1)
+        labels = torch.zeros(len(sim), dtype=torch.long).to(z.device)
+        return F.cross_entropy(torch.cat([near, far], dim=1) / self.t, labels)
+net = nn.Linear(5, 4).to(device)
+loss = Loss(3, 2)
+def f(x):
+    net.zero_grad()
+    found = loss(F.normalize(net(x), dim=1))
+    found.backward()
+    return found.detach()
+args = (torch.randn(6, 5, device=device),)
+"""
+TABLES = """
+def pick(table, t, shape):
+    found = torch.from_numpy(table).to(device=t.device)[t].float()
+    while len(found.shape) < len(shape):
+        found = found[..., None]
+    return found.expand(shape)
+class Process:
+    def __init__(self, betas):
+        self.betas = betas
+        self.alphas = np.cumprod(1 - betas)
+        self.map = [i * 10 for i in range(len(betas))]
+    def noised(self, x, t, noise):
+        late = np.append(self.betas[1], self.betas[1:])
+        late = pick(np.log(late), t, x.shape)
+        return pick(np.sqrt(self.alphas), t, x.shape) * x + pick(np.sqrt(1 - self.alphas), t, x.shape) * noise + late
+    def times(self, t):
+        return torch.tensor(self.map, device=t.device)[t]
+process = Process(np.linspace(1e-3, 0.1, 8))
+def f(x, noise, t):
+    return process.noised(x, t, noise) * process.times(t)[:, None]
+args = (torch.randn(3, 4, device=device), torch.randn(3, 4, device=device), torch.tensor([1, 5, 7], device=device))
+"""
+WINDOWS = """
+class Bias(nn.Module):
+    def __init__(self, side):
+        super().__init__()
+        self.side, self.table = side, nn.Parameter(torch.randn((2 * side - 1) ** 2, 2))
+    def index(self):
+        at = np.stack(np.meshgrid(np.arange(self.side), np.arange(self.side), indexing="ij")).reshape(2, -1)
+        apart = (at[:, :, None] - at[:, None, :]).transpose(1, 2, 0) + self.side - 1
+        apart[:, :, 0] *= 2 * self.side - 1
+        return torch.from_numpy(apart.sum(-1))
+    def forward(self, x):
+        index = self.index().view(-1)
+        upper, lower = torch.triu_indices(4, 4, 1)
+        return x + self.table[index].view(4, 4, 2).sum() + x[:, upper, lower].mean() * 2
+bias = nn.ModuleList([Bias(2), Bias(2)]).to(device)
+def f(x):
+    for each in bias: x = each(x)
+    return x
+args = (torch.randn(3, 4, 4, device=device),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (CONTRAST, ["made_once[key] = same.nonzero(as_tuple=True)", "near = sim[made_once[key]].view(len(sim), -1)"]),
+        (TABLES, ["found = made_once[key][t].float()", "return made_once[key][t]"]),
+        (WINDOWS, ["self.table[made_once[key]].view(4, 4, 2).sum()"]),
+    ],
+    ids=["masks of sizes", "tables of a helper", "an index of numpy"],
+)
+def test_what_is_the_same_in_each_call_is_made_in_the_first(text: str, lines: list[str], fixed: Fixed) -> None:
+    # GIVEN masks, tables and indexes that are made of sizes and settings alone, in lines before or in helpers
+    # WHEN rewritten
+    found = fixed(text)
+    # THEN it is whole, what they come to is made once, and it is said that this is the first call
+    assert found.complete, str(found)
+    assert all(line in found.diff for line in lines), found.diff
+    assert "it runs once before it is captured" in str(found)
+
+
+CHANGED = {
+    "a table that another method writes": "def learn(n): process.alphas[n] = 0.5\n",
+    "a table that gets another value": "def longer(): process.betas = np.linspace(1e-4, 0.2, 8)\n",
+    "a list that grows": "def grow(): process.map.append(80)\n",
+}
+
+
+@pytest.mark.parametrize("more", CHANGED.values(), ids=CHANGED.keys())
+def test_a_table_that_the_file_changes_is_not_kept(more: str, fixed: Fixed) -> None:
+    # GIVEN the same tables, and something in the file that changes one WHEN rewritten THEN that is not kept
+    assert not fixed(TABLES + more).complete
+
+
+DECIDED = {
+    "torch.ones(n, n).tril()": ("n",),
+    "torch.arange(x.shape[1]) < self.most": ("x.shape", "self.most"),
+    "torch.eye(len(y), device=x.device)": ("y.shape", "x.device"),
+    "np.outer(self.weights, LIMITS)": ("self.weights.tobytes()", "self.weights.dtype.str", "self.weights.shape"),
+    "filled": ("n",),
+    "self.window(n)": ("n", "self.most"),
+    "y > 0": None,  # data
+    "torch.ones(n) * torch.rand(n)": None,  # drawn
+    "torch.full((n,), self.seen)": None,  # counted
+    "drawn": None,  # written with what was drawn
+    "chosen": None,  # which one is data's choice
+    "self.noisy(n)": None,  # it writes something else
+    "time.time()": None,
+    "torch.full((n,), ROUND)": None,  # the number of a loop around
+    "torch.zeros(n).uniform_()": None,
+    "later": None,  # nobody knows of it before the line
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), DECIDED.items(), ids=DECIDED.keys())
+def test_what_decides_a_value_is_told(text: str, expected: tuple[str, ...] | None, tmp_path: Path) -> None:
+    # GIVEN a method with values of sizes and settings, and others
+    file = tmp_path / "program.py"
+    file.write_text(f"""
+class Model:
+    def __init__(self): self.most, self.seen, self.weights = 3, 0, np.ones(2)
+    def window(self, size):
+        made = torch.zeros(size)
+        for i in range(size):
+            made[i] = self.most * i
+        return made
+    def noisy(self, size):
+        self.log = size
+        return torch.zeros(size)
+    def f(self, x, n):
+        y = x * 2
+        self.seen += 1
+        filled, drawn = torch.zeros(n), torch.zeros(n)
+        filled[0] = 1
+        drawn.uniform_(0, 1)
+        chosen = torch.ones(n)
+        if y.sum() > 0:
+            chosen = torch.zeros(n)
+        out = {text}
+        later = 3
+        return out, later
+for ROUND in range(3):
+    Model()
+""")
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(next(n for n, line in enumerate(source.lines, 1) if "out = " in line))
+    assert isinstance(statement, ast.Assign)
+    space = {"torch": torch, "np": np, "time": time, "LIMITS": [1.0, 2.0], "ROUND": 2}
+    held = {"most": 3, "seen": 1, "weights": np.ones(2)}
+    failure = Failure("copy-to-gpu", "", "")
+    place = Place(source, statement, failure, "device", space, plain=("n",), attributes=held, entry="f")
+    # WHEN an expression is looked at THEN what decides its value is told, or that nobody knows
+    assert deciders(place, statement.value) == expected
