@@ -88,6 +88,9 @@ def _is_plain(place: Place, call: ast.Call) -> bool:
     """Whether a call is made with what the host has: a buffer of its own, and numbers."""
     for node in ast.walk(call):
         if isinstance(node, ast.Name):
+            above = place.source.parents.get(node)
+            if isinstance(above, ast.Attribute) and above.attr in (*_FORMS, "size"):
+                continue  # a size is the host's
             value = place.space.get(node.id)
             on_host = not isinstance(value, (torch.Tensor, torch.nn.Module))
             if node.id not in place.space or not on_host:
