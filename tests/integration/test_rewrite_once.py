@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.made_on_host import index_made
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.unchanging import deciders
@@ -178,3 +179,44 @@ for ROUND in range(3):
     place = Place(source, statement, failure, "device", space, plain=("n",), attributes=held, entry="f")
     # WHEN an expression is looked at THEN what decides its value is told, or that nobody knows
     assert deciders(place, statement.value) == expected
+
+
+PICKED = """
+net = nn.Linear(5, 4).to(device)
+def f(x):
+    y = net(x)
+    at = y.topk(2)[1]
+    rows = {rows}
+    y[torch.arange(y.shape[0]).view(-1, 1), at] = 0.0
+    return rows + y.sum()
+args = (torch.randn(3, 5, device=device),)
+"""
+
+
+def test_places_of_a_range_that_is_shaped_are_made_where_they_pick(fixed: Fixed) -> None:
+    # GIVEN ranges of the CPU with more dimensions, beside places that the device has found WHEN rewritten
+    found = fixed(PICKED.format(rows="y[torch.arange(len(x))[:, None], at].sum()"))
+    # THEN they are made on the device
+    assert found.complete, str(found)
+    assert "y[torch.arange(len(x), device=device)[:, None], at].sum()" in found.diff
+
+
+def test_what_is_drawn_beside_such_a_range_is_told_with_it(tmp_path: Path) -> None:
+    # GIVEN a range, and places that the CPU draws, in one index
+    file = tmp_path / "program.py"
+    file.write_text("""
+def f(self, y, n):
+    some = torch.randint(4, (n, 2))
+    return y[:, torch.arange(n).unsqueeze(1), some]
+""")
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(4)
+    assert statement is not None
+    # WHEN the line is told THEN both are made where they pick
+    place = Place(source, statement, Failure("cpu-index", "", ""), "device", {"torch": torch}, plain=("n",))
+    told = index_made(place)
+    assert told.startswith(
+        "make the index where `y` is: `torch.arange(n, device=y.device)`; `some` is drawn on the CPU"
+    )
+    assert "`some = torch.randint(4, (n, 2), device=y.device)` draws it there" in told

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, assignments
-from paramgraph_kit.rewrite.expressions.sizes import FACTORIES
-from paramgraph_kit.rewrite.expressions.values import WRITERS
+from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES
+from paramgraph_kit.rewrite.expressions.values import WRITERS, made_in
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import CHANGES, arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -119,15 +119,36 @@ def index_made(place: Place) -> str:
     if place.failure.code != "cpu-index":
         return ""
     for node in (n for n in heads(place.statement) if isinstance(n, ast.Subscript)):
-        for call in (n for n in ast.walk(node.slice) if isinstance(n, ast.Call)):
-            if called(call) in FACTORIES and not any(option.arg == "device" for option in call.keywords):
-                text = f"{place.text(call)[:-1]}, device={place.text(node.value)}.device)"
-                others = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-                given = {n for each in others for n in place.local(each) if _is_given(place, n)}
-                names = "`, `".join(sorted(given - names_in(call)))
-                more = f"; give it `{names}` on the device, too, where that is one of the CPU" if names else ""
-                return f"make the index where `{place.text(node.value)}` is: `{text}`{more}"
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        made = [call for call in map(made_in, parts) if call is not None]
+        made = [call for call in made if not any(option.arg == "device" for option in call.keywords)]
+        x = place.text(node.value)
+        texts = [f"{place.text(call)[:-1]}, device={x}.device)" for call in made]
+        drawn = list(_drawn(place, parts, f"{x}.device"))
+        others = {n for each in parts for n in place.local(each) if _is_given(place, n)}
+        given = others - {n for each in made for n in names_in(each)}
+        given = {n for n in given if place.tensors[n].device == "cpu"} if given <= place.tensors.keys() else given
+        if not made and not drawn:
+            continue
+        names = "`, `".join(sorted(given))
+        more = f"; give it `{names}` on the device, too, where that is one of the CPU" if names else ""
+        told = "`, `".join(texts)
+        first = f"make the index where `{x}` is: `{told}`" if told else ""
+        return first + ("; " * bool(told and drawn)) + "; ".join(drawn) + more
     return ""
+
+
+def _drawn(place: Place, parts: list[ast.expr], where: str) -> Iterator[str]:
+    """``at = torch.randint(n, (m,))`` of the lines before, which the host draws and the index reads."""
+    names = {n for each in parts for n in place.local(each)}
+    for name, made in assignments(place):
+        value = made.value
+        of_torch = isinstance(value, ast.Call) and names_in(value.func) == {"torch"} and called(value) in DRAWN
+        if name in names and isinstance(value, ast.Call) and of_torch and "device" not in place.text(value):
+            yield (
+                f"`{name}` is drawn on the CPU, at line {made.lineno}: `{name} = {place.text(value)[:-1]}, "
+                f"device={where})` draws it there; other numbers than the CPU's, so it was not rewritten"
+            )
 
 
 def _is_given(place: Place, name: str) -> bool:

@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.source.place import NUMBER, Place, array_type, calle
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
+_SHAPED = ("unsqueeze", "view", "reshape", "expand", "repeat", "t", "long", "flatten", "flip", "type")
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
 
 
@@ -311,18 +312,31 @@ def index_on_device(place: Place) -> list[Edit]:
                 given = ", ".join(map(place.text, part.args))
                 found.append(place.source.replace(part, f"torch.arange({given}, device={place.device})"))
                 continue
-            if isinstance(part, ast.Call) and called(part) in FACTORIES and names_in(part.func) == {"torch"}:
+            if (made := made_in(part)) is not None:
                 if any(place.tensors[name].device == "cpu" for name in names_in(node.slice) & place.tensors.keys()):
                     return []  # what is beside it comes from the host
-                if not any(option.arg == "device" for option in part.keywords):
-                    text = f"{place.text(part)[:-1]}, device={place.device})"
-                    found.append(place.source.replace(part, text))
+                if not any(option.arg == "device" for option in made.keywords):
+                    text = f"{place.text(made)[:-1]}, device={place.device})"
+                    found.append(place.source.replace(made, text))
                 continue
             known = place.space.get(part.id) if isinstance(part, ast.Name) and not place.local(part) else None
             if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)):
                 text = f"torch.as_tensor({part.id}, device={place.device})"
                 found.append(place.source.replace(part, place.hoist(f"{part.id}_on_device", text)))
     return found
+
+
+def made_in(node: ast.expr) -> ast.Call | None:
+    """``torch.arange(n)`` of ``torch.arange(n)[:, None]`` and ``torch.arange(n).view(-1, 1)``."""
+    while True:
+        if isinstance(node, ast.Call) and called(node) in FACTORIES and names_in(node.func) == {"torch"}:
+            return node
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _SHAPED:
+            node = node.func.value
+        else:
+            return None
 
 
 def list_on_device(place: Place) -> list[Edit]:
