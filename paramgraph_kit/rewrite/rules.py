@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.expressions import (
     spectra,
     typed,
     values,
+    widened,
 )
 from paramgraph_kit.rewrite.loops import early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
@@ -116,6 +117,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.assign_by_where,
         shapes.assign_each_by_where,
         rows.compute_all_rows,
+        widened.pick_rows,
         masks.leave_out,
         edges.leave_edges_out,
         picked.beside_the_diagonal,

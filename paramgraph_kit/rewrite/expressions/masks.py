@@ -14,7 +14,15 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, form_of, is_chosen
+from paramgraph_kit.rewrite.expressions.shapes import (
+    ASKS_EACH,
+    LOSSES,
+    MASKS,
+    PER_ROW,
+    assigned_by_where,
+    form_of,
+    is_chosen,
+)
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
@@ -166,7 +174,9 @@ def picks(place: Place) -> Iterator[ast.Subscript]:
     """What a statement picks by a mask."""
     for part in within(place.statement):
         loaded = isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load)
-        if loaded and isinstance(part, ast.Subscript) and isinstance(mask_of(place, part), MASKS):
+        mask = mask_of(place, part) if loaded and isinstance(part, ast.Subscript) else None
+        asks = isinstance(mask, ast.Call) and called(mask) in ASKS_EACH and isinstance(mask.func, ast.Attribute)
+        if isinstance(part, ast.Subscript) and (isinstance(mask, MASKS) or asks):
             yield part
 
 
@@ -278,7 +288,8 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         if given.keys() - {"beta", "delta"}:
             return ""
         rest = "".join(f", {place.text(o)}" for o in call.keywords if o.arg in given)
-        each = f'{function}({one}, {other}{rest}, reduction="none")'
+        mask, flat = _flat(place, mask, rows, call)
+        each = f'{function}({one}, {other}{rest}, reduction="none"){flat}'
         text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
         if way == "mean":
             text = f"{text} / ({each}[0].numel() * {count})"
@@ -293,7 +304,9 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         or (dims and not (isinstance(dims[0], ast.Constant) and dims[0].value == 0))
     ):
         return ""
-    value = _call(inner, _whole(place, inner, mask))
+    whole_of = _whole(place, inner, mask)
+    mask, flat = _flat(place, mask, rows, call)
+    value = f"{_call(inner, whole_of)}{flat}"
     if called(call) in _FILLED:
         if called(call) == "norm" and others:
             return ""
@@ -310,6 +323,14 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
     return f"({text})" if binds_tighter(place.source, call) else text
+
+
+def _flat(place: Place, mask: str, rows: set[str], call: ast.Call) -> tuple[str, str]:
+    """A mask as one dimension, and what makes one of those that it goes along, where it has several."""
+    index = ast.parse(mask, mode="eval").body
+    form = form_of(place, index)
+    many = len(form.shape) if form is not None else 1
+    return (f"{bracketed(mask)}.flatten()", f".flatten(0, {many - 1})") if many > 1 else (mask, "")
 
 
 def loss_of(place: Place, call: ast.Call) -> tuple[str, str, str] | None:

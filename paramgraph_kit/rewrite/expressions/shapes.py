@@ -12,7 +12,7 @@ from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, call
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
-_ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
+ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
 LOSSES = (*PER_ROW, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
@@ -227,6 +227,9 @@ def form_of(place: Place, node: ast.expr) -> Form | None:
         return form_of(place, node.operand)
     if isinstance(node, ast.Compare):
         return form_of(place, node.left)
+    if isinstance(node, ast.BinOp):
+        one, other = form_of(place, node.left), form_of(place, node.right)
+        return one if one is not None and other is not None and one.shape == other.shape else None
     if isinstance(node, ast.Call):
         return _form_of_mask(place, node)
     known = place.space.get(node.id) if isinstance(node, ast.Name) else None
@@ -242,9 +245,9 @@ def _form_of_mask(place: Place, node: ast.Call) -> Form | None:
     of_tensor = node.func.value if isinstance(node.func, ast.Attribute) else None
     base, given = (node.args[0], node.args[1:]) if of_torch and node.args else (of_tensor, node.args)
     known = form_of(place, base) if base is not None else None
-    if known is None or path_of(node.func) == "":
+    if known is None or (path_of(node.func) == "" and not isinstance(base, ast.BinOp)):
         return None
-    if called(node) in _ASKS_EACH:
+    if called(node) in ASKS_EACH:
         return known._replace(dtype=torch.bool)
     dims = [*given, *(each.value for each in node.keywords if each.arg == "dim")]
     kept = any(each.arg != "dim" for each in node.keywords)
