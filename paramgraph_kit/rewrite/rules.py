@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.expressions import (
     made,
     masks,
     once,
+    penalized,
     picked,
     rows,
     shapes,
@@ -84,6 +85,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "copy-to-cpu": (
         typed.keep_it_there,
         distinct.go_through_all,
+        penalized.change_those_there,
         values.return_the_tensor,
         values.look_up_there,
         tables.gather_there,
@@ -110,6 +112,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "dynamic-shape": (
         distinct.compute_each,
         distinct.go_through_all,
+        penalized.change_those_there,
         picked.mask_by_rank,
         shapes.reduce_the_whole,
         shapes.reduce_the_selected,

@@ -25,7 +25,7 @@ def compute_each(place: Place) -> list[Edit]:
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
         return []
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]
-    x = _given(node.value)
+    x = given_to_unique(node.value)
     options = {o.arg for o in node.value.keywords} if isinstance(node.value, ast.Call) else set()
     if len(names) != 2 or x is None or not options <= {"return_inverse", "sorted"} or "return_inverse" not in options:
         return []
@@ -75,7 +75,7 @@ def _is_size(place: Place, node: ast.AST) -> bool:
     return isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and called(above) == "len")
 
 
-def _given(value: ast.AST) -> ast.expr | None:
+def given_to_unique(value: ast.AST) -> ast.expr | None:
     """``x`` of ``torch.unique(x)`` and ``x.unique()``."""
     if not isinstance(value, ast.Call) or called(value) != "unique" or not isinstance(value.func, ast.Attribute):
         return None
@@ -94,7 +94,7 @@ def go_through_all(place: Place) -> list[Edit]:
         if not isinstance(given.func, ast.Attribute):
             return []
         given = given.func.value
-    x = _given(given)
+    x = given_to_unique(given)
     options = given.keywords if isinstance(given, ast.Call) else []
     count = _how_many(place, function, x) if x is not None and not options else ""
     if not count or not _does_nothing_for_none(place, node, place.text(x) if x is not None else ""):

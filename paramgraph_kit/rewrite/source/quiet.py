@@ -60,7 +60,7 @@ def _is_quiet_module(module: torch.nn.Module, deep: int) -> bool:
 
 
 def _is_quiet_code(code: types.CodeType, space: dict[str, Any], own: Own, deep: int) -> bool:
-    if any(each.opname in _STORES for each in dis.get_instructions(code)):
+    if any(each.opname in _STORES and not _is_its_own(code, each) for each in dis.get_instructions(code)):
         return False
     if any((name.endswith("_") and not name.endswith("__")) or draws(name) for name in code.co_names):
         return False
@@ -70,6 +70,13 @@ def _is_quiet_code(code: types.CodeType, space: dict[str, Any], own: Own, deep: 
         return False
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return all(_is_quiet_code(each, space, own, deep) for each in inner)
+
+
+def _is_its_own(code: types.CodeType, each: dis.Instruction) -> bool:
+    """Whether code keeps something for a function that it defines itself, or gives it to code that goes through it."""
+    if each.opname == "STORE_DEREF":
+        return each.argval in code.co_cellvars
+    return each.opname == "YIELD_VALUE" and code.co_name == "<genexpr>"
 
 
 def _may_be_named(name: str, value: Any, deep: int) -> bool:
