@@ -63,6 +63,43 @@ def f(x, ids):
 """,
         ["scores.copy_(torch.where(there, scores - (0.5 * scores.abs()), scores))"],
     ),
+    "rays that go on until none is left, with a mask that loses those that have met something": (
+        """
+sdf = nn.Sequential(nn.Linear(3, 8), nn.Softplus(), nn.Linear(8, 1)).to(device)
+args = (torch.randn(6, 3, device=device), torch.randn(6, 3, device=device))
+@torch.no_grad()
+def f(o, d):
+    depth = torch.zeros(6, device=device)
+    on = torch.ones_like(depth, dtype=torch.bool)
+    for n in range(6):
+        if not on.any():
+            break
+        dist = sdf(o[on] + depth[on, None] * d[on]).squeeze(-1)
+        depth[on] += dist
+        on[on.clone()] = (dist.abs() > 0.1) & (depth[on] < 2)
+    return o + depth[:, None] * d, depth < 2
+""",
+        ["depth.copy_(torch.where(on, depth + dist, depth))"],
+    ),
+    "a while loop whose mask is joined with what still moves": (
+        """
+net = nn.Linear(3, 3).to(device)
+args = (torch.randn(5, 3, device=device),)
+@torch.no_grad()
+def f(x):
+    on, n = torch.ones(5, dtype=torch.bool, device=device), 0
+    while on.any() and n < 5:
+        new = torch.tanh(net(x[on]))
+        moved = (new - x[on]).abs().amax(1)
+        x[on] = new
+        still = torch.zeros_like(on)
+        still[on] = moved > 0.2
+        on = on & still
+        n += 1
+    return x * 2
+""",
+        ["x.copy_(torch.where(on[..., None], new, x))"],
+    ),
 }
 
 
@@ -94,3 +131,23 @@ def f(x, ids):
     return scores
 """)
     assert "index_fill" not in found.diff
+
+
+def test_a_mask_that_may_have_something_again_is_asked_for_in_each_round(fixed: Fixed) -> None:
+    # GIVEN a loop that ends once a mask is empty, which the next round would fill again WHEN rewritten
+    found = fixed("""
+net = nn.Linear(3, 3).to(device)
+args = (torch.randn(5, 3, device=device),)
+@torch.no_grad()
+def f(x):
+    x = x.clone()
+    on = x[:, 0] > 1.5
+    for _ in range(4):
+        if not on.any():
+            break
+        x[on] *= 0.5
+        on = x[:, 0] > 0.1
+    return x
+""")
+    # THEN what is whole gives eager's numbers, and otherwise no round writes by the mask alone
+    assert found.complete or "torch.where(on[..., None]" not in found.diff

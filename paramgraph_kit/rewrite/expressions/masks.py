@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.expressions.shapes import (
     is_chosen,
 )
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.masked import mask_of_put, uncopied
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
@@ -64,7 +65,8 @@ def leave_out(place: Place) -> list[Edit]:
     order = [node for part in function.body for node in within(part) if isinstance(node, ast.stmt)]
     order = order[order.index(place.statement) :]
     cut = next((n for n, node in enumerate(order) if n and assigns(node, names_in(index))), len(order))
-    order, after = order[:cut], order[cut:]  # from there on it is another mask
+    own = next((n + 1 for n, node in enumerate(order) if mask_of_put(node) == mask == _put_into(node)), len(order))
+    order, after = order[: min(cut, own)], order[min(cut, own) :]  # from there on it is another mask
     rows: set[str] = set()
     edits: list[Edit] = []
 
@@ -73,7 +75,7 @@ def leave_out(place: Place) -> list[Edit]:
 
     for node in order:
         if (value := _put_by(place, node, mask)) is not None and any(is_row(n) for n in within(value)):
-            text = assigned_by_where(place, node) if isinstance(node, ast.Assign) else ""
+            text = assigned_by_where(place, node) if isinstance(node, (ast.Assign, ast.AugAssign)) else ""
             if not text or not is_rowwise(place, value, is_row):
                 return []
             if place.trains and any(is_singular(place, n, mask, rows) for n in within(value)):
@@ -145,9 +147,16 @@ def _loaded(node: ast.AST) -> set[str]:
 def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:
     """What is put into the rows of a mask."""
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+    target = node.target if isinstance(node, ast.AugAssign) else target
+    if not isinstance(node, (ast.Assign, ast.AugAssign)) or not isinstance(target, ast.Subscript):
         return None
-    return node.value if place.text(target.slice) == mask else None
+    return node.value if mask in (place.text(target.slice), uncopied(target.slice)) else None
+
+
+def _put_into(node: ast.stmt) -> str:
+    """The name of what a statement puts something into."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return path_of(target.value) if isinstance(target, ast.Subscript) else ""
 
 
 def is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
@@ -245,6 +254,8 @@ def ends_of(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator
         ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
         if not (ending or loss_of(place, part)):
             continue
+        if ending and is_rowwise(place, part, lambda n: is_row_of(place, n, mask, rows)):
+            continue  # along another dimension: each row has its own
         if any(is_row_of(place, n, mask, rows) for n in ast.walk(part)):
             inside |= set(ast.walk(part))
             yield part

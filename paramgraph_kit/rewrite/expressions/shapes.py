@@ -8,6 +8,7 @@ import math
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
+from paramgraph_kit.rewrite.source.masked import uncopied
 from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, width_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
@@ -166,8 +167,9 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
     target, mask = to.value, place.text(to.slice)
     if _is_place(place, to.slice):
         return ""
-    inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
-    beside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and _first_of(place, n) == mask]
+    same = {mask, uncopied(to.slice)} - {""}
+    inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) in same]
+    beside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and _first_of(place, n) in same]
     if not is_rowwise(place, given, [*inside, *beside].__contains__):
         return ""  # which rows are beside one may change it, and a trial need not have seen any
     value, text = _whole(place, given, inside), place.text(target)
@@ -249,6 +251,8 @@ def _form_of_mask(place: Place, node: ast.Call) -> Form | None:
         return None
     if called(node) in ASKS_EACH:
         return known._replace(dtype=torch.bool)
+    if called(node) == "clone" and not of_torch:
+        return known
     dims = [*given, *(each.value for each in node.keywords if each.arg == "dim")]
     kept = any(each.arg != "dim" for each in node.keywords)
     along = integer(dims[0]) if len(dims) == 1 else None

@@ -13,6 +13,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
+from paramgraph_kit.rewrite.loops.emptied import emptied
 from paramgraph_kit.rewrite.loops.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
 from paramgraph_kit.rewrite.loops.lengths import Lengths
 from paramgraph_kit.rewrite.source.edits import (
@@ -26,6 +27,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
+from paramgraph_kit.rewrite.source.masked import mask_of_put
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
 from paramgraph_kit.rewrite.source.pure import is_pure
@@ -125,6 +127,7 @@ class _Rounds(Lengths):
         self.swaps: dict[str, str] = {}
         self.cuts = True
         self.asked = set[str]()  # what a ``while`` asks of the device
+        self.empty = emptied(place, loop, breaks)
         self.round = ""  # whether this is the first round, as Python asks
 
     def found(self) -> Ending | None:
@@ -357,9 +360,9 @@ class _Rounds(Lengths):
                 return self._name(part, target)
             if isinstance(target, ast.Tuple) and isinstance(part, ast.Assign):
                 return self._names(part, target)
-            if isinstance(target, ast.Subscript) and isinstance(part, ast.Assign):
-                return self._place(part, target)
-            return False
+            if mask_of_put(part) in self.empty:
+                return True
+            return isinstance(target, ast.Subscript) and isinstance(part, ast.Assign) and self._place(part, target)
         if isinstance(part, (ast.For, ast.If)):  # what only the round itself reads
             inner = [n for n in within(part) if isinstance(n, ast.stmt) and n is not part]
             return all(self._is_inner(each) for each in inner)
