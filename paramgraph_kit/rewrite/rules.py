@@ -92,6 +92,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lists.stack_the_elements,
         lists.join_on_device,
         values.list_on_device,
+        ending.end_all,
     ),
     "copy-to-gpu": (
         typed.keep_it_there,

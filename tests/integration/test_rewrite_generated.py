@@ -100,6 +100,47 @@ def f(x):
 """,
         ["x.copy_(torch.where(on[..., None], new, x))"],
     ),
+    "a power iteration whose first value is None, with a list of what it goes on with": (
+        """
+net = nn.Linear(4, 2).to(device)
+weights = list(net.parameters())
+args = (torch.randn(5, 4, device=device),)
+def f(x):
+    grads = torch.autograd.grad(torch.tanh(net(x)).pow(2).mean(), weights, create_graph=True)
+    v, largest = [torch.ones_like(p) for p in weights], None
+    for i in range(5):
+        hv = torch.autograd.grad(grads, weights, grad_outputs=v, retain_graph=True)
+        now = sum((a * b).sum() for a, b in zip(hv, v)).cpu().item()
+        norm = sum((a * a).sum() for a in hv).sqrt()
+        v = [a / (norm + 1e-6) for a in hv]
+        if largest is None:
+            largest = now
+        else:
+            if abs(largest - now) / (abs(largest) + 1e-6) < 0.02:
+                break
+            largest = now
+    return largest, v
+""",
+        ["largest = torch.where(done, largest, now)"],
+    ),
+    "k means until labels stay, with centers that a loop below writes": (
+        """
+args = (torch.randn(20, 2, device=device),)
+def f(x):
+    centers, labels = x[:3].clone(), None
+    for _ in range(5):
+        now = torch.cdist(x, centers).argmin(1)
+        if labels is not None and torch.equal(now, labels):
+            break
+        labels = now
+        for c in range(3):
+            rows = x[labels == c]
+            if len(rows) > 0:
+                centers[c] = rows.mean(0)
+    return labels, centers
+""",
+        ["labels = now if labels is None else torch.where(done, labels, now)"],
+    ),
 }
 
 

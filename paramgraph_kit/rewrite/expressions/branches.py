@@ -289,7 +289,8 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         inner = [_where(place, each, node, test, local, outside) for each in part.body]
         head = f"for {place.text(part.target)} in {place.text(part.iter)}:"
         return [head, *(f"    {line}" for each in inner for line in each)] if all(inner) else []
-    if not isinstance(value, ast.expr) or not may_run(place, value, node):
+    to = place.text(part.targets[0]) if isinstance(part, ast.Assign) and len(part.targets) == 1 else ""
+    if not isinstance(value, ast.expr) or not may_run(place, value, node, to):
         return []
     taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True))
     if isinstance(part, ast.Assign) and len(part.targets) == 1:
@@ -424,9 +425,9 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
     return found
 
 
-def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If) -> bool:
-    """Whether an expression may be computed although its branch is not taken."""
-    return is_pure(place, node) and not is_guarded(branch.test, node, place)
+def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If, written: str = "") -> bool:
+    """Whether an expression may be computed although its branch is not taken; ``written``: what gets it."""
+    return is_pure(place, node) and not is_guarded(branch.test, node, place, written)
 
 
 def larger_on_device(place: Place) -> list[Edit]:

@@ -14,8 +14,8 @@ import torch
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
 from paramgraph_kit.rewrite.loops.emptied import emptied
+from paramgraph_kit.rewrite.loops.inner import Inner, ends_of, unset_in
 from paramgraph_kit.rewrite.loops.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
-from paramgraph_kit.rewrite.loops.lengths import Lengths
 from paramgraph_kit.rewrite.source.edits import (
     SIMPLE,
     Edit,
@@ -33,10 +33,6 @@ from paramgraph_kit.rewrite.source.place import Place, called, integer, is_numbe
 from paramgraph_kit.rewrite.source.pure import is_pure
 
 _IN_PLACE = {"copy_": "", "fill_": "", "add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
-_VIEWS = frozenset(
-    """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
-    half bool view_as real diagonal unflatten movedim swapaxes""".split()  # noqa: SIM905
-)
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Raise)
 
 
@@ -72,19 +68,16 @@ def ending(place: Place) -> Ending | None:
         return None
     if loop.orelse and (isinstance(loop, ast.While) or not else_of(source, loop)):
         return None
-    breaks = [part for part in loop.body if _is_end(part)]
+    breaks = [each for part in loop.body for each in ends_of(part)]
     leave = [part for part in loop.body if isinstance(part, ast.If) and is_leave(part)]
     if (not breaks and not leave and isinstance(loop, ast.For)) or len(leave) > 1:
         return None
     if leave and (breaks or loop.orelse or place.statement is not leave[0] or isinstance(loop, ast.While)):
         return None
-    if any(isinstance(n, _LEAVES) for part in loop.body if part not in (*breaks, *leave) for n in within(part)):
+    left = {n for part in (*breaks, *leave) for n in within(part)}
+    if any(isinstance(n, _LEAVES) for part in loop.body for n in within(part) if n not in left):
         return None
     return _Rounds(place, source, function, loop, breaks, *leave).found()
-
-
-def _is_end(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and not node.orelse and [type(part) for part in node.body] == [ast.Break]
 
 
 def _loop_of(place: Place) -> ast.For | ast.While | None:
@@ -94,7 +87,7 @@ def _loop_of(place: Place) -> ast.For | ast.While | None:
     return node if isinstance(node, (ast.For, ast.While)) else None
 
 
-class _Rounds(Lengths):
+class _Rounds(Inner):
     """One loop, while it is rewritten."""
 
     def __init__(
@@ -140,10 +133,8 @@ class _Rounds(Lengths):
         self._take_numbers()
         for part in self.loop.body:
             if part in self.breaks:
-                assert isinstance(part, ast.If)
-                if not is_pure(self.place, part.test):
+                if not self._ends(part):
                     return None
-                self._end(part)
             elif isinstance(part, ast.If) and part is self.leave:
                 if not is_pure(self.place, part.test) or not self._leave(part):
                     return None
@@ -167,7 +158,10 @@ class _Rounds(Lengths):
             if name and self._is_own(name):
                 self.asked.add(name)
                 self.numbers.add(name)
-                inner = self.source.bracketed(value.func.value)
+                given = value.func.value
+                while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and called(given) == "cpu":
+                    given = given.func.value
+                inner = self.source.bracketed(given)
                 self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze()"
         for call in (n for part in self.loop.body for n in within(part) if isinstance(n, ast.Call)):
             listed, sizes = call.args[0] if len(call.args) == 1 and called(call) == "tensor" else None, list[str]()
@@ -217,12 +211,14 @@ class _Rounds(Lengths):
         self.lines += [f"if bool({self.done}):", *lines, *lines_of(self.source, part)]
         return True
 
-    def _end(self, part: ast.If) -> None:
+    def _ends(self, part: ast.stmt) -> bool:
         """``if c: break`` as a value of the device; what the host asks first is asked first."""
+        if not isinstance(part, ast.If) or not is_pure(self.place, part.test):
+            return False
         test, first = part.test, list[ast.expr]()
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             rest = list(test.values)
-            while len(rest) > 1 and self._is_counted(rest[0]):
+            while len(rest) > 1 and (self._is_counted(rest[0]) or unset_in(rest[0])):
                 first.append(rest.pop(0))
             test = ast.copy_location(ast.BoolOp(ast.And(), rest), test) if len(rest) > 1 else rest[0]
         text = condition_of(self.place, test).replace(".item()", "")
@@ -233,6 +229,7 @@ class _Rounds(Lengths):
             self._replace(part, [f"if {asked}:", f"    {line}"])
         else:
             self._replace(part, [line])
+        return True
 
     def _is_counted(self, node: ast.expr) -> bool:
         """Whether a test asks how many rounds there were, or how long a list is."""
@@ -363,23 +360,9 @@ class _Rounds(Lengths):
             if mask_of_put(part) in self.empty:
                 return True
             return isinstance(target, ast.Subscript) and isinstance(part, ast.Assign) and self._place(part, target)
-        if isinstance(part, (ast.For, ast.If)):  # what only the round itself reads
-            inner = [n for n in within(part) if isinstance(n, ast.stmt) and n is not part]
-            return all(self._is_inner(each) for each in inner)
+        if isinstance(part, (ast.For, ast.If)):
+            return self._is_of_round(part) or self._inside(part)
         return isinstance(part, ast.Pass)
-
-    def _is_inner(self, part: ast.stmt) -> bool:
-        if isinstance(part, (ast.For, ast.If, ast.Pass)):
-            return True
-        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
-            return False
-        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
-        into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
-        name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
-        return bool(name) and self._is_own(name) and name not in self.behind
-
-    def _is_own(self, name: str) -> bool:
-        return name in locals_of(self.function)
 
     def _value(self, part: ast.Assign | ast.AugAssign, name: str) -> str:
         text = self._text(part.value)
@@ -401,8 +384,15 @@ class _Rounds(Lengths):
             return True
         if not (value := self._value(part, name)):
             return False
-        if name in self.known:
-            text = f"{name} = torch.where({self.done}, {name}, {value})"
+        if name in self.known and isinstance(part.value, (ast.List, ast.ListComp)):  # of as many as before
+            old, new = self._fresh("old"), self._fresh("new")
+            each = f"torch.where({self.done}, {old}, {new}) for {old}, {new} in zip({name}, {value}, strict=True)"
+            text = f"{name} = [{each}]"
+        elif name in self.known:
+            first = f"{value} if {name} is None else " if self._begins_as_none(name) else ""
+            text = f"{name} = {first}torch.where({self.done}, {name}, {value})"
+        elif self.below:
+            return False
         elif isinstance(part, ast.Assign):
             text = f"{name} = {value} if {self._first(name)} else torch.where({self.done}, {name}, {value})"
         else:
@@ -416,12 +406,6 @@ class _Rounds(Lengths):
             return self.round
         self.before.append(f"{name} = None")
         return f"{name} is None"
-
-    def _is_fresh(self, name: str, part: ast.stmt) -> bool:
-        """Whether the function itself has made what a name stands for at a statement."""
-        made = [(node, value) for node, value in given_to(self.function, name) if node.lineno < part.lineno]
-        made = [each for each in made if each[0] in self.loop.body] or made
-        return bool(made) and not any(_is_view(value) for _, value in made)
 
     def _names(self, part: ast.Assign, target: ast.Tuple) -> bool:
         names = [each.id for each in target.elts if isinstance(each, ast.Name)]
@@ -483,13 +467,6 @@ class _Rounds(Lengths):
 
     def _replace(self, part: ast.stmt, lines: list[str]) -> None:
         self.edits.append(self.source.replace(part, f"\n{self.source.indent(part)}".join(lines)))
-
-
-def _is_view(value: ast.expr) -> bool:
-    """Whether what an expression gives may be memory that something else names, too."""
-    if isinstance(value, ast.Call):
-        return called(value) in _VIEWS
-    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp))
 
 
 def _is_plain(value: ast.expr) -> bool:

@@ -159,8 +159,11 @@ def _value(place: Place, path: str) -> Any:
     return found
 
 
-def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None) -> bool:
-    """Whether a branch looks something up at a place that only its condition makes sure of."""
+def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None, written: str = "") -> bool:
+    """Whether a branch looks something up at a place that only its condition makes sure of.
+
+    ``written``: what is written there is read in any case.
+    """
     looked_up = {n for s in ast.walk(test) if isinstance(s, ast.Subscript) for n in ast.walk(s.slice)}
     asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in looked_up}
     # What `sizes[i]` tells of `i`, a round's number, is nothing that another round's would lack.
@@ -168,6 +171,7 @@ def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None) -> bo
     found = [n for n in ast.walk(node) if place is not None and place.lent and place.text(n) in place.lent]
     before = {part for each in found for part in ast.walk(each)}  # the launch, if at all
     picks = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and n not in before]
+    picks = [n for n in picks if place is None or not written or place.text(n) != written]
     return any(names_in(n.slice) & asked and not isinstance(n.slice, ast.Compare) for n in picks)
 
 

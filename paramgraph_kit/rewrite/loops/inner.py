@@ -1,0 +1,120 @@
+"""What a round of a loop that goes on does in loops and branches of its own."""
+
+from __future__ import annotations
+
+import ast
+from abc import abstractmethod
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.loops.early import given_to, name_of
+from paramgraph_kit.rewrite.loops.lengths import Lengths
+from paramgraph_kit.rewrite.source.edits import locals_of, path_of, within
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.pure import is_pure
+
+_VIEWS = frozenset(
+    """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
+    half bool view_as real diagonal unflatten movedim swapaxes""".split()  # noqa: SIM905
+)
+
+
+def ends_of(part: ast.stmt) -> Iterator[ast.stmt]:
+    """``if c: break``, by itself or where a name has a value: ``if old is None: old = x`` ``else: if c: break``."""
+    if _is_end(part):
+        yield part
+    elif isinstance(part, ast.If) and unset_in(part.test):
+        for each in (*part.body, *part.orelse):
+            yield from ends_of(each)
+
+
+def _is_end(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and not node.orelse and [type(part) for part in node.body] == [ast.Break]
+
+
+def unset_in(test: ast.expr) -> tuple[str, bool] | None:
+    """The name of ``x is None``, and whether it is so where that is true."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        return None
+    none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    if not none or not isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+        return None
+    return test.left.id, isinstance(test.ops[0], ast.Is)
+
+
+class Inner(Lengths):
+    """The loops and branches in one loop."""
+
+    loop: ast.For | ast.While
+    breaks: list[ast.stmt]
+    behind: set[str]  # names that are read behind the loop
+    given = ""  # a name that a branch asks for, and that has a value where it is not None
+    below = 0  # in how many loops and branches of the round a statement is
+
+    @abstractmethod
+    def _step(self, part: ast.stmt) -> bool: ...
+
+    @abstractmethod
+    def _ends(self, part: ast.stmt) -> bool: ...
+
+    def _begins_as_none(self, name: str) -> bool:
+        """Whether a name is None before the loop, and has its first value there."""
+        starts = [value for made, value in given_to(self.function, name) if made.lineno < self.loop.lineno]
+        return (
+            name != self.given and len(starts) == 1 and isinstance(starts[0], ast.Constant) and starts[0].value is None
+        )
+
+    def _is_of_round(self, part: ast.stmt) -> bool:
+        """Whether only the round itself reads what a statement does."""
+        return all(self._is_inner(n) for n in within(part) if isinstance(n, ast.stmt) and n is not part)
+
+    def _inside(self, part: ast.For | ast.If) -> bool:
+        """What is read behind the loop is kept where a round gives it a value: ``for c in range(k): x[c] = v``."""
+        head = part.iter if isinstance(part, ast.For) else part.test
+        if not is_pure(self.place, head) or (isinstance(part, ast.For) and part.orelse):
+            return False
+        if isinstance(part, ast.For) and stored([ast.Expr(part.target)]) & self.behind:
+            return False
+        unset = unset_in(part.test) if isinstance(part, ast.If) else None
+        if unset is not None and any(each.lineno < part.lineno for each in self.breaks):
+            return False  # it may have ended before there was a value
+        self.below += 1
+        self.given = unset[0] if unset is not None else self.given
+        done = [self._under(part, each, unset) for each in (*part.body, *part.orelse)]
+        self.below, self.given = self.below - 1, ""
+        return all(done)
+
+    def _under(self, part: ast.For | ast.If, each: ast.stmt, unset: tuple[str, bool] | None) -> bool:
+        if each in self.breaks:
+            return self._ends(each)
+        if unset is not None and (each in part.body) is unset[1] and name_of(each) == unset[0]:
+            return isinstance(each, ast.Assign) and is_pure(self.place, each.value)  # its first value
+        if isinstance(each, (ast.For, ast.If)):
+            return self._is_of_round(each) or self._inside(each)
+        return self._is_inner(each) or self._step(each)
+
+    def _is_inner(self, part: ast.stmt) -> bool:
+        if isinstance(part, (ast.For, ast.If, ast.Pass)):
+            return True
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
+            return False
+        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+        into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
+        name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
+        return bool(name) and self._is_own(name) and name not in self.behind
+
+    def _is_own(self, name: str) -> bool:
+        return name in locals_of(self.function)
+
+    def _is_fresh(self, name: str, part: ast.stmt) -> bool:
+        """Whether the function itself has made what a name stands for at a statement."""
+        made = [(node, value) for node, value in given_to(self.function, name) if node.lineno < part.lineno]
+        made = [each for each in made if each[0] in self.loop.body] or made
+        return bool(made) and not any(_is_view(value) for _, value in made)
+
+
+def _is_view(value: ast.expr) -> bool:
+    """Whether what an expression gives may be memory that something else names, too."""
+    if isinstance(value, ast.Call):
+        return called(value) in _VIEWS
+    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp))
