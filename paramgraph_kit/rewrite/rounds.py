@@ -17,6 +17,7 @@ from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
 TRIES = 4  # how often rewrites that change the numbers are taken back
+ASKS = ("data-dependent-branch", "sync-item", "tensor-bound")  # rewritten by what are tensors by now
 AGAIN = 7  # how often what rewritten lines still have is rewritten
 
 
@@ -72,7 +73,7 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
             attempt = _once_more(first)
-            if any(failure.code == "data-dependent-branch" for failure in problems) and tries:
+            if any(failure.code in ASKS for failure in problems) and tries:
                 with attempt.watched():  # what is a tensor by now
                     first.prover.from_now().eager(rounds.around)
             attempt.tensors = first.tensors

@@ -41,7 +41,7 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     if not condition and any(_is_another_each_time(part) for part in ast.walk(node.test)):
         return []  # which a graph asks once
     host = bool(condition)  # the host has decided, and both ways were seen
-    condition = condition or _on_device(place, condition_of(place, node.test))
+    condition = condition or condition_on_device(place, node.test)
     if not isinstance(node.body[0], ast.Return):
         single = len(node.body) == len(node.orelse) == 1
         together = _choose_one_name(place, node, condition) if single else []
@@ -214,6 +214,11 @@ def _between(test: ast.Compare) -> list[str]:
     return [_SIGNS.get(type(each), "") for each in test.ops]
 
 
+def condition_on_device(place: Place, test: ast.expr) -> str:
+    """A test as an expression of tensors, without what reads them."""
+    return _of_torch(place, _on_device(place, condition_of(place, test)))
+
+
 def _on_device(place: Place, text: str) -> str:
     """A condition without ``.item()``, ``float(x)`` and ``int(x.sum())``."""
     text = text.replace(".item()", "")
@@ -254,10 +259,10 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     inside = set(ast.walk(node))
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
     ways = [(part, test) for part in node.body] + [(part, f"torch.logical_not({test})") for part in node.orelse]
-    twice = _given(node.body) & _given(node.orelse) & local - _known_before(function, node)
+    twice = given(node.body) & given(node.orelse) & local - known_before(function, node)
     for part, way in ways:
-        made = _where(place, part, node, way, local, outside)
-        if part in node.body and _given([part]) & twice and isinstance(part, ast.Assign) and made:
+        made = changed_where(place, part, node, way, local, outside)
+        if part in node.body and given([part]) & twice and isinstance(part, ast.Assign) and made:
             # The other way has its own.
             made = [f"{place.text(part.targets[0])} = {_of_torch(place, place.text(part.value))}"]
         if not made:
@@ -266,27 +271,29 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
-def _given(statements: list[ast.stmt]) -> set[str]:
+def given(statements: list[ast.stmt]) -> set[str]:
     """Names that plain assignments give a value to."""
     single = (part.targets[0] for part in statements if isinstance(part, ast.Assign) and len(part.targets) == 1)
     return {target.id for target in single if isinstance(target, ast.Name)}
 
 
-def _known_before(function: ast.AST | None, node: ast.stmt) -> set[str]:
+def known_before(function: ast.AST | None, node: ast.stmt) -> set[str]:
     """Names that may have a value before a statement."""
     every = list(ast.walk(function)) if function is not None else []
     found = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < node.lineno}
     return found | {n.arg for n in every if isinstance(n, ast.arg)}
 
 
-def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str], outside: set[str]) -> list[str]:
+def changed_where(
+    place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str], outside: set[str]
+) -> list[str]:
     """One statement of a branch, which changes something only where its condition holds; nothing where it cannot."""
     value = getattr(part, "value", None)
     if isinstance(part, ast.Expr):
         written = _written_where(place, part, node, test)
         return [written] if written else []
     if isinstance(part, ast.For) and not part.orelse and may_run(place, part.iter, node):
-        inner = [_where(place, each, node, test, local, outside) for each in part.body]
+        inner = [changed_where(place, each, node, test, local, outside) for each in part.body]
         head = f"for {place.text(part.target)} in {place.text(part.iter)}:"
         return [head, *(f"    {line}" for each in inner for line in each)] if all(inner) else []
     to = place.text(part.targets[0]) if isinstance(part, ast.Assign) and len(part.targets) == 1 else ""

@@ -40,12 +40,29 @@ def is_size(place: Place) -> bool:
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range")):
-            read = names & names_in(node)
+            read = names & _sizing(node)
         else:
             read = {name for each in _sizes(node) for name in names & names_in(each)}
         if read and not _is_summed(place, node) and not _is_put(place, node):
             return True
     return False
+
+
+def _sizing(node: ast.Slice | ast.Call) -> set[str]:
+    """The names of a slice or a call that are sizes: of ``torch.full(n, s)`` and ``torch.linspace(a, b, n)`` ``n``."""
+    if not isinstance(node, ast.Call):
+        return names_in(node)
+    given: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
+    return {name for each in given if not _is_value(node, each) for name in names_in(each)}
+
+
+def _is_value(call: ast.Call, part: ast.expr | ast.keyword) -> bool:
+    """Whether what a factory is given is a value, and no size."""
+    number = call.args.index(part) if isinstance(part, ast.expr) and part in call.args else None
+    name = part.arg if isinstance(part, ast.keyword) else None
+    if called(call) == "full":
+        return number == 1 or name == "fill_value"
+    return called(call) in ("linspace", "logspace") and (number in (0, 1) or name in ("start", "end", "base"))
 
 
 def _is_arithmetic(node: ast.expr) -> bool:
@@ -118,23 +135,26 @@ def _is_summed(place: Place, node: ast.AST) -> bool:
 
 
 def _is_put(place: Place, node: ast.AST) -> bool:
-    """Whether a slice is that of ``x[a : a + 4] = v`` or ``x[:, a : a + 4] = v``, which has a size of its own."""
+    """Whether a slice has a size of its own: ``x[a : a + 4] = v``, ``x[:, a : a + 4] = v`` or ``x[i : i + 1]``."""
     above = place.source.parents.get(node)
     inside = above if isinstance(above, ast.Tuple) and all(isinstance(n, ast.Slice) for n in above.elts) else node
     above = place.source.parents.get(inside)
     put = isinstance(above, ast.Subscript) and above.slice is inside and isinstance(above.ctx, ast.Store)
-    return put and isinstance(node, ast.Slice) and bool(width_of(place, node))
+    if not isinstance(node, ast.Slice):
+        return False
+    one = isinstance(above, ast.Subscript) and width_of(place, node) == "1"
+    return (put and bool(width_of(place, node))) or one
 
 
 def is_in_size(place: Place, node: ast.AST) -> bool:
     """Whether an expression is written where the host needs a number."""
-    above = place.source.parents.get(node)
-    while isinstance(above, ast.expr):
-        if isinstance(above, ast.Slice) or (
-            isinstance(above, ast.Call) and called(above) in (*FACTORIES, *DRAWN, "range")
-        ):
+    below, above = node, place.source.parents.get(node)
+    while isinstance(above, (ast.expr, ast.keyword)):
+        makes = isinstance(above, ast.Call) and called(above) in (*FACTORIES, *DRAWN, "range")
+        valued = isinstance(above, ast.Call) and isinstance(below, (ast.expr, ast.keyword)) and _is_value(above, below)
+        if isinstance(above, ast.Slice) or (makes and not valued):
             return True
-        above = place.source.parents.get(above)
+        below, above = above, place.source.parents.get(above)
     return False
 
 

@@ -12,12 +12,15 @@ import torch
 
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose_by_where
+from paramgraph_kit.rewrite.expressions.chains import choose_among
+from paramgraph_kit.rewrite.expressions.filled import taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
+from paramgraph_kit.rewrite.expressions.readings import is_computed, only_around, read_of
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
 from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import NUMBER, Place, array_type, called, integer, is_number
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
@@ -32,18 +35,22 @@ def keep_on_device(place: Place) -> list[Edit]:
         return found  # what is decided or kept on the CPU needs the number
     if is_size(place) or (any(place.calls(*WRITERS)) and not _adds_up(place)) or _keeps_a_number(place):
         return found
+    within = set[ast.AST]()  # another that is read as a whole
     for node in heads(place.statement):
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or node in within:
             continue
-        value: ast.expr | None = None
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
-            value = node.func.value
-        elif isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and len(node.args) == 1:
-            value = node.args[0]
+        if around := only_around(place, node):
+            found += around
+            continue
+        value = read_of(place, node)
+        within |= set(ast.walk(node)) if value is not None else set()
+        if value is not None:
+            if called(node) == "int" and place.source.file.endswith(REWRITTEN) and isinstance(value, ast.BinOp):
+                return []  # which number it is cut to may hang on a rounding, and Python's are finer
         elif isinstance(node.func, ast.Name) and node.func.id == "divmod" and len(node.args) == 2:
             if edits := _divided(place, node):
                 return edits
-        elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
+        elif isinstance(node.func, ast.Attribute) and is_computed(place, node):
             found.append(place.source.replace(node.func.value, "torch"))
         if value is not None and is_in_size(place, node):
             return []
@@ -55,7 +62,7 @@ def keep_on_device(place: Place) -> list[Edit]:
                 text = f"{text}.clone()"  # a number does not change when its tensor does
             if has_dimensions(place, value) or _was_no_scalar(place):
                 text += ".squeeze()"  # as a number has none
-            if called(node) == "int" and _ends_a_part(place):
+            if called(node) == "int" and (_ends_a_part(place) or "_dense of float" in place.failure.message):
                 text += ".long()"
             whole = place.source.parents.get(node)
             if isinstance(whole, ast.Call) and whole.args == [node] and path_of(whole.func) in MADE:
@@ -66,12 +73,35 @@ def keep_on_device(place: Place) -> list[Edit]:
             else:
                 found.append(place.source.replace(node, text))
             found += [*_zero_point(place, node), *_from_the_beginning(place)]
+    found += _made_of_it(place) if found else []
     for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
-        chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))
+        there = replace(place, statement=branch, tensors={**place.tensors, **_stay(place)})
+        chosen = choose_by_where(there) or choose_among(there) or assert_on_device(there)
         if not chosen:
             return []
         found += chosen
     return found
+
+
+def _stay(place: Place) -> dict[str, Form]:
+    """The names that a statement gives what stays a tensor, which the branches that it decides read."""
+    seen = re.search(r"of (\w+)\[", place.failure.message)
+    kind = getattr(torch, seen[1], None) if seen is not None else None
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    read = isinstance(place.statement, ast.Assign) and isinstance(place.statement.value, ast.Call)
+    one = read and len(names) == 1 and isinstance(kind, torch.dtype)
+    return {name: Form(torch.Size(()), kind, place.device) for name in names} if one and kind is not None else {}
+
+
+def _made_of_it(place: Place) -> list[Edit]:
+    """``torch.tensor(s)`` of the names that a statement gives what stays a tensor."""
+    node, pairs = place.statement, list[tuple[ast.expr, ast.expr]]()
+    for target in node.targets if isinstance(node, ast.Assign) else []:
+        if isinstance(target, ast.Tuple) and isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            pairs += zip(target.elts, node.value.elts, strict=False)
+        elif isinstance(node, ast.Assign):
+            pairs.append((target, node.value))
+    return [e for to, value in pairs if isinstance(to, ast.Name) for e in taken_as_it_is(place, value, to.id)]
 
 
 def _was_no_scalar(place: Place) -> bool:

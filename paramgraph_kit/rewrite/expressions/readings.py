@@ -1,0 +1,103 @@
+"""How a number, or a tensor, comes to the host: ``x.item()``, ``x.cpu().item()``, ``float(x.cpu())``, ``x.cpu()``."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_ONE = re.compile(r" of \w+\[\]")
+# Functions of numpy's and of math that torch has by the same name.
+_SAME = frozenset(
+    """sqrt exp log log2 log10 log1p expm1 sin cos tan tanh abs floor ceil isnan isinf isfinite sign square""".split()  # noqa: SIM905
+)
+# What gives a tensor of its own, which nobody writes by another name.
+_OWN = frozenset("sum mean std var norm abs sqrt exp log max min amax amin argmax argmin prod median any all".split())  # noqa: SIM905
+
+
+def read_of(place: Place, node: ast.Call) -> ast.expr | None:
+    """``x`` of ``x.item()``, ``float(x)``, ``x.cpu().item()`` and, of one number, ``x.tolist()``; else None."""
+    if isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and len(node.args) == 1:
+        inner = node.args[0]
+        return _behind(place, inner, read=False) or inner
+    return _behind(place, node, read=True)
+
+
+def only_around(place: Place, node: ast.Call) -> list[Edit]:
+    """``float(np.sqrt(x.item()))``, of which only what is inside is left; nothing where it reads itself."""
+    if not isinstance(node.func, ast.Name) or node.func.id != "float" or len(node.args) != 1:
+        return []
+    inner = node.args[0]
+    calls = [n for n in ast.walk(inner) if isinstance(n, ast.Call)]
+    reads = any(read_of(place, n) is not None for n in calls if n is not inner)
+    if not reads or not isinstance(inner, ast.Call) or not is_computed(place, inner):
+        return []
+    whole, part = place.source.replace(node, ""), place.source.replace(inner, "")
+    return [
+        Edit(whole.line, whole.column, part.line, part.column, ""),
+        Edit(part.end_line, part.end_column, whole.end_line, whole.end_column, ""),
+    ]
+
+
+def _behind(place: Place, node: ast.expr, *, read: bool) -> ast.expr | None:
+    """What is read by a chain of ``.cpu()``, ``.numpy()`` and ``.item()``; None where it is no such chain."""
+    one, ended, inner = _ONE.search(place.failure.message) is not None, not read, node
+    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+        name = inner.func.attr
+        if not (inner.args or inner.keywords) and (name == "item" or (one and name in ("tolist", "numpy"))):
+            ended = True
+        elif not (one and is_cpu(place, inner)):
+            break
+        inner = inner.func.value
+    return inner if ended and inner is not node else None
+
+
+def is_cpu(place: Place, call: ast.Call) -> bool:
+    """Whether a call is ``x.cpu()`` or ``x.to("cpu")``."""
+    if called(call) == "cpu":
+        return not call.args
+    given = call.args[0] if called(call) == "to" and len(call.args) == 1 and not call.keywords else None
+    return given is not None and place.text(given) in ('"cpu"', "'cpu'", 'torch.device("cpu")', "torch.device('cpu')")
+
+
+def is_computed(place: Place, call: ast.Call) -> bool:
+    """Whether a call is ``math.exp(...)``, or ``np.exp(...)`` of what is read there."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    library = place.text(call.func.value)
+    reads = (n for each in call.args for n in ast.walk(each) if isinstance(n, ast.Call))
+    of_numpy = library in ("np", "numpy") and call.func.attr in _SAME and len(call.args) == 1
+    return library == "math" or (of_numpy and any(read_of(place, n) is not None for n in reads))
+
+
+def reduce_there(place: Place) -> list[Edit]:
+    """``sum(x.tolist())`` becomes ``x.sum()``."""
+    found = []
+    for call in place.calls("sum", "max", "min"):
+        given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+        if not isinstance(call.func, ast.Name) or call.func.id in place.space or not isinstance(given, ast.Call):
+            continue
+        row = re.search(r" of \w+\[\d+\]", place.failure.message) is not None
+        if called(given) == "tolist" and isinstance(given.func, ast.Attribute) and row:
+            inner: ast.expr = given.func.value
+            while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_cpu(place, inner):
+                inner = inner.func.value
+            found.append(place.source.replace(call, f"{place.source.bracketed(inner)}.{called(call)}().detach()"))
+    return found
+
+
+def stay_there(place: Place) -> list[Edit]:
+    """``y = x.cpu()`` stays on the device, where what comes after it can do without the host; a copy stays one."""
+    node = place.statement
+    value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not is_cpu(place, value):
+        return []
+    if not isinstance(target, ast.Name) or not place.is_local(target.id):
+        return []
+    inner = value.func.value
+    text = place.source.bracketed(inner)
+    own = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _OWN
+    return [place.source.replace(value, text if own else f"{text}.clone()")]

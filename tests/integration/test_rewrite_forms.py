@@ -1,0 +1,147 @@
+"""Small forms that anybody writes: a number of the device's that a tensor, an operation or a branch is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+HEAD = """
+w = torch.eye(4, device=device) + 0.1
+args = (torch.randn(4, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    x = torch.tanh(x @ w) + x
+"""
+# what follows, with the lines that stand there then
+FORMS = {
+    "tensors that are made of it": (
+        """\
+    s, n = x.abs().max().item(), int((x > 0).sum())
+    a = torch.tensor(s, device=x.device)
+    b = torch.as_tensor(n, device=x.device)
+    c = torch.full((4,), s / 2, device=x.device)
+    d = torch.full((4,), n, device=x.device)
+    return a, b, c, d, x * torch.full_like(x, s), x.new_full((2,), fill_value=s), x.new_tensor(s) * x
+""",
+        [
+            "a = s.to(x.device, torch.float32, copy=True)",
+            "b = n.to(x.device, torch.int64, copy=True)",
+            "c = torch.empty((4,), device=x.device).copy_(s / 2)",
+            "d = torch.empty((4,), device=x.device, dtype=torch.long).copy_(n)",
+        ],
+    ),
+    "a tensor of several numbers, and one that goes up to it": (
+        """\
+    s = x.abs().max().item()
+    t = torch.tensor([s, 1.0], device=x.device)
+    return x.sum() * t, torch.linspace(0, s, 4, device=x.device) * x
+""",
+        [
+            (
+                "t = torch.stack([s.to(x.device, torch.float32), "
+                "torch.full((), 1.0, dtype=torch.float32, device=x.device)])"
+            ),
+            "return x.sum() * t, (torch.linspace(0, 1, 4, device=x.device) * s) * x",
+        ],
+    ),
+    "operations that take a number": (
+        """\
+    s = x.abs().max().item()
+    a = (x @ w).masked_fill(x > 0, s)
+    b = torch.add(x, w, alpha=s)
+    c = x.clamp(0, s) + torch.addcmul(x, w, x, value=s)
+    d = F.leaky_relu(x, s) + F.threshold(x, s / 2, 0.0)
+    return a, b, c, d
+""",
+        [
+            "a = torch.where(x > 0, s, (x @ w))",
+            "b = torch.add(x, w * s)",
+            "c = x.clamp(min=0).clamp(max=s) + torch.addcmul(x, w * s, x)",
+            "d = torch.where(x > 0, x, x * s) + torch.where(x <= s / 2, 0.0, x)",
+        ],
+    ),
+    "read in other ways": (
+        """\
+    s = x.abs().max().cpu().item()
+    t = float(np.sqrt(x.pow(2).sum().item()))
+    u = x.mean().tolist()
+    v = x.std().cpu()
+    y = x.cpu()
+    y += 1
+    return (x - u) / v * s + t, x * sum(x[0].tolist()), y.to(x.device)
+""",
+        [
+            "s = x.abs().max().detach()",
+            "t = torch.sqrt(x.pow(2).sum().detach())",
+            "u = x.mean().detach()",
+            "v = x.std()",
+            "y = x.clone()",
+            "return (x - u) / v * s + t, x * x[0].sum().detach(), y.to(x.device)",
+        ],
+    ),
+    "indexes": (
+        """\
+    i = x.sum(1).argmax().item()
+    y = x.clone()
+    y[i] = 0
+    y[:, i] = 2.0
+    return x[:, i], x[0, i], x.select(1, i), x[i : i + 1], x.index_select(0, torch.tensor([i], device=x.device)), y
+""",
+        ["y.index_fill_(0, i.reshape(1), 0)", "y.index_fill_(1, i.reshape(1), 2.0)"],
+    ),
+    "a chain of branches": (
+        """\
+    m = x.mean().item()
+    if m > 0.05:
+        y = x
+    elif m > -0.05:
+        y = x * 2
+    else:
+        y = -x
+    if math.isnan(m):
+        return torch.zeros_like(y), y.sum()
+    if y.sum() > 0:
+        if y.max() > 2:
+            return y * 3, y.sum()
+        return y * 2, y.sum()
+    return y - 1, y.sum()
+""",
+        [
+            "y = torch.where(m > 0.05, x, torch.where(m > -0.05, x * 2, -x))",
+            (
+                "return torch.where(torch.isnan(m), torch.zeros_like(y), "
+                "torch.where(y.sum() > 0, torch.where(y.max() > 2, y * 3, y * 2), y - 1)), y.sum()"
+            ),
+        ],
+    ),
+    "branches in branches that do more than one thing": (
+        """\
+    m = x.mean().item()
+    y = x
+    if m > 0:
+        z = y + 1
+        if m > 0.1:
+            y = x * 3
+    else:
+        z = y - 1
+        y = y * z
+    return y + z
+""",
+        ["chosen = m > 0", "z = y + 1", "chosen_2 = chosen & (m > 0.1)", "y = torch.where(chosen_2, x * 3, y)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("title", FORMS)
+def test_a_small_form_is_whole_in_one_graph(fixed: Fixed, title: str) -> None:
+    # GIVEN lines that hand a number of the device to something WHEN rewritten THEN the device goes on with it
+    text, lines = FORMS[title]
+    found = fixed(HEAD + text)
+    assert found.complete, found
+    assert found.around.before is None, found
+    assert found.around.after is None, found
+    assert not [line for line in lines if line not in lines_of(found)], found
