@@ -83,6 +83,31 @@ FORMS = {
             "return (x - u) / v * s + t, x * x[0].sum().detach(), y.to(x.device)",
         ],
     ),
+    "counts, arrays, the largest of several, and a rotation": (
+        """\
+    n = len((x > 0).nonzero())
+    p = (x > 1).nonzero()
+    m = np.mean(x.cpu().numpy())
+    k = max(x.min().item(), x.max().item(), 1.0)
+    a = x.mean().item()
+    c, s = math.cos(a), math.sin(a)
+    r = torch.tensor([[c, -s], [s, c]], device=x.device)
+    return x[:, :2] @ r * max(n, 1) / k - m, x * len(p)
+""",
+        [
+            "n = torch.count_nonzero(x > 0)",
+            "p = torch.count_nonzero(x > 1)",
+            "m = x.mean().detach()",
+            "k = torch.maximum(x.min().detach(), x.max().detach()).clamp(min=1.0)",
+            "c, s = torch.cos(a), torch.sin(a)",
+        ],
+    ),
+    "constants like another tensor, or beside one": (
+        """\
+    return torch.where(x > 0, x, torch.tensor(0.5)) * x.new_tensor(2.0) * x.new_tensor([1.0, 2.0, 3.0, 4.0])
+""",
+        [],
+    ),
     "indexes": (
         """\
     i = x.sum(1).argmax().item()
@@ -134,6 +159,29 @@ FORMS = {
         ["chosen = m > 0", "z = y + 1", "chosen_2 = chosen & (m > 0.1)", "y = torch.where(chosen_2, x * 3, y)"],
     ),
 }
+
+
+def test_a_number_that_an_object_notes_is_noted_behind_the_launch_while_the_step_goes_on(fixed: Fixed) -> None:
+    # GIVEN a step that computes with what it has just noted
+    kept = "class Scaler:\n    pass\nscaler = Scaler()\nscaler.scale = 1.0\n"
+    found = fixed(
+        kept
+        + HEAD
+        + """\
+    scaler.scale = x.abs().max().item()
+    if scaler.scale > 1:
+        x = x / scaler.scale
+    return x + 1
+"""
+    )
+    # WHEN rewritten THEN the tensor goes on, and the number is kept late
+    assert found.complete, found
+    lines = [
+        "scale = x.abs().max().detach()",
+        "x = torch.where(scale > 1, x / scale, x)",
+        "scaler.scale = scale.item()",
+    ]
+    assert not [line for line in lines if line not in lines_of(found)], found
 
 
 @pytest.mark.parametrize("title", FORMS)

@@ -437,25 +437,6 @@ def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If, written: s
     return is_pure(place, node) and not is_guarded(branch.test, node, place, written)
 
 
-def larger_on_device(place: Place) -> list[Edit]:
-    """``max(x, 1.0)`` becomes ``x.clamp(min=1.0)``, and ``max(x, y)`` becomes ``torch.maximum(x, y)``."""
-    found = []
-    for call in place.calls("max", "min"):
-        if not isinstance(call.func, ast.Name) or len(call.args) != 2 or call.keywords:
-            continue
-        one, other = call.args
-        if is_given(place, one) and is_given(place, other):
-            continue
-        one, other = (other, one) if is_given(place, one) else (one, other)
-        name = "min" if called(call) == "max" else "max"
-        x = place.source.bracketed(one).replace(".item()", "")
-        text = f"{x}.clamp({name}={place.text(other)})"
-        if not is_given(place, other):
-            text = f"torch.{called(call)}imum({place.text(one)}, {place.text(other)})"
-        found.append(place.source.replace(call, text))
-    return found
-
-
 _SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
 
 

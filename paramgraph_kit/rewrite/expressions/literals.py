@@ -42,11 +42,14 @@ def fill_with_numbers(place: Place) -> list[Edit]:
     """``torch.tensor([t] * n, device=d)`` becomes ``torch.full((n,), t, device=d)``, and a few numbers are stacked."""
     found: list[Edit] = []
     made = _MADE.search(place.failure.message)
-    calls = list(place.calls("tensor", "as_tensor"))
+    calls = list(place.calls("tensor", "as_tensor", "new_tensor"))
     if made is None or len(calls) != 1 or len(calls[0].args) != 1:
         return found
     call, shape = calls[0], [int(n) for n in made["shape"].split(",") if n.strip()]
     options = {option.arg: place.text(option.value) for option in call.keywords}
+    if called(call) == "new_tensor" and isinstance(call.func, ast.Attribute):
+        like = place.source.bracketed(call.func.value)
+        options = {"device": f"{like}.device", "dtype": f"{like}.dtype", **options}
     whole: ast.expr = call
     outer = place.source.parents.get(place.source.parents.get(call, call))
     if "device" not in options:
@@ -87,6 +90,13 @@ def _filled(place: Place, node: ast.expr, shape: list[int], rest: str) -> str:
         return ""
     if not shape and not isinstance(node, (ast.List, ast.Tuple, ast.ListComp)):
         return f"torch.full((), {place.text(node)}{rest})"
+    if len(shape) == 2 and isinstance(node, (ast.List, ast.Tuple)) and shape[0] * shape[1] <= FEW:
+        rows = [each.elts for each in node.elts if isinstance(each, (ast.List, ast.Tuple))]
+        numbers = [each for row in rows for each in row]
+        if [len(row) for row in rows] != [shape[1]] * shape[0] or any(isinstance(n, ast.Starred) for n in numbers):
+            return ""
+        every = ", ".join(f"torch.full((), {place.text(each)}{rest})" for each in numbers)
+        return f"torch.stack([{every}]).reshape({shape[0]}, {shape[1]})"
     if len(shape) != 1:
         return ""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _ONE = re.compile(r" of \w+\[\]")
@@ -72,9 +73,17 @@ def is_computed(place: Place, call: ast.Call) -> bool:
     return library == "math" or (of_numpy and any(read_of(place, n) is not None for n in reads))
 
 
+def is_given_to_torch(place: Place, call: ast.Call) -> bool:
+    """Whether ``torch.tensor(0.0)`` is written where a function of torch's is given it: ``torch.where(m, x, ...)``."""
+    above = place.source.parents.get(call)
+    if not isinstance(above, ast.Call) or call not in above.args or len(call.args) != 1:
+        return False
+    return path_of(above.func) in ("torch.where", "torch.maximum", "torch.minimum", "torch.max", "torch.min")
+
+
 def reduce_there(place: Place) -> list[Edit]:
-    """``sum(x.tolist())`` becomes ``x.sum()``."""
-    found = []
+    """``sum(x.tolist())`` becomes ``x.sum()``, and ``np.mean(x.cpu().numpy())`` becomes ``x.mean()``."""
+    found = [*_of_array(place)]
     for call in place.calls("sum", "max", "min"):
         given = call.args[0] if len(call.args) == 1 and not call.keywords else None
         if not isinstance(call.func, ast.Name) or call.func.id in place.space or not isinstance(given, ast.Call):
@@ -86,6 +95,67 @@ def reduce_there(place: Place) -> list[Edit]:
                 inner = inner.func.value
             found.append(place.source.replace(call, f"{place.source.bracketed(inner)}.{called(call)}().detach()"))
     return found
+
+
+def _of_array(place: Place) -> Iterator[Edit]:
+    """What numpy makes one number of: ``np.max(x.cpu().numpy())``, ``x.cpu().numpy().max()``."""
+    for call in place.calls("mean", "sum", "max", "min"):
+        if not isinstance(call.func, ast.Attribute) or call.keywords:
+            continue
+        of_numpy = place.text(call.func.value) in ("np", "numpy")
+        inner = call.args[0] if of_numpy and len(call.args) == 1 else call.func.value
+        if bool(call.args) is not of_numpy or not isinstance(inner, ast.Call) or called(inner) != "numpy":
+            continue
+        while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+            if called(inner) not in ("numpy", "detach") and not is_cpu(place, inner):
+                break
+            inner = inner.func.value
+        yield place.source.replace(call, f"{place.source.bracketed(inner)}.{called(call)}().detach()")
+
+
+def count_there(place: Place) -> list[Edit]:
+    """``len(m.nonzero())`` and ``len(x[x > 0])`` become ``torch.count_nonzero(...)``, without a list of the places."""
+    node, found = place.statement, []
+    for call in (n for n in heads(node) if isinstance(n, (ast.Call, ast.Subscript))):
+        if (of := _counted(place, call)) is not None:
+            found.append(place.source.replace(call, f"torch.count_nonzero({place.text(of)})"))
+    if found or not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+        return found
+    of, name = _listed(place, node.value), node.targets[0].id
+    function = place.source.function_of(node)
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name] if function is not None else []
+    asked = [place.source.parents.get(n) for n in every if isinstance(n.ctx, ast.Load)]
+    lengths = [n for n in asked if isinstance(n, ast.Call) and called(n) == "len" and isinstance(n.func, ast.Name)]
+    if of is None or not asked or len(lengths) != len(asked) or len(asked) != len(every) - 1:
+        return []
+    return [
+        place.source.replace(node.value, f"torch.count_nonzero({place.text(of)})"),
+        *(place.source.replace(each, name) for each in lengths),
+    ]
+
+
+def _counted(place: Place, node: ast.Call | ast.Subscript) -> ast.expr | None:
+    """What is counted by the length of a list of its places."""
+    if isinstance(node, ast.Subscript):
+        shape = node.value
+        if not isinstance(shape, ast.Attribute) or shape.attr != "shape" or place.text(node.slice) != "0":
+            return None
+        return _listed(place, shape.value)
+    if isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1:
+        return _listed(place, node.args[0])
+    of_first = called(node) == "size" and len(node.args) == 1 and place.text(node.args[0]) == "0"
+    return _listed(place, node.func.value) if of_first and isinstance(node.func, ast.Attribute) else None
+
+
+def _listed(place: Place, node: ast.expr) -> ast.expr | None:
+    """``m`` of ``m.nonzero()``, ``torch.nonzero(m)`` and of ``x[m]`` where ``m`` is a comparison."""
+    if isinstance(node, ast.Subscript):
+        return node.slice if isinstance(node.slice, ast.Compare) and len(node.slice.ops) == 1 else None
+    if not isinstance(node, ast.Call) or called(node) != "nonzero" or node.keywords:
+        return None
+    if path_of(node.func) == "torch.nonzero":
+        return node.args[0] if len(node.args) == 1 else None
+    return node.func.value if isinstance(node.func, ast.Attribute) and not node.args else None
 
 
 def stay_there(place: Place) -> list[Edit]:

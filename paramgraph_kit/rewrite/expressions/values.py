@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose
 from paramgraph_kit.rewrite.expressions.chains import choose_among
 from paramgraph_kit.rewrite.expressions.filled import taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
-from paramgraph_kit.rewrite.expressions.readings import is_computed, only_around, read_of
+from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
@@ -227,9 +227,19 @@ def return_the_tensor(place: Place) -> list[Edit]:
 def number_in_full(place: Place) -> list[Edit]:
     """``torch.tensor(3.0, device=d)`` becomes ``torch.full((), 3.0, device=d)``."""
     found = []
-    for call in place.calls("tensor"):
+    for call in place.calls("tensor", "new_tensor"):
         options = {option.arg: option for option in call.keywords}
-        if len(call.args) != 1 or "device" not in options:
+        own = called(call) == "new_tensor" and isinstance(call.func, ast.Attribute) and not options
+        if own and len(call.args) == 1 and is_number(call.args[0]) and isinstance(call.func, ast.Attribute):
+            like = place.source.bracketed(call.func.value)
+            text = f"torch.full((), {place.text(call.args[0])}, dtype={like}.dtype, device={like}.device)"
+            found.append(place.source.replace(call, text))
+        beside = "device" not in options and is_given_to_torch(place, call) and is_number(call.args[0])
+        if beside:
+            rest = "".join(f", {place.text(option)}" for option in call.keywords)
+            text = f"torch.full((), {place.text(call.args[0])}{rest}, device={place.device})"
+            found.append(place.source.replace(call, text))
+        if len(call.args) != 1 or "device" not in options or called(call) == "new_tensor":
             continue
         text, kind = place.text(call.args[0]), ""
         if not is_number(call.args[0]):
