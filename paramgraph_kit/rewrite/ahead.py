@@ -201,7 +201,7 @@ class Ahead(Lending):
         if self.fed is None:  # what cannot go there must not keep the others from it
             apart = [[item for item in fed if item[0] is one] for one in dict.fromkeys(item[0] for item in fed)]
             fed = [item for items in apart if feed(items) is not None for item in items]
-            self.fed = feed(fed) if fed else None
+            self.fed = feed(fed) if fed or self.fetched is not None else None
         if self.fed is None:
             return None
         inside = {id(n) for top in (*head, *self.fed.moved, *(each for each, _, _ in fed)) for n in ast.walk(top)}

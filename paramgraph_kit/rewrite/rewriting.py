@@ -85,10 +85,13 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if first.complete:
         both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
         return _with_more(moved, first, one, [*both, attempt.in_place_first])
+    little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     if (other := attempt.fetching(failures)) is not None:
         if (made := one(other)).complete:
-            return made
-        if made.diff and len(made.left) < len(first.left):
+            if other.cut < 0 and is_mostly_inside(other.prover):
+                return made
+            little.append((other.prover.operations[0], made))
+        elif made.diff and len(made.left) < len(first.left):
             attempt, first = other, made
     if (given := _given_places(attempt, failures, name_of(attempt.function))) is not None:
         return given
@@ -109,7 +112,6 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             foreseen.append(other.split(made.left))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     apart = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
-    little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     for other in (*foreseen, *apart):
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):

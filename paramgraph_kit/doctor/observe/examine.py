@@ -6,6 +6,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from inspect import getattr_static
 from types import CodeType
 from typing import Any
 
@@ -218,7 +220,8 @@ class _Examiner(Caller):
 
     def depends(self, frame: Frame, asked: set[tuple[str, int]]) -> bool:
         """Whether a line runs or not for a reason that is a problem itself."""
-        own = [c for c in self.codes(self.first) if c.co_name == frame.function] if self.first is not None else []
+        codes = self.codes(self.first) if self.first is not None else []
+        own = [c for c in codes if c.co_name == frame.function or _comprehends(c, frame)]
         return any((frame.file, line) in asked for code in own for line in entered_after(code, frame.line))
 
     def compare(self, a: Call, b: Call) -> list[Failure]:
@@ -259,12 +262,14 @@ class _Examiner(Caller):
 
     def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""
-        if not isinstance(change.after, (int, float)) or any(f.code == "branch-frozen" for f in known):
+        if not isinstance(change.after, (int, float)):
             return []
         said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
         lines = {f.frame.line for f in known if f.frame}
+        told = {f.frame for f in known if f.code == "branch-frozen"}
         may_run = reached(codes_in(step.place.stack for step in self.first.steps) if self.first else (), codes)
-        return [BY_ID["branch-frozen"].failure(said, at) for code in may_run for at in tests_of(code, change, lines)]
+        tests = [at for code in may_run for at in tests_of(code, change, lines) if at not in told]
+        return [BY_ID["branch-frozen"].failure(said, at) for at in tests]
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
@@ -328,7 +333,14 @@ class _Examiner(Caller):
         owned = hasattr(self.function, "__func__")
         given = dict(zip(code.co_varnames[owned : code.co_argcount], self.args, strict=False)) | self.kwargs
         told = {f.frame for f in known if f.code == "branch-frozen"}
-        more = {at: name for name, at in now_and_then.branches(code, given) if at not in told}
+        owner = {code.co_varnames[0]: getattr(self.function, "__self__", None)} if owned else {}
+        names = {**getattr(self.function, "__globals__", {}), **given, **owner}
+
+        def value_of(path: str) -> Any:
+            first, *rest = path.split(".")
+            return reduce(lambda held, name: getattr_static(held, name, None), rest, names.get(first))  # runs nothing
+
+        more = {at: name for name, at in now_and_then.branches(code, given, value_of) if at not in told}
         text = "is a number of the caller's, and only some of them take this way"
         return [BY_ID["branch-frozen"].failure(f"{name} {text}", at) for at, name in more.items()]
 
@@ -353,6 +365,13 @@ class _Examiner(Caller):
                 names = [h.name for h, _ in numbers if h.name in failure.frame.text] or [h.name for h, _ in numbers]
                 what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
                 found.notes.append(f"candidate for a parameter: {', '.join(names)} {what} at {failure.frame.label()}")
+
+
+def _comprehends(code: CodeType, frame: Frame) -> bool:
+    """Whether a line is one of a comprehension, or another nameless function, of a function's."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType) and each.co_name.startswith("<"))
+    named = (each for each in inner if each.co_name == frame.function)
+    return any(line == frame.line for each in named for _, _, line in each.co_lines())
 
 
 def _launches(call: Call) -> bool:

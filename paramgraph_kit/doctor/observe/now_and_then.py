@@ -6,17 +6,22 @@ A few calls take one way all the time, and a graph holds that one alone.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
-from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.source_lines import frame_at, path_of
 from paramgraph_kit.trace.model import Frame
 
 
-def branches(code: CodeType, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Frame]]:
-    """Each such branch of a function in which something is done, with the argument that it comes of."""
+def branches(
+    code: CodeType, arguments: Mapping[str, Any], value_of: Callable[[str], Any] = lambda path: None
+) -> Iterator[tuple[str, Frame]]:
+    """Each such branch of a function in which something is done, with the argument that it comes of.
+
+    ``value_of`` gives what a name has now: of each number a whole is a multiple of one, which decides nothing.
+    """
     nodes = list(nodes_of(code))
     for name, value in arguments.items():
         if type(value) is not int:
@@ -26,8 +31,13 @@ def branches(code: CodeType, arguments: Mapping[str, Any]) -> Iterator[tuple[str
             if not isinstance(node, ast.If) or not _does_something(node):
                 continue
             shares = (n for n in ast.walk(node.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
-            if any(_names(share.left) & known for share in shares):
+            if any(_names(share.left) & known and not _is_one(share.right, value_of) for share in shares):
                 yield name, frame_at(code, node.lineno)
+
+
+def _is_one(node: ast.expr, value_of: Callable[[str], Any]) -> bool:
+    value = node.value if isinstance(node, ast.Constant) else value_of(path_of(node)) if path_of(node) else None
+    return type(value) is int and value == 1
 
 
 def _made_of(nodes: list[ast.AST], name: str) -> set[str]:

@@ -158,7 +158,7 @@ def branch_between(
     for node in nodes:
         if isinstance(node, Branching):
             inside = [_span(part, near) for part in _parts(node)]
-            asked = node in in_rounds or _may_decide(node, ran, elsewhere)
+            asked = node in in_rounds or (_may_decide(node, ran, elsewhere) and not _holds_both(node, near, elsewhere))
             if len(set(inside)) >= 2 and any(any(row) for row in inside) and asked:
                 found.append(node)
     found.sort(key=lambda node: (node.lineno, node.col_offset))
@@ -167,7 +167,9 @@ def branch_between(
             continue
         for part in _parts(node):
             if any(_span(part, ran)) and not any(_span(part, elsewhere)):
-                return frame_at(code, node.lineno)
+                # Of what kind something is, is no other question in the next call: what has left before it has decided.
+                early = _left_early(code, node.lineno) if not elsewhere and _asks_for_kind(node) else None
+                return frame_at(code, early or node.lineno)
     loop = found[0] if found and isinstance(found[0], ast.For) else None
     early = _left_early(code, loop.lineno if loop is not None else min(near, default=(0, 0))[0])
     # A loop that the other call has not come to, nor to anything before it, is one that it has left before.
@@ -182,6 +184,21 @@ def _may_decide(node: Branching, ran: list[Position], elsewhere: list[Position])
     """Whether a choice can be what kept one call from where the other was: it holds that, or only one of them."""
     parts = _parts(node)
     return any(any(_span(part, ran)) for part in parts) or not any(any(_span(part, elsewhere)) for part in parts)
+
+
+def _holds_both(node: Branching, near: list[Position], elsewhere: list[Position]) -> bool:
+    """Whether both calls were in the same part of a choice, around all that differs."""
+    return any(all(_span(part, near)) and any(_span(part, elsewhere)) for part in _parts(node))
+
+
+def _asks_for_kind(node: Branching) -> bool:
+    """Whether a choice asks what kind something is: ``isinstance(x, T)``, ``type(x) == T``, ``hasattr(x, "n")``."""
+    test = getattr(node, "test", None)
+    while isinstance(test, ast.UnaryOp):
+        test = test.operand
+    calls = [test] if isinstance(test, ast.Call) else [test.left] if isinstance(test, ast.Compare) else []
+    kinds = ("isinstance", "type", "hasattr", "callable", "is_tensor")
+    return any(isinstance(each, ast.Call) and _called(each.func) in kinds for each in calls)
 
 
 def _drawn_to_leave(loop: ast.For, line: int) -> int | None:

@@ -17,6 +17,8 @@ import torch
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding
+from paramgraph_kit.rewrite.around.later import reached
+from paramgraph_kit.rewrite.loops import nested
 from paramgraph_kit.rewrite.loops.asks import of_a_step, room
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
@@ -65,6 +67,9 @@ class Batch(feeding.Values):
 
 def _parts(value: Any) -> tuple[str, tuple[str, ...], list[Any]]:
     """How a batch is put together, by which keys, and its tensors."""
+    within_it = value.values() if type(value) is dict else value if isinstance(value, (tuple, list)) else ()
+    if any(isinstance(each, (dict, tuple, list)) for each in within_it):
+        return nested.parts(value)
     if isinstance(value, torch.Tensor):
         return "", ("",), [value]
     if type(value) is dict and all(type(key) is str for key in value):
@@ -117,8 +122,14 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
     others = [n for part in function.body for n in within(part) if isinstance(n, ast.stmt) and n not in moved]
     inside = set(ast.walk(function)) - {n for each in moved for n in ast.walk(each)}
     around = set(source.above(statement))
+    again = {n for above in around if isinstance(above, ast.For) for n in ast.walk(above)}
+    quiet = _leaving_alone(source, needed - made)
     for each in (n for n in others if n in inside and n not in around and n not in block):
-        if not isinstance(each, (ast.For, ast.While, ast.If, ast.With, ast.Try)) and _writes(each, needed - made):
+        if each not in again and each.lineno > statement.lineno:
+            continue  # it comes to that when all is fetched
+        if not isinstance(each, (ast.For, ast.While, ast.If, ast.With, ast.Try)) and _writes(
+            each, needed - made, quiet
+        ):
             return None  # what it needs is found by something else, before or in its loop
     return Fetch(statement, moved, names)
 
@@ -129,8 +140,24 @@ def _is_passed(above: ast.stmt) -> bool:
     return isinstance(above, ast.With) or (isinstance(above, ast.For) and not above.orelse and not any(stops))
 
 
-def _writes(node: ast.stmt, needed: Collection[str]) -> bool:
-    return any(moving.touches(a, b) for a in {*moving.written(node), *moving.stored([node])} for b in needed)
+def _writes(node: ast.stmt, needed: Collection[str], quiet: Collection[str] = ()) -> bool:
+    return any(moving.touches(a, b) for a in {*moving.written(node, quiet), *moving.stored([node])} for b in needed)
+
+
+def _leaving_alone(source: Source, needed: Collection[str]) -> set[str]:
+    """The names of the file's methods that change none of these of their object, with what they call in the file."""
+    last, touching = {path.rpartition(".")[2] for path in needed}, set[str]()
+    every = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
+    for each in every:
+        parts = [n for part in each.body for n in within(part) if isinstance(n, ast.stmt)]
+        stores = {n.attr for part in parts for n in ast.walk(part) if isinstance(n, ast.Attribute) and _is_store(n)}
+        changed = stores | {step for part in parts for path in moving.written(part) for step in path.split(".")[1:]}
+        touching |= {each.name} if last & changed or {"setattr", "__dict__"} & names_in(each) else set()
+    return {each.name for each in every if not reached([source], [each.name]) & touching}
+
+
+def _is_store(node: ast.Attribute) -> bool:
+    return not isinstance(node.ctx, ast.Load)
 
 
 def _is_of_host(node: ast.AST, is_host: IsHost, made: Collection[str]) -> bool:
@@ -227,16 +254,17 @@ def _by_name(
     """One batch of a step, in tensors that have its names."""
     lines = made.lines.setdefault(one.at, _text(source, one))
     zeros = [room([form], device_text, alone=True) for form in seen.each]
-    if one.unpacks or len(seen.each) == 1 == len(one.names):
+    at = nested.places(seen.built, one.names)
+    if not at and (one.unpacks or len(seen.each) == 1 == len(one.names)):
         kept = [fresh(f"{name}_in", taken) for name in one.names]
         lines += [f"{held}.copy_({name})" for held, name in zip(kept, one.names, strict=True)]
         made.hoisted += [f"{held} = {zero}" for held, zero in zip(kept, zeros, strict=True)]
         made.edits.append(source.replace(one.at.value, text.format(*kept)))
         return
     name, held, value = one.names[0], fresh("held", taken), fresh("value", taken)
-    kept_in = fresh(f"{name}_in", taken)
+    kept_in = fresh("given_in" if one.unpacks else f"{name}_in", taken)
     made.hoisted.append(f"{kept_in} = ({', '.join(zeros)})")
-    values = f"{name}.values()" if text.startswith("{{") else name
+    values = f"({', '.join(at)},)" if at else f"{name}.values()" if text.startswith("{{") else name
     lines += [f"for {held}, {value} in zip({kept_in}, {values}, strict=True):", f"    {held}.copy_({value})"]
     parts = [f"{kept_in}[{number}]" for number in range(len(zeros))]
     made.edits.append(source.replace(one.at.value, text.format(*parts)))
@@ -247,6 +275,8 @@ def _built(seen: Batch, space: Mapping[str, Any], unpacks: bool, made: feeding.F
     if len(seen.built) != 1:
         return ""
     (kind, keys), *_ = seen.built
+    if kind == nested.KIND:
+        return nested.text(keys[0], lambda each: _class(each, space, made))
     parts = ["{}"] * len(keys)
     if kind == "":
         return "{}"
@@ -259,12 +289,18 @@ def _built(seen: Batch, space: Mapping[str, Any], unpacks: bool, made: feeding.F
         return text if unpacks else f"[{text}]" if kind == "list" else f"({text},)" if len(parts) == 1 else f"({text})"
     if unpacks:
         return ", ".join(parts)
+    name = _class(kind, space, made)
+    return f"{name}({', '.join(parts)})" if name else ""
+
+
+def _class(kind: str, space: Mapping[str, Any], made: feeding.Fetched) -> str:
+    """The name that the file has for a class of batches, which it imports where it has none."""
     name = kind.rpartition(".")[2]
     if name not in space and (found := _imported(kind)):
-        made.hoisted.append(found)
-        return f"{name}({', '.join(parts)})"
+        made.hoisted += [found] if found not in made.hoisted else []
+        return name
     known = f"{getattr(space.get(name), '__module__', '')}.{getattr(space.get(name), '__qualname__', '')}" == kind
-    return f"{name}({', '.join(parts)})" if known else ""
+    return name if known else ""
 
 
 def _imported(kind: str) -> str:
@@ -277,7 +313,7 @@ def _imported(kind: str) -> str:
 def _form(found: Sequence[Fetch], seen: Sequence[Batch], name: str) -> Form | None:
     """What is known of a tensor that was fetched by the step before."""
     for one, values in zip(found, seen, strict=True):
-        if name in one.names and len(values.each) == len(one.names):
+        if name in one.names and len(values.each) == len(one.names) and not nested.places(values.built, one.names):
             return values.each[one.names.index(name)]
     return None
 
@@ -315,6 +351,9 @@ def _lines(source: Source, nodes: Sequence[ast.stmt], found: Mapping[Fetch, Batc
         one = next((each for each in found if each.at is node), None)
         if one is not None:
             yield from _text(source, one)
+            if at := nested.places(found[one].built, one.names):
+                yield f"{fetched} += [{', '.join(at)}]"
+                continue
             whole = "values" if next(iter(found[one].built))[0] == "dict" else ""
             many = len(found[one].each) > 1 or not one.unpacks
             single = next(iter(found[one].built))[0] == "" or one.unpacks

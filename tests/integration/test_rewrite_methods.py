@@ -1,0 +1,130 @@
+"""Steps over several methods and files: what they fetch goes before the launch, what trains stays in the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import lines_of, rewritten, run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+LEARNER = """
+from collections import namedtuple
+Rows = namedtuple("Rows", "x cond")
+table = np.random.RandomState(0).randn(30, 3).astype(np.float32)
+class Memory:
+    def draw(self, count):
+        rows = np.random.randint(0, 30, count)
+        x = torch.as_tensor(table[rows], device=device)
+        return BUILT
+class Learner:
+    def __init__(self):
+        self.net, self.slow = nn.Linear(3, 3).to(device), nn.Linear(3, 3).to(device)
+        self.opt, self.count, self.every, self.seen = torch.optim.SGD(self.net.parameters(), lr=0.1), 4, 1, {}
+    def fit(self, x, step):
+        loss = F.mse_loss(self.net(x), self.slow(x).detach())
+        LOG
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+    def follow(self):
+        for p, q in zip(self.net.parameters(), self.slow.parameters()):
+            q.data.copy_(0.9 * q.data + 0.1 * p.data)
+    def learn(self, memory, step):
+        TAKEN = memory.draw(self.count)
+        loss = self.fit(USED, step)
+        if step % self.every == 0:
+            self.follow()
+        return loss
+learner, memory = Learner(), Memory()
+net, slow, f = learner.net, learner.slow, learner.learn
+args = (memory, 0)
+feed = lambda i: (memory, i)
+"""
+
+
+def _learner(built: str, taken: str, used: str, log: str = "pass") -> str:
+    return LEARNER.replace("BUILT", built).replace("TAKEN", taken).replace("USED", used).replace("LOG", log)
+
+
+NESTED = {
+    "taken apart into names that are pairs": ("(x, (x + 1, x[:, :1]))", "x, pair", "x + pair[0] + pair[1]"),
+    "a dictionary in a named tuple": ('Rows(x, {0: x + 1, "of it": [x]})', "rows", 'rows.x + rows.cond["of it"][0]'),
+    "plain": ("(x, x + 1)", "x, y", "x + y"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_what_a_memory_draws_is_fetched_before_a_learner_that_goes_on_in_methods(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that fetches with a number of its object's, and calls methods of that in a branch later on
+    fix = rewritten(_learner(*NESTED[name]), tmp_path)
+    # THEN the fetch goes before the launch, whatever the batch is made of, and the training stays in the graph
+    assert fix.complete, str(fix)
+    before, _, step = fix.diff.partition("def learn(")
+    assert "def before_learn" in before, fix.diff
+    assert "= memory.draw(self.count)" in before
+    assert "after_learn" not in step
+
+
+def test_a_step_that_would_train_behind_its_launch_is_not_said_to_be_whole(tmp_path: Path) -> None:
+    # GIVEN a learner that logs in the middle of the method that trains, with a number that it is given
+    log = "self.seen[step] = loss.item()"
+    fix = rewritten(_learner("x", "x", "x", log), tmp_path)
+    # THEN nothing is called whole of which the graph has no more than the batch
+    trains_behind = any("self.fit(" in line for line in lines_of(fix))
+    assert not (fix.complete and trains_behind), str(fix)
+
+
+TOLD = """
+net = nn.Linear(3, 3).to(device)
+class Log:
+    def __init__(self): self.rows = {}
+    def put(self, key, value, step):
+        if step % 2 != 0: return
+        if isinstance(value, torch.Tensor):
+            value = value.item()
+        self.rows[key] = value
+class Run:
+    def __init__(self):
+        self.log, self.n, self.often, self.fancy = Log(), 0, 1, True
+        self.slow = nn.Linear(3, 3).to(device)
+    def show(self, out, step):
+        self.log.put("a", out.sum(), step)
+        if self.fancy:
+            out = out * 2
+            self.log.put("b", out.mean(), step)
+            out = out + 1
+        return out
+    def __call__(self, x, step):
+        out = self.show(net(x), step)
+        if step % self.often == 0:
+            out = out.clamp(max=1.0)
+        if self.n % 5 == 0:
+            out = self.slow(out)
+        if self.n % 3 == 0:
+            text = " | ".join([f"{each:8.4f}" for each in out[0]])
+            self.log.rows["text"] = text
+        self.n += 1
+        return out
+f = Run()
+args = (torch.randn(4, 3, device=device), 0)
+"""
+
+
+def test_branches_are_told_where_they_decide_and_each_that_a_count_decides(tmp_path: Path) -> None:
+    # GIVEN a log that leaves early, questions of kinds and of options, a share of one, and two branches of a count
+    names = run(TOLD, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    told = {(each.code, each.frame.text) for each in found.failures if each.frame is not None}
+    # THEN the early way out is told, and both branches of the count with what waits in a comprehension below one
+    assert {text for code, text in told if code == "branch-frozen"} == {
+        "if step % 2 != 0: return",
+        "if self.n % 5 == 0:",
+        "if self.n % 3 == 0:",
+    }
+    assert any("8.4f" in text for _, text in told), str(found)
