@@ -45,7 +45,7 @@ class Ahead(Lending):
         super().__init__(function, args, kwargs, prover)
         self.moves = prover is None  # what is rewritten again leaves alone what was moved
         self.numbers = numbers_of(self.prover.state)
-        self.device = self._device_text()
+        self.device = self._device_text(self.space)
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.feeds = True  # work may be moved before the launch
@@ -64,8 +64,7 @@ class Ahead(Lending):
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
-    def _device_text(self) -> str:
-        space = self.space
+    def _device_text(self, space: Mapping[str, Any]) -> str:
         known = space.get("device", space.get("DEVICE"))
         if isinstance(known, (str, torch.device)) and torch.device(known).type == device().type:
             return "device" if "device" in space else "DEVICE"
@@ -73,7 +72,12 @@ class Ahead(Lending):
 
     def device_in(self, source: Source) -> str:
         """How a file writes the device: a name of the function's own file says nothing in another one."""
-        return self.device if source.file == self.file else f'"{device().type}"'
+        return self.device if source.file == self.file else self._device_text(self.space_in(source))
+
+    def space_in(self, source: Source) -> dict[str, Any]:
+        """The names that a file's functions read around them: another file may have others of the same names."""
+        own = (f.__globals__ for f in self.functions if f.__code__.co_filename == source.file)
+        return self.space if source.file == self.file else {**next(own, {})}
 
     def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
@@ -231,7 +235,7 @@ class Ahead(Lending):
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and self.records(source, statement) and not without_gradients(source, statement)
-        at, space = self._definition(), self.space
+        at, space = self._definition(), self.space_in(source)
         if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))

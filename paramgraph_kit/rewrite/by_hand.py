@@ -96,7 +96,7 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     entry = attempt.entry_name
     known: dict[str, Any] = {
         "seen": frozenset(attempt.forms_in(*at)),
-        "space": attempt.space,
+        "space": attempt.space_in(at[0]),
         "attributes": held,
         "tensors": tensors,
         "called": attempt.called_by(*at),

@@ -206,7 +206,7 @@ def _pair(
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
     where = attempt.device_in(source)
-    said = hint(Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry))
+    said = hint(Place(source, statement, failure, where, space=attempt.space_in(source), attributes=held, entry=entry))
     first, last = _lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]

@@ -128,3 +128,39 @@ def test_branches_are_told_where_they_decide_and_each_that_a_count_decides(tmp_p
         "if self.n % 3 == 0:",
     }
     assert any("8.4f" in text for _, text in told), str(found)
+
+
+OTHER_FILE = """
+# file: cutting.py
+import random
+SIZE = 2
+device = "sim"
+def cut(x):
+    at = random.randrange(x.shape[1] - SIZE)
+    x = x.clone()
+    x[:, at : at + SIZE] = 0.0
+    return x
+# file: the program
+from cutting import cut
+SIZE = torch.tensor(7.0, device=device)
+class Layer:
+    def __init__(self):
+        self.layer = nn.Linear(6, 6).to(device)
+    def step(self, x):
+        return self.layer(x) * SIZE
+class Cut(Layer):
+    def step(self, x):
+        return super().step(cut(x))
+f = Cut().step
+args = (torch.randn(4, 6, device=device),)
+"""
+
+
+def test_a_line_of_another_file_is_told_with_that_files_names(tmp_path: Path) -> None:
+    # GIVEN a helper of another file that draws where it cuts, with a global of which the step's file has another one
+    fix = rewritten(OTHER_FILE, tmp_path)
+    told = "\n".join(fix.instead)
+    # THEN what is told is to draw before the launch, in that file's names, and not to give the helper its own constant
+    assert "before each launch `at_in.fill_(random.randrange(x.shape[1] - SIZE))`" in told, str(fix)
+    assert "device=device)" in told
+    assert "give `SIZE`" not in told

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.advised.cut_here import decided_here, is_cut
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.hosts import only_sized
 from paramgraph_kit.rewrite.source.moving import arguments_of, paths, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.trace.model import Failure
@@ -285,7 +286,7 @@ def _is_host(value: ast.expr) -> bool:
 
 def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset()) -> bool:
     """Whether something is computed of the device's tensors, also of what the host has read of them."""
-    names = names_in(value)
+    names = names_in(value) - only_sized(place.source, value)
     if names & place.tensors.keys():
         return True
     function = place.source.function_of(place.statement)
