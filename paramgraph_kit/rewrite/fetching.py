@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.around import later
+from paramgraph_kit.rewrite.around import feeding, later
 from paramgraph_kit.rewrite.foreseen import Foreseeing
+from paramgraph_kit.rewrite.helping import call_of
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.fetched import CODES, Batch, Fetch, bring, fetches_of
 from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Function, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, within
 from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
@@ -23,8 +25,6 @@ _OF_DEVICE = (torch.nn.Module, torch.optim.Optimizer)
 
 class Fetching(Foreseeing):
     """One function that may fetch batches of the host's."""
-
-    fetches = False
 
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
@@ -75,9 +75,12 @@ class Fetching(Foreseeing):
     def _fetch(self, failures: Sequence[Failure]) -> list[Failure]:
         """Find what is fetched; returns what was found there."""
         self.fetched = None
+        self.fetched_by = {}
         at, wanted = self._definition(), self.fetched_in(failures)
-        if at is None or not wanted:
+        if at is None:
             return []
+        if not wanted:
+            return self._fetch_in_methods(*at, failures)
         source, function = at
         found = fetches_of(source, function, wanted, self._host_test(function))
         if not found or self._is_read_elsewhere(function, found):
@@ -93,6 +96,49 @@ class Fetching(Foreseeing):
         # A batch of the step before was another tensor in each: if something else was, that is found again.
         others = [f for f in failures if f.code == "stale-input" and self.fetched.writes]
         return [*(f for each in wanted.values() for f in each), *others]
+
+    def fetches_in_methods(self, failures: Sequence[Failure]) -> bool:
+        """Whether helpers or methods of the file's fetch something for it."""
+        at = self._definition()
+        return at is not None and bool(self._fetch_in_methods(*at, failures))
+
+    def _fetch_in_methods(self, source: Source, function: Function, failures: Sequence[Failure]) -> list[Failure]:
+        """The same where helpers or methods of the file's fetch that this calls once; returns what was found there."""
+        handled, found, taken = list[Failure](), dict[Function, feeding.Fetched](), list[str]()
+        for helper in (n for n in ast.walk(source.tree) if isinstance(n, Function) and n is not function):
+            call = call_of(source, function, self._value, helper)
+            every = [n for part in helper.body for n in within(part) if isinstance(n, ast.Assign)] if call else []
+            wanted: dict[ast.stmt, list[Failure]] = {}
+            for node, failure in ((n, f) for f in failures if f.code in CODES for n in every):
+                if self._is_fetched_by(source, node, failure):
+                    wanted.setdefault(node, []).append(failure)
+            if call is None or not wanted:
+                continue
+            fetches = fetches_of(source, helper, wanted, self.host_test_of(source, helper, call))
+            order: list[tuple[Any, Form | None]] = []
+            nodes = [one.at.value for one in fetches]
+            seen = self._watched_values(source, nodes, partial(Batch, order=order)) if fetches else []
+            batches = [values for values in seen if isinstance(values, Batch)]
+            if not fetches or len(batches) != len(fetches) or self._is_read_elsewhere(helper, fetches):
+                continue
+            made = bring(source, helper, fetches, batches, order, self.device, self.space, taken)
+            if made is not None:
+                found[helper] = made
+                taken += made.hoisted
+                handled += [f for each in wanted.values() for f in each]
+        self.fetched_by = found
+        return handled
+
+    def _is_fetched_by(self, source: Source, node: ast.Assign, failure: Failure) -> bool:
+        """Whether a statement of a helper is, or calls, what brings something of the host's to the device."""
+        place = self.place(failure)
+        if place is None or place[1] is node:
+            return place is not None
+        brings = place[0].function_of(place[1])
+        names = later.reached(
+            self.sources.values(), {called(n) for n in ast.walk(node.value) if isinstance(n, ast.Call)}
+        )
+        return getattr(brings, "name", "") in names and not self._is_of_device(names)
 
     def _is_read_elsewhere(self, function: Function, found: Sequence[Fetch]) -> bool:
         """Whether another function that a step runs reads a batch as a variable around it."""

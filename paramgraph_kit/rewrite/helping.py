@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, parts
@@ -14,13 +17,16 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.source import hosts, moving
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import around_launch
 from paramgraph_kit.trace.model import Failure
 
 
 class Helping(Attempt):
-    """One function whose helpers may ask the host for something."""
+    """One function whose helpers, or methods that it calls, may ask the host for something."""
+
+    fetches = False  # what it fetches is found first, and what methods do that it calls is left to that way
+    fetched_by: Mapping[Function, feeding.Fetched] = MappingProxyType({})  # what they fetch of the host's
 
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
         plan, at = super()._fed(failures, others), self._definition()
@@ -32,18 +38,35 @@ class Helping(Attempt):
         for failure in failures:
             place = self.place(failure) if failure.code in feeding.FED else None
             helper = source.function_of(place[1]) if place is not None and place[0] is source else None
-            if place is not None and helper is not None and helper is not function:
+            if place is not None and helper is not None and helper is not function and self._may_move(source, helper):
                 wanted.setdefault(helper, {})[place[1]] = failure
+        for helper in self.fetched_by:
+            wanted.setdefault(helper, {})
         found = self._fed_in_helpers(source, function, wanted, [*others, *(own.hoisted if own is not None else [])])
         if not found:
             return plan
-        together = _together(source, function, found, own)
+        methods = any(isinstance(source.parents.get(helper), ast.ClassDef) for helper in wanted)
+        together = _together(source, function, found, own, always=methods or moving.is_method(source, function))
         if together is None:
             return plan
         self.fed = together
         handled = [f for each in wanted.values() for at, f in each.items() if self._is_changed(source, at)]
         handled += plan.failures if plan is not None else []
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _may_move(self, source: Source, helper: Function) -> bool:
+        return self.fetches or not isinstance(source.parents.get(helper), ast.ClassDef)
+
+    def asks_in_methods(self, failures: Sequence[Failure]) -> bool:
+        """Whether methods of the file's that it calls once ask the host for something."""
+        at = self._definition()
+        places = [place for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None]
+        helpers = {source.function_of(node) for source, node in places if at is not None and source is at[0]} - {None}
+        return at is not None and any(
+            isinstance(at[0].parents.get(each), ast.ClassDef) and call_of(*at, self._value, each) is not None
+            for each in helpers
+            if each is not None and each is not at[1]
+        )
 
     def _fed_in_helpers(
         self,
@@ -53,7 +76,8 @@ class Helping(Attempt):
         others: Sequence[str],
     ) -> list[tuple[feeding.Feed, int]]:
         """What helpers ask, in the order of their calls; with the lines of these."""
-        calls = [(helper, call) for helper in wanted if (call := call_of(source, function, helper)) is not None]
+        known = source, function, self._value
+        calls = [(helper, call) for helper in wanted if (call := call_of(*known, helper)) is not None]
         calls.sort(key=lambda pair: (pair[1].lineno, pair[1].col_offset))
         found, taken = list[tuple[feeding.Feed, int]](), list(others)
         for helper, call in calls:
@@ -77,12 +101,13 @@ class Helping(Attempt):
         others: Sequence[str],
     ) -> feeding.Feed | None:
         """What one helper asks."""
-        host = hosts.host_test(device().type, helper, self.forms_in(source, helper.body[0]), self.space, self._value)
-        order = list(moving.body_of(helper))
+        host = self.host_test_of(source, helper, call)
+        order, fetched = list(moving.body_of(helper)), self.fetched_by.get(helper)
         statements = [node for node in order if node in wanted]
-        if not statements:
+        tops = [*statements, *(fetched.lines if fetched is not None else ())]
+        if not tops:
             return None
-        before = order[: order.index(statements[-1])]
+        before = order[: max(map(order.index, tops))]
         if any(isinstance(n, moving.STOPS) for node in before for n in within(node) if node not in statements):
             return None  # it may not come there
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
@@ -105,15 +130,32 @@ class Helping(Attempt):
             place.lent = [source.text(each) for at, each, _ in fed if at is statement]
             return choose_by_where(place, condition) if isinstance(statement, ast.If) else []
 
-        made = feeding.feed(source, helper, fed, self.device, host, choose, others) if fed else None
+        known = source, helper, fed, self.device, host, choose, others, (), fetched
+        made = feeding.feed(*known) if fed or fetched is not None else None
         return _called_with(source, function, helper, call, made) if made is not None else None
 
+    def host_test_of(self, source: Source, helper: Function, call: ast.Call) -> Callable[[ast.expr], bool]:
+        """Which expressions of a helper are the host's alone; a method's are of the object that it is called of."""
+        owner = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
-def call_of(source: Source, function: Function, helper: Function) -> ast.Call | None:
-    """The one call of a helper, which a function makes in each of its runs, once."""
-    if not isinstance(source.parents.get(helper), ast.Module):
+        def value(path: str) -> Any:
+            first, dot, rest = path.partition(".")
+            return self._value(f"{owner}{dot}{rest}" if owner and first == "self" else path)
+
+        return hosts.host_test(device().type, helper, self.forms_in(source, helper.body[0]), self.space, value)
+
+
+def call_of(source: Source, function: Function, value_of: Callable[[str], Any], helper: Function) -> ast.Call | None:
+    """The one call of a helper, or of a method of the file's, which a function makes in each of its runs, once."""
+    names: list[Any]
+    if isinstance(source.parents.get(helper), ast.ClassDef):
+        names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == helper.name]
+        if len(names) != 1 or not _is_code_of(source, helper, value_of(path_of(names[0])) if names else None):
+            return None
+    elif isinstance(source.parents.get(helper), ast.Module):
+        names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == helper.name]
+    else:
         return None
-    names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == helper.name]
     call = source.parents.get(names[0]) if len(names) == 1 else None
     if not isinstance(call, ast.Call) or call.func is not names[0]:
         return None
@@ -130,6 +172,13 @@ def call_of(source: Source, function: Function, helper: Function) -> ast.Call | 
     return None
 
 
+def _is_code_of(source: Source, helper: Function, method: Any) -> bool:
+    """Whether a method of an object is a function of the file's, also below decorators that say what they wrap."""
+    code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None) if callable(method) else None
+    lines = (first_line(helper), helper.lineno)
+    return code is not None and code.co_filename == source.file and code.co_firstlineno in lines
+
+
 def _called_with(
     source: Source, function: Function, helper: Function, call: ast.Call, fed: feeding.Feed
 ) -> feeding.Feed | None:
@@ -143,11 +192,14 @@ def _called_with(
         given = {}
     if not all(isinstance(each, ast.Constant) for each in given.values()):
         given = {name: each for name, each in given.items() if isinstance(each, ast.Constant)}
-    given |= dict(zip(parameters, call.args, strict=False))
+    owner = parameters[0] if moving.is_method(source, helper) and isinstance(call.func, ast.Attribute) else ""
+    if owner and isinstance(call.func, ast.Attribute):
+        given[owner] = call.func.value
+    given |= dict(zip(parameters[bool(owner) :], call.args, strict=False))
     given |= {option.arg: option.value for option in call.keywords if option.arg}
     own = moving.arguments_of(function)
     again = moving.stored(list(moving.body_of(function)))
-    lines, needed = list[str](), set[str]()
+    lines, needed, named = list[str](), set[str](), owner
     for name in fed.parameters:
         value = given.get(name)
         if value is None or any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(value)):
@@ -157,21 +209,38 @@ def _called_with(
             return None
         needed |= read
         text = source.text(value)
-        lines += [f"    {name} = {text}"] if text != name else []
+        if name == owner:
+            named = text
+        else:
+            lines += [f"    {name} = {text}"] if text != name else []
     arguments = [name for name in own if name in needed]
     if {line.split(" = ")[0].strip() for line in lines} & needed:
         return None  # one would hide the other
-    head = re.compile(rf"def {re.escape(fed.name)}\(.*\):  # before each launch")
-    text = "\n".join([f"def {fed.name}({', '.join(arguments)}):  # before each launch", *lines])
-    edits = [replace(each, text=head.sub(lambda _: text, each.text)) for each in fed.edits]
+    head = re.compile(rf"( *)def {re.escape(fed.name)}\(.*\):  # before each launch")
+    begins = [f"def {fed.name}({', '.join(arguments)}):  # before each launch", *lines]
+    edits = []
+    for each in fed.edits:
+        if head.search(each.text) and named != owner:  # its object has another name where it is called
+            if re.search(rf"\b{owner}\b(?!\.)", head.sub("", each.text)):
+                return None
+            each = replace(each, text=re.sub(rf"\b{owner}\.", lambda _: f"{named}.", each.text))
+        edits.append(replace(each, text=head.sub(lambda at: "\n".join(at[1] + line for line in begins), each.text)))
     return replace(fed, edits=edits, parameters=arguments)
 
 
 def _together(
-    source: Source, function: Function, found: Sequence[tuple[feeding.Feed, int]], own: feeding.Feed | None
+    source: Source,
+    function: Function,
+    found: Sequence[tuple[feeding.Feed, int]],
+    own: feeding.Feed | None,
+    *,
+    always: bool = False,
 ) -> feeding.Feed | None:
-    """One function that runs before each launch for several, in the order in which the step has asked."""
-    if own is None and len(found) == 1:
+    """One function that runs before each launch for several, in the order in which the step has asked.
+
+    ``always``: also for one, as it is written beside a method.
+    """
+    if own is None and len(found) == 1 and not always:
         return found[0][0]
     every = list(found)
     if own is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.naming import name_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand, known_on_host
 from paramgraph_kit.rewrite.advised.from_host import behind_for_cycles
@@ -274,7 +275,7 @@ def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
 
 def _in_generator(attempt: Ways, problems: Sequence[Failure], found: Rewriting) -> list[Failure]:
     """What a capture would raise in a generator, which would end there for good: that is not tried."""
-    for failure in problems:
+    for failure in (f for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent):  # others raise nothing
         at = attempt.place(attempt.at_home(failure))
         function = at[0].function_of(at[1]) if at is not None else None
         if function is not None and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in within(function)):

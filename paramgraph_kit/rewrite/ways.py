@@ -162,7 +162,8 @@ class Ways(Fetching):
         """The same with the batches that the host fetches in the step fetched before the launch; None without any."""
         other = self._other()
         other.fetches = True
-        if not other.fetched_in(failures):
+        known = other.fetched_in(failures) or other.fetches_in_methods(failures) or other.asks_in_methods(failures)
+        if not known:
             return None
         other.leads = bool(other._rates_ahead(failures))
         return other

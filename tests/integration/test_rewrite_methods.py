@@ -164,3 +164,56 @@ def test_a_line_of_another_file_is_told_with_that_files_names(tmp_path: Path) ->
     assert "before each launch `at_in.fill_(random.randrange(x.shape[1] - SIZE))`" in told, str(fix)
     assert "device=device)" in told
     assert "give `SIZE`" not in told
+
+
+DEEPER = """
+import functools
+table = np.random.RandomState(0).randn(30, 3).astype(np.float32)
+def counted(fn):
+    @functools.wraps(fn)
+    def inner(self, *args):
+        return fn(self, *args)
+    return inner
+class Memory:
+    def draw(self, count):
+        rows = np.random.randint(0, 30, count)
+        pick = lambda held: torch.from_numpy(held[rows]).to(device)
+        return pick(table), pick(table[:, 0])
+class Learner:
+    def __init__(self):
+        self.net, self.memory = nn.Linear(3, 1).to(device), Memory()
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    @counted
+    def learn(self, count=4):
+        FETCH
+        loss = F.mse_loss(self.net(x).squeeze(1), y)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+class Trainer:
+    def __init__(self): self.learner = Learner()
+    def step(self, x):
+        loss = self.learner.learn()
+        return self.learner.net(x), loss
+trainer = Trainer()
+net, f = trainer.learner.net, trainer.step
+args = (torch.randn(4, 3, device=device),)
+"""
+BY_METHODS = {
+    "a memory's rows": ("x, y = self.memory.draw(count)", "x, y = self.learner.memory.draw(count)"),
+    "rows that the method draws itself": (
+        "x = torch.from_numpy(table[np.random.choice(30, count)]).to(device)\n        y = x[:, 0]",
+        "x = torch.from_numpy(table[np.random.choice(30, count)]).to(device)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_METHODS)
+def test_what_a_method_fetches_that_a_step_calls_is_fetched_before_the_launch(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that calls a method of another object, below a decorator, which fetches what it trains with
+    fetch, moved = BY_METHODS[name]
+    fix = rewritten(DEEPER.replace("FETCH", fetch), tmp_path)
+    # THEN that is whole, and what runs before the launch asks the object by the step's own name for it
+    assert fix.complete, str(fix)
+    assert {moved, "count = 4", "def before_step(self):  # before each launch"} <= set(lines_of(fix)), fix.diff
