@@ -61,7 +61,7 @@ def one_round(
     """
     whole = Ways(function, args, kwargs)
     at = whole._definition(cells=True)
-    if at is None or whole.entry is None or whole.entry.__code__.co_freevars:
+    if at is None or whole.entry is None:
         return None
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
@@ -215,7 +215,8 @@ class _Cutting:
 
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
         source, definition, loop, asked = self._edited()
-        found = cut(source, definition, loop, *asked, graded, bound, only_telling=self.only_telling)
+        closed = self.whole.entry.__code__.co_freevars if self.whole.entry is not None else ()
+        found = cut(source, definition, loop, *asked, graded, bound, closed=closed, only_telling=self.only_telling)
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
     def _run(self, found: Round) -> _Run | None:

@@ -58,6 +58,7 @@ def cut(
     returned: Mapping[str, str] = MappingProxyType({}),
     first: Collection[str] = (),
     *,
+    closed: Collection[str] = (),
     only_telling: bool = False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
@@ -67,6 +68,7 @@ def cut(
         tells: whether it reads something of the device for the host.
         returned: of some results how they are written where they are returned, as ``loss.detach()``.
         first: parameters that come before the others, so that they can be bound.
+        closed: names of the function around it, which the round, beside all functions, is given.
         only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
     """
     body = loop.body
@@ -79,7 +81,7 @@ def cut(
         for n, node in enumerate(inside)
         if (only_telling and not tells(node)) or not _may_wait(node, inside[n + 1 :], computes, tells)
     ]
-    local = locals_of(function)
+    local = locals_of(function) | set(closed)
     if any(isinstance(n, (*STOPS, *NAMED, Function, ast.ClassDef)) for node in part for n in within(node)):
         return None
     outer = {name for node in ast.walk(function) if isinstance(node, ast.Nonlocal) for name in node.names}

@@ -97,9 +97,7 @@ def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType 
     if not found:
         return None
     best = min(found, key=lambda code: (_takes(code) != _takes(own), abs(code.co_firstlineno - own.co_firstlineno)))
-    if not best.co_freevars:  # it reads none of them any more
-        return best.replace(co_freevars=own.co_freevars)
-    if set(best.co_freevars) < set(own.co_freevars):
+    if set(best.co_freevars) < set(own.co_freevars):  # whoever looks at its frame comes to all of them
         best = _naming(best, {*own.co_freevars} - {*best.co_freevars})
     if best.co_freevars != own.co_freevars:
         raise BorrowError(f"{own.co_qualname} would need {best.co_freevars} of the function around it")
@@ -111,13 +109,19 @@ def _naming(code: types.CodeType, names: set[str]) -> types.CodeType:
     file = code.co_filename
     tree = cell.parsed("".join(linecache.getlines(file)), file)
     for node in ast.walk(tree):
-        if isinstance(node, Function) and (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
-            read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
+        read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
+        if isinstance(node, ast.Lambda) and (code.co_name, code.co_firstlineno) == ("<lambda>", node.lineno):
+            node.body = ast.copy_location(ast.IfExp(ast.Constant(True), node.body, read), node.body)
+        elif isinstance(node, Function) and (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
             never = ast.copy_location(ast.If(ast.Constant(False), [ast.Expr(read)], []), node.body[0])
             node.body.insert(0, never)
     whole = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
     known = (code.co_qualname, code.co_firstlineno)
-    found = next(each for each in codes_in(whole) if (each.co_qualname, each.co_firstlineno) == known)
+    found = next(
+        each
+        for each in codes_in(whole)
+        if (each.co_qualname, each.co_firstlineno) == known and _takes(each) == _takes(code)
+    )
     _PLAIN[found] = code
     return found
 
