@@ -35,6 +35,8 @@ class Rewriting:
     bound: int = 0  # of its arguments so many are no tensors, and come first
     given: tuple[Any, ...] = ()  # its arguments in the first round
     capture: str = ""  # what is captured, in the user's words: ``partial(train_round, model)``
+    run: dict[str, list[str]] = field(default_factory=dict)  # the same where what goes around a launch is not called
+    more: list[Rewriting] = field(default_factory=list)  # rounds of other loops, each with a graph of its own
     _borrow: Any = None
 
     @contextmanager

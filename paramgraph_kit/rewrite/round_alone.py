@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,39 +42,43 @@ from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
-MOST_LOOPS = 2  # one in the other, of which each is tried
+MOST_LOOPS = 4  # of a function, of which each is tried
 _HALF, _TOLD = ast.Pass(), ast.Pass()  # stand for what a statement computes, and then tells
 MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
-def one_round(
+def rounds_of(
     function: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     failures: Sequence[Failure],
     *,
     of_loader: bool,
-) -> Rewriting | None:
-    """The function with one round of a loop cut out and rewritten whole, or None where none is.
+    others: Collection[str] = (),
+) -> list[Rewriting]:
+    """The function with one round of a loop cut out and rewritten whole, once for each of its loops where one is.
 
-    ``of_loader``: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
+    Args:
+        of_loader: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
+        others: what rounds of other functions are called.
     """
     whole = Ways(function, args, kwargs)
     at = whole._definition(cells=True)
     if at is None or whole.entry is None:
-        return None
+        return []
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
-    loops = loops_around(source, definition, [node for _, node in places])[:MOST_LOOPS]
-    loops = [loop for loop in loops if goes_through_loader(whole, loop) is of_loader]
+    loops = loops_around(source, definition, [node for _, node in places])
+    loops = [loop for loop in loops if goes_through_loader(whole, loop) is of_loader][:MOST_LOOPS]
+    found = list[Rewriting]()
     if not loops:
-        return None
+        return found
     try:
         lines = Lines(whole.entry.__code__)
         with lines, whole.watched():
             truth = truth_of(whole.prover)
         if truth.unsteady:
-            return None
+            return found
 
         def works(node: ast.stmt) -> bool:
             return computes(node, lines.computing) or optimizes(whole, node, lines.optimizing)
@@ -90,20 +94,26 @@ def one_round(
         rated = [f for f in failures if f.code == "learning-rate-frozen"]
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
+        done = list[Loop]()
         for loop in loops:
+            if any(holds(loop, inner) for inner in done):
+                continue
+            taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value)
             for half, only_telling in product([halves, Split()] if halves.edits else [halves], (False, True)):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
-                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling, half)
+                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling, half, taken)
                 if (fix := cutting.tried()) is not None:
-                    return fix
+                    found.append(fix)
+                    done.append(loop)
+                    break
     except KeyboardInterrupt:
         raise  # it is the user's
     except Exception:  # what cannot be run alone is no answer
-        return None
+        return found
     finally:
         whole.prover.forget()
-    return None
+    return found
 
 
 Asked = tuple[Callable[[ast.stmt], bool], Callable[[ast.stmt], bool]]
@@ -122,6 +132,7 @@ class _Cutting:
     rated: Sequence[Failure]  # learning rates that are others in a later round
     only_telling: bool  # what else the host does in the middle of a round stays there
     halves: Split  # statements that compute and tell are cut in two
+    others: Sequence[str] = ()  # what rounds of other loops are called
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
@@ -216,7 +227,17 @@ class _Cutting:
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
         source, definition, loop, asked = self._edited()
         closed = self.whole.entry.__code__.co_freevars if self.whole.entry is not None else ()
-        found = cut(source, definition, loop, *asked, graded, bound, closed=closed, only_telling=self.only_telling)
+        found = cut(
+            source,
+            definition,
+            loop,
+            *asked,
+            graded,
+            bound,
+            closed=closed,
+            taken=self.others,
+            only_telling=self.only_telling,
+        )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
     def _run(self, found: Round) -> _Run | None:
@@ -412,7 +433,8 @@ def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: T
         with run.applied(), fix.applied():
             space.update(made)
             try:
-                with borrowed([whole.entry] if whole.entry is not None else [], {file: code}, {}):
+                both = {file: code, file + REWRITTEN: code}  # where the round comes to it, its lines are lent already
+                with borrowed([whole.entry] if whole.entry is not None else [], both, {}):
                     wrong = truth.wrong(whole.prover.from_now().eager())
             finally:
                 for name in made:
@@ -426,12 +448,10 @@ def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: T
 
 def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run, truth: Truth, loop: Loop) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
-    name = source.file + REWRITTEN
     whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
-    diffs = [source.diff_to(whole_loop or fix.texts.get(name, run.texts))]
-    for file, lines in fix.texts.items():
-        other = Source.of(file.removesuffix(REWRITTEN)) if file != name else None
-        diffs += [other.diff_to(lines)] if other is not None else []
+    texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
+    texts.setdefault(source.file, run.texts)
+    shown = {**texts, source.file: whole_loop or texts[source.file]}
     kinds = {layouts for one in run.calls for layouts, _ in one}
     name_of_it = whole.entry_name
     given, run.given = run.given, ()  # whoever keeps the fix may let go of them
@@ -478,10 +498,19 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
         given=given,
         capture=captured,
         complete=False,  # of the function itself
-        diff="\n".join(each for each in diffs if each),
+        texts=shown,
+        run=texts,
+        diff=diff_of(shown),
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
+
+
+def diff_of(texts: Mapping[str, list[str]]) -> str:
+    """What lines of files differ in from those that are there."""
+    sources = ((Source.of(file), lines) for file, lines in texts.items())
+    diffs = (source.diff_to(lines) for source, lines in sources if source is not None)
+    return "\n".join(each for each in diffs if each)
 
 
 def _called(found: Round, bound: int, graph: str) -> str:

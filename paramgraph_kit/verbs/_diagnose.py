@@ -188,7 +188,7 @@ diagnose = Diagnose()
 def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
     from paramgraph_kit.rewrite import rewriting
-    from paramgraph_kit.rewrite.round_alone import one_round
+    from paramgraph_kit.rewrite.round_within import one_round
 
     if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
         return []

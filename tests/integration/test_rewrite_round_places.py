@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.proving.launches import Launches
 from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
 from tests.integration.rewritten import TIMES, lines_of, run
@@ -81,3 +82,107 @@ def test_a_frame_of_lines_that_read_nothing_of_the_closure_can_be_looked_at(kind
         assert {"x": 10, "a": 1, "b": 2} in seen
         seen.clear()
     assert inner(10) == 13
+
+
+FITTED = (
+    ROWS
+    + """\
+class Trainer:
+    def __init__(self, model):
+        self.model, self.best = model.to(device), 9.0
+        self.opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.8)
+        self.loader = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
+    def train_epoch(self):
+        self.model.train()
+        total = 0.0
+        for x, y in self.loader:
+            x, y = x.to(device), y.to(device)
+            self.opt.zero_grad()
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            self.opt.step()
+            total += loss.item()
+        return total
+    @torch.no_grad()
+    def validate(self):
+        self.model.eval()
+        total = 0.0
+        for x, y in self.loader:
+            out = self.model(x.to(device))
+            total += F.mse_loss(out, y.to(device)).item()
+        return total
+    def fit(self, epochs):
+        for _ in range(epochs):
+            loss, told = self.train_epoch(), self.validate()
+            self.best = min(self.best, told)
+            self.schedule.step()
+        return loss
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Dropout(0.1), nn.Linear(6, 2))
+trainer = Trainer(net)
+f, args = trainer.fit, (2,)
+"""
+)
+TWO_LOOPS = (
+    ROWS
+    + """\
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Dropout(0.1), nn.Linear(6, 2)).to(device)
+opt = torch.optim.Adam(net.parameters())
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+def f(epochs):
+    told = []
+    for _ in range(epochs):
+        net.train()
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            opt.step()
+            told.append(loss.item())
+        net.eval()
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            out = net(x)
+            loss = F.mse_loss(out, y)
+            told.append(loss.item())
+    return sum(told)
+args = (2,)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rounds"),
+    [(FITTED, ["train_epoch_round", "validate_round"]), (TWO_LOOPS, ["f_round", "f_round_2"])],
+    ids=["methods that it calls", "two loops of one function"],
+)
+def test_each_loop_that_a_function_comes_to_has_a_round_of_its_own(
+    text: str, rounds: list[str], tmp_path: Path
+) -> None:
+    # GIVEN a function that trains and validates in two loops WHEN it is rewritten
+    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN both have one round cut out, in one diff
+    assert [fix.alone, *(each.alone for each in fix.more)] == rounds, fix
+    assert {f"def {each}(" in fix.diff for each in rounds} == {True}
+    assert ("before_validate_round(x)" in lines_of(fix)) == (text is FITTED)  # called by the loop
+    assert f"`{fix.function}`, with all of these rounds from graphs, gives the original's" in str(fix)
+    # AND with launches of both it does over ten other calls what it does as it is
+    with fix.applied() as made:
+        launched = [Launches(made, fix.around, fix.bound)]
+        launched += [Launches(names[each.alone], each.around, each.bound) for each in fix.more]
+        names.update(zip(rounds, launched, strict=True))
+        assert not differences(truth, eager(names, "f"), TIMES)
+    assert all(each.replays > 6 for each in launched)
+    assert not any(each in names for each in rounds)  # afterwards nothing of it is left
+
+
+def test_changes_of_one_place_by_two_are_no_lines_of_both() -> None:
+    # GIVEN lines WHEN others have changed them THEN what each has done in places of its own is in them
+    lines = list("abcdef")
+    assert merged(lines, [list("Xabcdef"), list("Yabcdef"), list("abcdeF")]) == list("XYabcdeF")
+    assert merged(lines, [list("aBcdef"), list("aBcef")]) == list("aBcef")
+    # AND nothing where they have not
+    assert merged(lines, [list("aBcdef"), list("aCcdef")]) is None
+    assert merged(lines, [list("aef"), list("abcXdef")]) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from types import MappingProxyType
 
 from paramgraph_kit.rewrite.source.edits import (
@@ -59,6 +59,7 @@ def cut(
     first: Collection[str] = (),
     *,
     closed: Collection[str] = (),
+    taken: Collection[str] = (),
     only_telling: bool = False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
@@ -69,6 +70,7 @@ def cut(
         returned: of some results how they are written where they are returned, as ``loss.detach()``.
         first: parameters that come before the others, so that they can be bound.
         closed: names of the function around it, which the round, beside all functions, is given.
+        taken: what rounds of other loops are called.
         only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
     """
     body = loop.body
@@ -100,7 +102,7 @@ def cut(
     anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
     carried = {name for name in parameters if name in stored(part) and name not in anew}
     results = [name for name in made if name in read or name in carried]
-    name = _new_name(source, function)
+    name = _new_name(source, function, taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
     edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
@@ -251,9 +253,7 @@ def _text(
     return [*lines, "", ""]
 
 
-def _new_name(source: Source, function: Function) -> str:
-    taken = names_in(source.tree) | {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
+def _new_name(source: Source, function: Function, others: Collection[str]) -> str:
+    taken = {*others} | names_in(source.tree) | {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
     name = f"{function.name.strip('_')}_round"
-    while name in taken:
-        name += "_"
-    return name
+    return name if name not in taken else next(more for n in count(2) if (more := f"{name}_{n}") not in taken)

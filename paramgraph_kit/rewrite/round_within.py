@@ -1,0 +1,200 @@
+"""Rounds of the loops that a function comes to: its own, and those of functions that it calls.
+
+``fit`` calls ``train_epoch`` and ``validate``, each of which goes through a loader. Each loop has one round cut out by
+itself; then their lines come together, and the function is run with all of these rounds from graphs.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paramgraph_kit.doctor import cell
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.rewrite.loops.merging import merged
+from paramgraph_kit.rewrite.loops.one_round import loops_around
+from paramgraph_kit.rewrite.proving.launches import Launches, plainly
+from paramgraph_kit.rewrite.proving.proof import STEPS
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.round_alone import diff_of, rounds_of
+from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
+from paramgraph_kit.rewrite.source.edits import Source, first_line
+from paramgraph_kit.rewrite.truths import truth_of
+from paramgraph_kit.rewrite.ways import Ways
+from paramgraph_kit.trace.model import Failure
+
+MOST = 3  # functions with loops of their own that are tried
+TOGETHER = "`{name}`, with all of these rounds from graphs, gives the original's results and state in {steps} steps"
+
+
+def one_round(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure], *, of_loader: bool
+) -> Rewriting | None:
+    """The function with one round of each of its loops cut out, also of those that it calls; None where none is.
+
+    ``of_loader``: of loops over a DataLoader, of which nobody wants a graph of all rounds, or of any other ones.
+    """
+    found = rounds_of(function, args, kwargs, failures, of_loader=of_loader)
+    own = len(found)
+    try:
+        whole = Ways(function, args, kwargs)
+        for called in _called(whole, failures, of_loader=of_loader)[:MOST]:
+            others = [fix.alone for fix in found]
+            rounds = rounds_of(
+                called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others
+            )
+            found += [fix for fix in rounds if fix.alone not in others]
+        if not found or (len(found) == 1 and own):
+            return found[0] if found else None
+        return _together(whole, found) or (found[0] if own else None)
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except Exception:  # what cannot be run so is no answer
+        return found[0] if own else None
+    finally:
+        gc.collect()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A function of the user's as another one has called it first."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:
+    """The functions that it calls, and that have loops in which something was found, with what they were given."""
+    own = whole._definition()
+    wanted: dict[tuple[str, str, int], None] = {}
+    for failure in failures:
+        place = whole.place(failure)
+        if place is None or cell.is_made_of(place[0].file):
+            continue
+        source, node = place
+        helper = source.function_of(node)
+        if helper is None or (own is not None and own[1] is helper) or not loops_around(source, helper, [node]):
+            continue
+        if of_loader and not any(isinstance(each, ast.For) for each in loops_around(source, helper, [node])):
+            continue
+        wanted[source.file, helper.name, first_line(helper)] = None
+    if not wanted:
+        return []
+    calls = _first_calls(whole, set(wanted))
+    return [calls[key] for key in wanted if key in calls]
+
+
+def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[str, str, int], _Call]:
+    found: dict[tuple[str, str, int], _Call] = {}
+    entry = whole.entry.__code__ if whole.entry is not None else None
+
+    def look(frame: types.FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        key = code.co_filename, code.co_name, code.co_firstlineno
+        if event == "call" and code is not entry and key in wanted and key not in found:
+            call = _call(whole, frame)
+            if call is not None:
+                found[key] = call
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        whole.prover.eager()
+    finally:
+        set_profile(before)
+    return found
+
+
+def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
+    """What is called in a frame that begins, and what it is given; None where that is used up by a call."""
+    code, held = frame.f_code, dict(frame.f_locals)
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+        return None
+    plain = code.co_varnames[: code.co_argcount]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if any(name not in held or hasattr(held[name], "__next__") for name in (*plain, *named)):
+        return None
+    first = held[plain[0]] if plain else None
+    kwargs = {name: held[name] for name in named}
+    method = getattr(type(first), code.co_name, None) if plain else None
+    if method is not None and getattr(inspect.unwrap(method), "__code__", None) is code:
+        return _Call(getattr(first, code.co_name), tuple(held[name] for name in plain[1:]), kwargs)
+    function = frame.f_globals.get(code.co_name)
+    if getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None) is not code:
+        function = next((each for each in whole.functions if each.__code__ is code), None)
+    if function is None and all(name in held for name in code.co_freevars):  # made by the function itself
+        cells = tuple(types.CellType(held[name]) for name in code.co_freevars)
+        function = types.FunctionType(code, frame.f_globals, code.co_name, None, cells)
+    return _Call(function, tuple(held[name] for name in plain), kwargs) if function is not None else None
+
+
+def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | None:
+    """The lines of each file with the changes of all."""
+    texts = dict[str, list[str]]()
+    for file in dict.fromkeys(file for each in every for file in each):
+        source = Source.of(file)
+        lines = merged(source.lines, [each[file] for each in every if file in each]) if source is not None else None
+        if lines is None:
+            return None
+        texts[file] = lines
+    return texts
+
+
+def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
+    """All of it in one diff, where the function gives with launches of all rounds what it gives."""
+    texts, run = _merged([fix.texts for fix in found]), _merged([fix.run or fix.texts for fix in found])
+    if texts is None or run is None:
+        return None
+    codes = {file: compiled(file, lines) for file, lines in run.items()}
+    under = {file + REWRITTEN * times: code for file, code in codes.items() for times in range(3)}
+
+    @contextmanager
+    def all_of() -> Iterator[Any]:
+        with ExitStack() as stack:
+            made = [stack.enter_context(fix.applied()) for fix in found]
+            for one, fix in zip(made, found, strict=True):
+                one.__globals__[fix.alone] = one
+            stack.enter_context(borrowed(whole.functions, under, {}))
+            yield made[0]
+
+    try:
+        with whole.watched():
+            truth = truth_of(whole.prover)
+        if truth.unsteady:
+            return None
+        with all_of() as first:
+            space = first.__globals__
+            rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound) for fix in found}
+            space.update({name: plainly(*each) for name, each in rounds.items()})
+            if truth.wrong(whole.prover.from_now().eager()):
+                return None
+            launches = {name: Launches(*each) for name, each in rounds.items()}
+            space.update(launches)
+            wrong = truth.wrong(whole.prover.from_now().launched(whole.function))
+            if wrong or not all(each.replays for each in launches.values()):
+                return None
+    finally:
+        whole.prover.forget()
+    told = [line for fix in found for line in fix.verified]
+    told.append(TOGETHER.format(name=whole.entry_name, steps=STEPS))
+    first_fix = found[0]
+    return replace(
+        first_fix,
+        function=whole.entry_name,
+        diff=diff_of(texts),
+        texts=texts,
+        run=run,
+        verified=told,
+        usage="; ".join(fix.usage for fix in found if fix.usage),
+        more=list(found[1:]),
+        _borrow=all_of,
+    )
