@@ -6,7 +6,7 @@ import ast
 import gc
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -27,13 +27,15 @@ from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_la
 from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.planning import between_rounds
-from paramgraph_kit.rewrite.proving.launches import Kind, Launches, Layout, kind_of, layout, plainly
+from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
+from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, diff_of, left_of
 from paramgraph_kit.rewrite.round_parts import TELLS, Lines, computes, goes_through_loader, holds, keeps, optimizes
+from paramgraph_kit.rewrite.round_run import Run, graded
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
@@ -44,7 +46,6 @@ from paramgraph_kit.trace.model import Failure
 
 MOST_LOOPS = 4  # of a function, of which each is tried
 _HALF, _TOLD = ast.Pass(), ast.Pass()  # stand for what a statement computes, and then tells
-MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
 def rounds_of(
@@ -55,13 +56,16 @@ def rounds_of(
     *,
     of_loader: bool,
     others: Collection[str] = (),
+    left: list[Rewriting] | None = None,
 ) -> list[Rewriting]:
     """The function with one round of a loop cut out and rewritten whole, once for each of its loops where one is.
 
     Args:
         of_loader: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
         others: what rounds of other functions are called.
+        left: is given a round that is a function, and no graph yet.
     """
+    left = [] if left is None else left
     whole = Ways(function, args, kwargs)
     at = whole._definition(cells=True)
     if at is None or whole.entry is None:
@@ -102,7 +106,9 @@ def rounds_of(
             halves = split(source, loop, works, helpers, whole._value)
             for half, only_telling in product([halves, Split()] if halves.edits else [halves], (False, True)):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
-                cutting = _Cutting(whole, source, definition, loop, asked, truth, rated, only_telling, half, taken)
+                cutting = _Cutting(
+                    whole, source, definition, loop, asked, truth, rated, only_telling, half, taken, left
+                )
                 if (fix := cutting.tried()) is not None:
                     found.append(fix)
                     done.append(loop)
@@ -132,7 +138,8 @@ class _Cutting:
     rated: Sequence[Failure]  # learning rates that are others in a later round
     only_telling: bool  # what else the host does in the middle of a round stays there
     halves: Split  # statements that compute and tell are cut in two
-    others: Sequence[str] = ()  # what rounds of other loops are called
+    others: Sequence[str]  # what rounds of other loops are called
+    left: list[Rewriting]  # rounds that are functions, and no graphs yet
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
@@ -158,7 +165,8 @@ class _Cutting:
         containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
-        if moved_around([*found.lines], self.definition.name, found.name, containers, moved):
+        if name := moved_around([*found.lines], self.definition.name, found.name, containers, moved):
+            self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
         if run.varying:
             host = self.whole._host_test(self.definition)
@@ -174,9 +182,9 @@ class _Cutting:
             self.zeros = zeroed(self.source, self._ran(), part)
             if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
-        graded = run.graded if found.trains else {}  # no gradients go through a launch
-        if graded or list(run.bound) != list(found.parameters[: len(run.bound)]):
-            found = self._cut(graded, run.bound)
+        let_go = run.graded if found.trains else {}  # no gradients go through a launch
+        if let_go or list(run.bound) != list(found.parameters[: len(run.bound)]):
+            found = self._cut(let_go, run.bound)
             if found is None or (run := self._run(found)) is None or not run.is_steady():
                 return None
         return self._whole(found, run)
@@ -240,7 +248,7 @@ class _Cutting:
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
-    def _run(self, found: Round) -> _Run | None:
+    def _run(self, found: Round) -> Run | None:
         """The round, where the function gives with it what it gave."""
         whole, texts = self.whole, [*found.lines]
         plan = Plan(self.source, [self.source.all_of(texts)], [])
@@ -256,7 +264,7 @@ class _Cutting:
             finally:
                 del space[found.name]
 
-        run = _Run(types.FunctionType(code, space, found.name), texts, applied)
+        run = Run(types.FunctionType(code, space, found.name), texts, applied)
         seen: dict[tuple[str, Layout], set[Any]] = {}  # a number of a smaller batch's own is no other one
 
         def noted(*values: Any) -> Any:
@@ -268,7 +276,7 @@ class _Cutting:
                 if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
                     seen.setdefault((name, layout(values)), set()).add(value)
             results = run.made(*values)
-            run.graded |= _graded(found, [results] if len(found.results) < 2 else results)
+            run.graded |= graded(found, [results] if len(found.results) < 2 else results)
             return results
 
         try:
@@ -282,7 +290,7 @@ class _Cutting:
         run.varying = {name for (name, _), values in seen.items() if len(values) > 1}
         return None if wrong else run
 
-    def _whole(self, found: Round, run: _Run) -> Rewriting | None:
+    def _whole(self, found: Round, run: Run) -> Rewriting | None:
         """The round rewritten like any other step, where the function that launches it so gives what it gave."""
         run.given = tree_map_only(torch.Tensor, _written_anywhere, run.given)
         with run.applied() as call:
@@ -293,17 +301,27 @@ class _Cutting:
                 return None  # not worth a launch
             problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
             fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
-            if not fix.complete:
-                return None
-            with _with_its_lines(self.whole, fix):
-                call(plainly(run.made, fix.around, bound))
-                self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
-                launches = Launches(run.made, fix.around, bound)
-                call(launches)
-                wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
-                if wrong or not launches.replays:
-                    return None
+            launches, wrong = Launches(run.made, fix.around, bound), list[str]()
+            if fix.complete:
+                with _with_its_lines(self.whole, fix):
+                    call(plainly(run.made, fix.around, bound))
+                    self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
+                    call(launches)
+                    wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
+        if not fix.complete or wrong or not launches.replays:
+            self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
+            return None
         return _shown(self.whole, self.source, found, fix, run, self.truth, self.loop)
+
+    def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
+        """Note a round that is a function, and no graph yet."""
+        if self.left or not goes_through_loader(self.whole, self.loop):
+            return
+        texts = {self.source.file: run.texts}
+        if fix is not None and (lines := _calls_itself(self.whole, found, fix, run, self.truth)):
+            texts |= {file.removesuffix(REWRITTEN): text for file, text in fix.texts.items()}
+            texts[self.source.file] = lines
+        self.left.append(left_of(self.whole.entry_name, found.name, texts, self.loop.lineno, fix, why))
 
 
 def _written_anywhere(value: torch.Tensor) -> torch.Tensor:
@@ -323,55 +341,6 @@ def _same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
     rows = ([n for n in ast.walk(each) if isinstance(n, type(node))] for each in (tree, other))
     found: Node = next(b for a, b in zip(*rows, strict=True) if a is node)
     return found
-
-
-@dataclass(slots=True)
-class _Run:
-    """A function whose loop calls one round, run eagerly."""
-
-    made: types.FunctionType  # the round
-    texts: list[str]
-    applied: Callable[[], AbstractContextManager[Callable[[Any], None]]]  # while it lasts the loop calls what is given
-    given: tuple[Any, ...] = ()  # the first time
-    bound: tuple[str, ...] = ()  # parameters that are given no tensors
-    calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
-    graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
-    varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
-
-    def is_steady(self) -> bool:
-        """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.
-
-        Objects may be others in each call of the function, which makes them; what is true in some rounds alone has two
-        graphs.
-        """
-        numbers: dict[Layout, set[tuple[Any, ...]]] = {}
-        for known, plain in (kind for one in self.calls for kind in one):
-            numbers.setdefault(known, set()).add(tuple(x for x in plain if not isinstance(x, (tuple, bool))))
-        if not numbers or any(len(each) > 1 for each in numbers.values()) or len(self.decided()) > MOST_KINDS:
-            return False
-        for one in self.calls:
-            layouts = [known for known, _ in one]
-            several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
-            others = {tuple(x for x in plain if isinstance(x, tuple)) for _, plain in one}
-            if several or len(others) > 1:
-                return False
-        return True
-
-    def decided(self) -> set[tuple[bool, ...]]:
-        """What was true or false in each kind of round."""
-        return {tuple(x for x in plain if isinstance(x, bool)) for one in self.calls for _, plain in one}
-
-
-def _graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
-    """Results that lead to the backward pass of a round, as they are returned without; they themselves are let go."""
-    texts = {}
-    for name, value in zip(found.results, returned, strict=False):
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            texts[name] = f"{name}.detach()"
-        elif isinstance(value, (tuple, list)) and all(isinstance(x, torch.Tensor) for x in value):
-            each = f"each.detach() for each in {name}"
-            texts[name] = f"tuple({each})" if isinstance(value, tuple) else f"[{each}]"
-    return texts
 
 
 @contextmanager
@@ -419,12 +388,12 @@ def _named(line: str, found: Round) -> str:
     return results + line.removeprefix("out = ") if line.startswith("out = ") else line
 
 
-def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: Truth) -> list[str]:
+def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Truth) -> list[str]:
     """The lines of the file with these calls, where the function gives what it gave as they stand; else none."""
     file = whole.file + REWRITTEN
     space = whole.entry.__globals__ if whole.entry is not None else {}
     try:
-        lines = _with_calls(found, fix, fix.texts[file])
+        lines = _with_calls(found, fix, fix.texts[file]) if fix.loop else fix.texts[file]
         code = compiled(file, lines)
         called_there = {line.rpartition(" = ")[2].partition("(")[0] for line in fix.loop} - {"launched"}
         made = {c.co_name: types.FunctionType(c, space, c.co_name) for c in codes_in(code) if c.co_name in called_there}
@@ -446,7 +415,7 @@ def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: _Run, truth: T
     return lines if not wrong else []
 
 
-def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run, truth: Truth, loop: Loop) -> Rewriting:
+def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Loop) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
     whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
     texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
@@ -504,13 +473,6 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: _Run,
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
-
-
-def diff_of(texts: Mapping[str, list[str]]) -> str:
-    """What lines of files differ in from those that are there."""
-    sources = ((Source.of(file), lines) for file, lines in texts.items())
-    diffs = (source.diff_to(lines) for source, lines in sources if source is not None)
-    return "\n".join(each for each in diffs if each)
 
 
 def _called(found: Round, bound: int, graph: str) -> str:

@@ -24,7 +24,8 @@ from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.round_alone import diff_of, rounds_of
+from paramgraph_kit.rewrite.round_alone import rounds_of
+from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.source.edits import Source, first_line
 from paramgraph_kit.rewrite.truths import truth_of
@@ -36,20 +37,28 @@ TOGETHER = "`{name}`, with all of these rounds from graphs, gives the original's
 
 
 def one_round(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure], *, of_loader: bool
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    failures: Sequence[Failure],
+    *,
+    of_loader: bool,
+    left: list[Rewriting] | None = None,
 ) -> Rewriting | None:
     """The function with one round of each of its loops cut out, also of those that it calls; None where none is.
 
-    ``of_loader``: of loops over a DataLoader, of which nobody wants a graph of all rounds, or of any other ones.
+    Args:
+        of_loader: of loops over a DataLoader, of which nobody wants a graph of all rounds, or of any other ones.
+        left: is given a round that is a function, and no graph yet.
     """
-    found = rounds_of(function, args, kwargs, failures, of_loader=of_loader)
+    found = rounds_of(function, args, kwargs, failures, of_loader=of_loader, left=left)
     own = len(found)
     try:
         whole = Ways(function, args, kwargs)
         for called in _called(whole, failures, of_loader=of_loader)[:MOST]:
             others = [fix.alone for fix in found]
             rounds = rounds_of(
-                called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others
+                called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others, left=left
             )
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):

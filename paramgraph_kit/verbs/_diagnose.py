@@ -193,7 +193,8 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
     if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
-    if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True)) is not None:
+    left: list[Any] = []  # one round that is a function, and no graph yet
+    if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True, left=left)) is not None:
         found.fix = alone
         return []
     try:
@@ -203,12 +204,17 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         found.notes = (*found.notes, text)
         return []
     if not rewritten.complete and not ended:
-        from paramgraph_kit.verbs._pieces import in_pieces
+        from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
 
         if (alone := one_round(what, args, kwargs, found.failures, of_loader=False)) is not None:
             found.fix, alone.known = alone, rewritten.known
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        if left:
+            found.fix = left[0]
+            left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
+            known = {(f.code, f.frame.text if f.frame else "") for f in left[0].left}
+            return [f for f in found.failures if (f.code, f.frame.text if f.frame else "") in known]
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
     return rewritten.left

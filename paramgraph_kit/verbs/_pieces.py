@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STEADY = 2  # calls at the end in which nothing may be compiled any more
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
+PLAIN = "without changing a line"
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
 
@@ -53,7 +54,7 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
             if lines is not None and not _is_noted(prover.from_now(), lines):
                 return ""
             if text := _tried(function, prover.from_now(), truth, lines, until):
-                how = "with these lines" if lines is not None else "without changing a line"
+                how = "with these lines" if lines is not None else PLAIN
                 return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
     return ""
 

@@ -1,0 +1,65 @@
+"""What rounds of a loop were given, and gave, while the function ran with one of them cut out."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.loops.one_round import Round
+from paramgraph_kit.rewrite.proving.launches import Kind, Layout
+
+MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
+
+
+@dataclass(slots=True)
+class Run:
+    """A function whose loop calls one round, run eagerly."""
+
+    made: types.FunctionType  # the round
+    texts: list[str]
+    applied: Callable[[], AbstractContextManager[Callable[[Any], None]]]  # while it lasts the loop calls what is given
+    given: tuple[Any, ...] = ()  # the first time
+    bound: tuple[str, ...] = ()  # parameters that are given no tensors
+    calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
+    graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
+    varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
+
+    def is_steady(self) -> bool:
+        """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.
+
+        Objects may be others in each call of the function, which makes them; what is true in some rounds alone has two
+        graphs.
+        """
+        numbers: dict[Layout, set[tuple[Any, ...]]] = {}
+        for known, plain in (kind for one in self.calls for kind in one):
+            numbers.setdefault(known, set()).add(tuple(x for x in plain if not isinstance(x, (tuple, bool))))
+        if not numbers or any(len(each) > 1 for each in numbers.values()) or len(self.decided()) > MOST_KINDS:
+            return False
+        for one in self.calls:
+            layouts = [known for known, _ in one]
+            several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
+            others = {tuple(x for x in plain if isinstance(x, tuple)) for _, plain in one}
+            if several or len(others) > 1:
+                return False
+        return True
+
+    def decided(self) -> set[tuple[bool, ...]]:
+        """What was true or false in each kind of round."""
+        return {tuple(x for x in plain if isinstance(x, bool)) for one in self.calls for _, plain in one}
+
+
+def graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
+    """Results that lead to the backward pass of a round, as they are returned without; they themselves are let go."""
+    texts = {}
+    for name, value in zip(found.results, returned, strict=False):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            texts[name] = f"{name}.detach()"
+        elif isinstance(value, (tuple, list)) and all(isinstance(x, torch.Tensor) for x in value):
+            each = f"each.detach() for each in {name}"
+            texts[name] = f"tuple({each})" if isinstance(value, tuple) else f"[{each}]"
+    return texts

@@ -1,0 +1,48 @@
+"""Rounds that are functions and no graphs yet: they are shown, with what is left in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import lines_of, run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+LEFT = """\
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+def f():
+    total = 0.0
+    for n, (x, y) in enumerate(loader):
+        x, y = x.to(device), y.to(device)
+        loss = F.huber_loss(net(x), y, delta=1.0 / (n + 1))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    return total
+args = ()
+"""
+
+
+def test_a_round_that_is_no_graph_yet_is_shown_with_what_is_left_in_it(tmp_path: Path) -> None:
+    # GIVEN a loop whose rounds give torch another number, which it takes as a number only WHEN it is rewritten
+    names = run(LEFT, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], fix=True).fix
+    # THEN the round is a function, with what could be rewritten, and is not called a graph
+    assert not fix.alone
+    assert not fix.complete
+    lines = lines_of(fix)
+    assert any(line.startswith("def f_round(x, y, ") for line in lines), fix
+    assert "opt = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)" in lines
+    assert "is `f_round` here: this is what can be captured, once what stands below is done in it" in str(fix)
+    # AND what is left is told at the round, with what to do
+    assert "in `f_round`: torch takes `delta=` as a number of the host's only" in str(fix), fix
+    assert "then `pgk.diagnose(f_round, ..., fix=True)` with what the loop gives it" in str(fix)
