@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import types
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -28,23 +28,23 @@ _FILES: set[str] = set()  # of cells that have been made functions
 
 
 def parsed(text: str, file: str) -> ast.Module:
-    """The tree of a file; of a cell, or of the rewritten lines of one, with what the cell has in a function.
-
-    Functions that the rewriting has put ahead of a cell's own lines stay beside that one.
-    """
+    """The tree of a file; of a cell, or of the rewritten lines of one, with what the cell does in a function."""
     tree = ast.parse(text, file)
     if not is_made_of(file):
         return tree
     old = ast.parse("".join(linecache.getlines(file.replace(REWRITTEN, ""))))
-    known = {node.name for node in old.body if isinstance(node, ast.FunctionDef)}
-    new = takewhile(lambda node: isinstance(node, ast.FunctionDef) and node.name not in known, tree.body)
-    return wrapped(tree, beside=len([*new]))
+    return wrapped(tree, {node.id for node in ast.walk(old) if isinstance(node, ast.Name)})
 
 
-def wrapped(tree: ast.Module, beside: int = 0) -> ast.Module:
-    """The statements of a cell in a function, at their own lines and columns, behind so many that are not in it."""
+def wrapped(tree: ast.Module, known: Collection[str] | None = None) -> ast.Module:
+    """The statements of a cell in a function, at their own lines and columns, but for what it begins by defining.
+
+    That stands beside the function, as it would in a file; so do tensors with names that are not ``known``, which
+    rewritten lines make there.
+    """
+    beside = len([*takewhile(lambda node: _defines(node, known), tree.body)])
     ahead, own = tree.body[:beside], tree.body[beside:]
-    body = [node for node in own if not _is_future(node)] or [ast.Pass(lineno=1, col_offset=0)]
+    body = own or [ast.Pass(lineno=1, col_offset=0)]
     outer = sorted(_read_first(body) | _named_by_functions(body))
     if isinstance(body[-1], ast.Expr):  # what a notebook shows is what a function returns
         body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
@@ -58,18 +58,24 @@ def wrapped(tree: ast.Module, beside: int = 0) -> ast.Module:
     head: list[ast.stmt] = [ast.Global(outer, **where)] if outer else []
     nothing = ast.arguments([], [], None, [], [], None, [])
     function = ast.FunctionDef(NAME, nothing, [*head, *body], [], None, None, **where)
-    module = ast.Module([*(node for node in own if _is_future(node)), *ahead, function], [])
+    module = ast.Module([*ahead, function], [])
     return ast.fix_missing_locations(module)
 
 
 def as_function(source: str, file: str, space: dict[str, Any]) -> types.FunctionType:
     """A cell that is called like a function without arguments; its names are those of ``space``.
 
+    What the cell begins by defining is defined there, as a run of it does.
+
     Raises:
         SyntaxError: the cell is no Python.
     """
     _FILES.add(file)
-    code = compile(wrapped(ast.parse(source, file)), file, "exec", dont_inherit=True)
+    tree = wrapped(ast.parse(source, file))
+    function = tree.body.pop()
+    exec(compile(tree, file, "exec", dont_inherit=True), space)
+    futures = [node for node in tree.body if _is_future(node)]
+    code = compile(ast.Module([*futures, function], []), file, "exec", dont_inherit=True)
     made = next(each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == NAME)
     return types.FunctionType(made, space, NAME)
 
@@ -117,6 +123,13 @@ def call_in(source: str, space: dict[str, Any]) -> tuple[Any, tuple[Any, ...], d
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(option.value for option in call.keywords), call.func]
+
+
+def _defines(node: ast.stmt, known: Collection[str] | None) -> bool:
+    """Whether a statement only gives a name to a function, a class, a module, or to what is not known by it."""
+    if isinstance(node, ast.Assign) and known is not None:
+        return all(isinstance(target, ast.Name) and target.id not in known for target in node.targets)
+    return isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom))
 
 
 def _is_future(node: ast.stmt) -> bool:

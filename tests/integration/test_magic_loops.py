@@ -41,7 +41,7 @@ def test_a_round_of_a_cells_loop_is_cut_out_in_front_of_it(session: Session) -> 
     fix = session["why"].fix
     assert fix.alone == "cell_round", session["why"]
     wrote = [line[1:] for line in fix.diff.splitlines() if re.match(r"\+(\w| )", line)]
-    assert wrote[0] == "def cell_round(rows, labels):  # one round of a loop of cell"
+    assert "def cell_round(rows, labels):  # one round of a loop of cell" in wrote
     assert "        loss = cell_round(rows, labels)" in wrote
     assert "opt = torch.optim.Adam(model.parameters(), lr=1e-2, capturable=True)" in wrote
     assert any("with rounds from graphs, gives the original's results and state" in line for line in fix.verified)
@@ -55,9 +55,46 @@ def test_a_round_of_a_cells_loop_is_cut_out_in_front_of_it(session: Session) -> 
     assert len(eager) == 4
 
 
+WITH_A_HELPER = """def train_step(rows, labels):
+    opt.zero_grad()
+    loss = F.cross_entropy(model(rows), labels)
+    loss.backward()
+    opt.step()
+    return loss.item()
+
+for rows, labels in loader:
+    running += train_step(rows.to(device), labels.to(device))
+print(running)
+"""
+TEST = """model.eval()
+with torch.no_grad():
+    correct = 0
+    for rows, labels in loader:
+        logits = model(rows.to(device))
+        correct += (logits.argmax(1).cpu() == labels).sum().item()
+correct / 24
+"""
+
+
+@pytest.mark.parametrize(("cell", "line"), [(WITH_A_HELPER, "running += running_now.item()"), (TEST, "correct_now")])
+def test_a_cells_own_functions_and_copies_of_its_rounds_stand_ahead_of_it_too(
+    session: Session, cell: str, line: str
+) -> None:
+    # GIVEN a cell that begins with a function, and one whose rounds copy to the device WHEN they are to be fixed
+    session.good(MADE + "running = 0.0")
+    session.good(f"%%paramgraph diagnose --fix -o why\n{cell}")
+    # THEN a round is cut out, and what is called before its launch is beside it
+    fix = session["why"].fix
+    assert fix.alone == "cell_round", session["why"]
+    assert "+def before_cell_round(rows" in fix.diff
+    assert line in fix.diff
+    assert any("from graphs, gives the original's results and state" in each for each in fix.verified)
+
+
 def apply(text: str, diff: str) -> str:
-    """The cell with the first hunks of a diff, which are its own."""
-    own = re.split(r"^--- ", diff, flags=re.M)[1].split("\n", 2)[2]
+    """The cell with those hunks of a diff that are its own."""
+    parts = re.split(r"^--- ", diff, flags=re.M)
+    own = next(part for part in parts if "+def cell_round" in part).split("\n", 2)[2]
     lines, at, new = ["", *text.splitlines()], 0, list[str]()  # the magic has the first
     for hunk in re.split(r"^(?=@@ )", own, flags=re.M)[1:]:
         head, *rows = hunk.rstrip("\n").split("\n")

@@ -21,7 +21,7 @@ CELLS = {
     "with f(a) as a:\n    b = a": ["a"],
     "try:\n    a = 1\nexcept E:\n    a = b\n    b = a": ["b"],
     "import torch\ntorch.ones(2)": [],
-    "def f():\n    return f2\nf2 = f()": ["f2"],
+    "f = 1\ndef g():\n    return f2\nf2 = g()": ["f2"],
     "match n:\n    case 1:\n        n = 2": ["n"],
 }
 
