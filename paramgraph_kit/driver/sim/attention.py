@@ -15,6 +15,10 @@ NONE_ENABLED = (
     "No viable backend for scaled_dot_product_attention was found. "
     "This is likely due to turning off both the math kernel and the fused kernels."
 )
+NOT_THERE = (
+    "Expected all tensors to be on the same device, but got attn_bias is on {one}, different from other tensors on "
+    "{others} (when checking argument in method wrapper_CUDA___efficient_attention_forward)"
+)
 _HALVES = (torch.float16, torch.bfloat16)
 _MOST = 256  # numbers of a head that flash attention takes
 _MOST_OF_CUDNN = 256  # on a Hopper, with cuDNN 9.5.1 and later
@@ -79,6 +83,10 @@ def attention_kernel(op: Any) -> Any:
             return op.decompose(*given, **options)
         if kernel == CUDNN:
             use("cuDNN")
+        if kernel == EFFICIENT and attn_mask is not None:
+            attn_mask.expand(*query.shape[:-1], key.size(-2))
+            if attn_mask.device != query.device:
+                raise RuntimeError(NOT_THERE.format(one=attn_mask.device, others=query.device))
         if attn_mask is not None and is_causal:  # these take both
             given = (query, key, value, _causal(attn_mask, query.size(-2), key.size(-2)), dropout_p, False)
         with as_one():

@@ -32,6 +32,11 @@ EMPTY_GRAPH = (
 )
 NO_GRAPH = "You cannot access the raw cudaGraph_t instance"
 OWNS_GRAPH = "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
+# What torch says where the end of a capture has failed behind the capture itself.
+NOT_INSTANTIATED = (
+    'keep_graph_ INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/CUDAGraph.cpp":197, please report a bug to '
+    "PyTorch. "
+)
 BEGIN_IN_CAPTURE = (
     "Cannot register the state during capturing stage. during CUDA graph capture. If you need this call to be "
     "captured, please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
@@ -160,6 +165,8 @@ class CUDAGraph:
 
     def register_generator_state(self, generator: Generator) -> None:
         """Let the capture draw from a generator of the user's own."""
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
         if not isinstance(generator, Generator):
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found '{generator.device}'")
         if current_stream().capture is not None:
@@ -183,14 +190,17 @@ class CUDAGraph:
             raise missing("CUDAGraph", "check_input_liveness")
         if self._ready:
             raise RuntimeError(OWNS_GRAPH)
-        if not (pool is None or (isinstance(pool, tuple) and [type(part) for part in pool] == [int, int])):
+        is_pool = pool is None or (isinstance(pool, (tuple, list)) and [type(part) for part in pool] == [int, int])
+        if not (is_pool and isinstance(capture_error_mode, str)):
             raise TypeError(WRONG_POOL.format(pool=pool))
         allocator = machine().allocator
         if current_stream().capture is None:
             self._count(machine().generator)
             for _ in (machine().generator, *self._registered):
                 show_to_modes(made=False)
-        pool_id = pool if pool is not None else allocator.new_pool_id()
+        pool_id = (pool[0], pool[1]) if pool is not None else allocator.new_pool_id()
+        if current_stream().capture is None and current_stream() != default_stream():
+            self._stream = current_stream()
         self._capture = begin(capture_error_mode, pool_id)
         self._capture.offsets.update(dict.fromkeys(self._registered, 0))
         self._stream = self._capture.origin
@@ -226,6 +236,8 @@ class CUDAGraph:
         """Launch the graph on the current stream."""
         if not self._ready or self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        if not (self._instantiated or self.kept):
+            raise RuntimeError(NOT_INSTANTIATED)
         self._instantiated = True
         if current_stream().capture is not None:  # the generator's numbers are set up on the host
             raise RuntimeError(REPLAY_IN_CAPTURE)

@@ -23,7 +23,7 @@ class StreamContext:
         self._before: Before | None = None
 
     def __enter__(self) -> None:
-        if self.stream is not None:
+        if self.stream is not None and self.stream.device is not None:  # torch asks for its device first
             self._before = entered(self.stream)
 
     def __exit__(self, *args: object) -> None:

@@ -205,15 +205,27 @@ def _accept_our_streams() -> None:
 
 
 def _give_to_others() -> None:
-    """``torch.from_dlpack(tensor)``: torch's Python names no kind of device for one in Python."""
+    """``torch.from_dlpack(tensor)``: torch names no kind of device for one in Python, and orders no streams of it."""
     from torch.utils.dlpack import DLDeviceType
 
+    from .stream import order_for_others
+
     plain: Any = torch.Tensor.__dlpack_device__
+    give: Any = torch.Tensor.__dlpack__
+    default = inspect.signature(give).parameters["stream"].default
 
     def kind_and_number(tensor: torch.Tensor) -> Any:
         return (DLDeviceType.kDLExtDev, 0) if tensor.device.type == "sim" else plain(tensor)
 
+    def given(tensor: torch.Tensor, **options: Any) -> Any:
+        found = give(tensor, **options)
+        # torch.from_dlpack, which alone asks for a version here, means the current stream
+        if tensor.device.type == "sim" and "max_version" not in options:
+            order_for_others(options.get("stream", default))
+        return found
+
     torch.Tensor.__dlpack_device__ = kind_and_number  # type: ignore[assignment]
+    torch.Tensor.__dlpack__ = given  # type: ignore[assignment]
 
 
 def _make_our_own() -> None:

@@ -18,6 +18,7 @@ _TAIL = (
 CUDA_ERRORS: dict[int, tuple[str, str]] = {
     1: ("cudaErrorInvalidValue", "invalid argument"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
+    400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
     401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
     700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
     710: ("cudaErrorAssert", "device-side assert triggered"),

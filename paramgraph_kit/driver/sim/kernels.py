@@ -475,8 +475,8 @@ def new_like(value: torch.Tensor) -> torch.Tensor:
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
     """Raise torch's refusal of pageable copies in a capture, which leaves the capture valid; ``after`` some kernels."""
     if stream.capture is not None:
-        stream.capture.check()
         if after:
+            stream.capture.check()
             record(stream.capture, stream, NodeKind.KERNEL, after, [], b"", lambda *_: None)
         raise RuntimeError(PAGEABLE_COPY)
 

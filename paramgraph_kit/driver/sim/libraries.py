@@ -42,6 +42,7 @@ NO_HANDLE = {
 PRODUCTS = (
     *("addbmm", "addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "vdot"),
     *("_int_mm", "_scaled_mm", "linalg_solve_triangular", "triangular_solve"),
+    *("_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
 )
 SOLVERS = (
     *("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex"),
@@ -50,6 +51,8 @@ SOLVERS = (
 )
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
+# These solve by triangles, which are cuBLAS's, too.
+BY_TRIANGLES, FEW_ROWS = ("_linalg_solve_ex", "linalg_inv_ex"), 64
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 PADDED, DROPOUT = 9, 5  # how many arguments these have, of batches that are not packed, and where dropout stands
 
@@ -119,7 +122,6 @@ def use(library: str, check: Callable[[], None] = lambda: None) -> None:
     if _free[library]:
         _free[library] -= 1
     elif (capture := forbidding()) is not None:
-        capture.check()
         check()
         capture.fail(900)
         raise RuntimeError(NO_HANDLE[library])
@@ -156,6 +158,8 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
             if first.numel():
                 which = "cuBLAS" if batched and first.dim() > 2 else library
                 use(which, lambda: _check(op, args, kwargs))
+                if op._opname in BY_TRIANGLES and first.size(-1) < FEW_ROWS:
+                    use("cuBLAS")
             return run(*args, **kwargs)
         except RuntimeError as error:
             if not str(error).startswith(UNLIKE_TYPES):
@@ -194,7 +198,7 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
         if args[0].numel() and not _is_depthwise(op, args):
             check = (lambda: _check(op, args, kwargs)) if op._opname == "convolution" else (lambda: None)
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS", check)
-            if torch.backends.cudnn.enabled and torch.backends.cudnn.benchmark:
+            if torch.backends.cudnn.enabled:
                 _try_kernels((op._opname, *map(_shape, args)))
         return run(*args, **kwargs)
 
@@ -224,7 +228,7 @@ def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:
 
 IMAGES = 4  # dimensions
 CUDNN_CHANNELS = 32  # from so many on halves may be cuDNN's
-_tried: set[tuple[Any, ...]] = set()  # convolutions whose kernels cuDNN has timed in this process
+_tried: set[tuple[Any, ...]] = set()  # convolutions for which a kernel was chosen in this process
 
 
 def _shape(value: Any) -> Any:
@@ -235,8 +239,8 @@ def _shape(value: Any) -> Any:
 
 
 def _try_kernels(what: tuple[Any, ...]) -> None:
-    """Time the kernels for a convolution that was not seen before, which no capture can."""
-    if what not in _tried and (capture := current_stream().capture) is not None:
+    """Time the kernels for a convolution that was not seen before, timed or not, which no capture can."""
+    if what not in _tried and torch.backends.cudnn.benchmark and (capture := current_stream().capture) is not None:
         capture.check()
         capture.fail(900)
         raise RuntimeError("FIND was unable to find an engine to execute this computation")

@@ -111,7 +111,9 @@ class Stream(torch.Stream):
 
     def query(self) -> bool:
         """Whether the stream's work is done, always true here; raises 900 in a capture."""
-        forbid_in_capture(self if self.capture is not None else None)
+        if self.capture is not None:
+            raise self.capture.fail(900)
+        forbid_in_capture(None)
         return True
 
     def is_capturing(self) -> bool:
@@ -206,20 +208,24 @@ class Event(torch.Event):
             event._usable()
         if not (self.enable_timing and end.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self.recorded_at is None or end.recorded_at is None:
+        if not (self.created and end.created):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self.recorded_at is None or end.recorded_at is None:  # only in a capture that was not launched yet
+            raise cuda_error(400)
         return (end.recorded_at - self.recorded_at) * 1e3
 
     def ipc_handle(self) -> Any:
-        """Refused: there is no other process on this device."""
+        """Refused: there is no other process on this device; CUDA has one for events made for that alone."""
+        if not self.interprocess:
+            raise cuda_error(400)
         raise missing("Event", "ipc_handle")
 
     def _usable(self) -> None:
         if not self.created:  # CUDA is not asked
             return
         if self.capture is not None:
-            if self.capture.ended:
-                raise cuda_error(1)  # what an H200 answers for an event of a finished capture
+            if self.capture.ended or self.capture.invalid:
+                raise cuda_error(1)  # what an H200 answers for an event of a finished capture, or a spoiled one
             raise self.capture.fail(907)
         forbid_in_capture(None)
 
@@ -240,6 +246,7 @@ class _Table:
         # Backward passes: roots, and their thread's log. Threads write it without a lock, each a key of its own.
         self.begun: dict[object, tuple[list[Any], autograd.Log[Stream]]] = {}
         self.passes: dict[int, autograd.Log[Stream]] = {}  # the same by task, once one of its nodes runs
+        self.behind: list[tuple[Stream, Stream]] = []  # streams that run what others run for them here
 
     def next_number(self) -> int:
         return 0 if not self.streams else 16 * (len(self.streams) + 1)
@@ -284,6 +291,19 @@ def default_stream(device: Any = None) -> Stream:
 def _look_for(device: Any) -> None:
     if (index := device_index(device)) > 0:
         raise RuntimeError(f"Device index value {index} is out of index range [0, 1)")
+
+
+def order_for_others(number: int | None) -> None:
+    """Who is given memory of the device works on the stream with this raw number: -1 orders nothing, None is default's.
+
+    Raises:
+        torch.AcceleratorError: code 906, the default stream would wait for one that captures.
+    """
+    if number == -1:
+        return
+    stream = _default if number in (None, 1) else stream_of(number or 0)
+    if stream != current_stream():
+        stream.wait_stream(current_stream())
 
 
 def stream_of(number: int) -> Stream:
@@ -337,6 +357,7 @@ def _backward_begins(node: Any, task: int) -> None:
     for stream in dict.fromkeys(streams):  # they wait for one another, and the caller for all of them
         if stream.capture is capture and stream != log[-1][1]:
             log[-1][1].wait_stream(stream)
+            _table.behind.append((log[-1][1], stream))
 
 
 def note_leaf(tensor: torch.Tensor) -> None:
@@ -363,6 +384,16 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
         yield
     finally:
         del _table.begun[key]
+        if not _table.begun:
+            _join_streams_of_nodes()
+
+
+def _join_streams_of_nodes() -> None:
+    """A backward node runs on its own stream, which is as far then as that of the caller, on which it ran here."""
+    while _table.behind:
+        caller, stream = _table.behind.pop()
+        if caller.capture is not None and caller.capture is stream.capture and not caller.capture.invalid:
+            stream.wait_stream(caller)
 
 
 def _follow_this_thread(roots: Iterable[Any]) -> None:

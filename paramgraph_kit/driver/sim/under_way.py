@@ -126,12 +126,13 @@ def forbid_in_capture(stream: Stream | None) -> None:
 
     ``stream`` None stands for a call on no stream in particular, such as an event's query.
     """
-    capture = stream.capture if stream is not None and stream.capture is not None else forbidding()
-    if capture is not None:
-        capture.check()
-        raise capture.fail(900)
     if stream is not None:
-        note_wait()
+        note_wait()  # torch looks at the mode before it calls CUDA
+        if stream.capture is not None:
+            stream.capture.check()
+            raise stream.capture.fail(900)
+    if (other := forbidding()) is not None:
+        raise other.fail(900)  # which is what such a call is told of one that something has spoiled, too
 
 
 def forbidding() -> Capture | None:
@@ -178,5 +179,4 @@ def get_sync_debug_mode() -> int:
 def forbid_device_sync() -> None:
     """What ``synchronize()`` of the whole device does: 900 if any stream captures, whatever the mode."""
     for capture in _open:
-        capture.check()
         raise capture.fail(900)

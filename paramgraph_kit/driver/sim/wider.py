@@ -23,7 +23,14 @@ _WIDER = {
 }
 _HALVES = ("Half", "BFloat16")
 _LACKING = "Could not run"  # "'aten::...' with arguments from the 'CPU' backend"
-_OTHER_NAMES = {"GeluKernelImpl": "GeluCUDAKernelImpl"}  # of CUDA's kernels, by the CPU's
+# Of CUDA's kernels, by the CPU's, where it is not only the device in it.
+_OTHER_NAMES = {
+    "GeluKernelImpl": "GeluCUDAKernelImpl",
+    "add_stub": "ufunc_add_CUDA",
+    "max_all": "max_all_cuda",
+    "min_all": "min_all_cuda",
+    **dict.fromkeys(("lt_cpu", "le_cpu", "gt_cpu", "ge_cpu"), "compare_cuda"),
+}
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
 _BOOLEAN = frozenset(("abs", "trace"))
