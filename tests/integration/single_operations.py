@@ -1,4 +1,4 @@
-"""Programs of one operation or idiom each, and what an H200 did with them: run on the simulator and compared.
+"""Programs of captures, most of one operation or idiom each, and what a card did with them: run and compared.
 
 The files were recorded in batches, each program in a process of its own; ``C`` is torch.cuda.
 """
@@ -43,7 +43,10 @@ def _recorded(name: str) -> dict[str, dict[str, Any]]:
 
 OPERATIONS, IDIOMS = _recorded("h200_single_operations.json"), _recorded("h200_idioms.json")
 CAPTURES, CAPTURES_H100 = _recorded("h200_captures.json"), _recorded("h100_captures.json")
-SINGLE = OPERATIONS | IDIOMS | CAPTURES | CAPTURES_H100
+SINGLE_H200 = OPERATIONS | IDIOMS | CAPTURES
+SINGLE = SINGLE_H200 | CAPTURES_H100
+SEQUENCES = _recorded("h100_sequences.json")  # these go on after an error, and print what each step raised
+EVERY = SINGLE | SEQUENCES
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
 OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
@@ -103,7 +106,13 @@ LEFT_OUT = {
     "h.sy.utilization_free_arch": "the simulated device has no compiled kernels",
 }
 # These have to have a process of their own: they count all memory, or log, which pytest looks into.
-ALONE = ("mem.snapshot_private", "mem.temps_shared_pool_reserved", "tool.logging_tensor")
+ALONE = (
+    "q.ma.stats_in",
+    "q.pl.pool_ids_are_pairs",
+    "mem.snapshot_private",
+    "mem.temps_shared_pool_reserved",
+    "tool.logging_tensor",
+)
 _DEVICE = re.compile(r"\bcuda\b")
 _FLOAT = re.compile(r"-?\d+\.\d+")
 
@@ -115,19 +124,19 @@ def on_simulator(text: str) -> str:
 
 
 def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a program does on the simulator, and what it did on an H200: chain of errors, outcome, output."""
+    """What a program does on the simulator, and what it did on a card: chain of errors, outcome, output."""
     seen: dict[str, Any] = {}
     if name in ALONE:
         seen.update(_in_a_process(name))
     else:
         # What torch keeps of a thread is as in a fresh process, whatever other tests have left: handles, modes.
         alone = threading.Thread(
-            target=lambda: seen.update(_run(SINGLE[name]["program"], cuda, named=name in CAPTURES_H100))
+            target=lambda: seen.update(_run(EVERY[name]["program"], cuda, named=name not in SINGLE_H200))
         )
         alone.start()
         alone.join()
         cuda.recover()
-    then = SINGLE[name]["h200"]
+    then = EVERY[name]["h200"]
     recorded = {
         "outcome": then["outcome"],
         "printed": _DEVICE.sub("sim", on_simulator(then["printed"])),
@@ -166,6 +175,8 @@ def _run(program: str, cuda: Any, *, named: bool) -> dict[str, Any]:
         except Exception as error:
             raised = error
         torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = False, True
+        for kind in ("flash", "mem_efficient", "cudnn", "math"):
+            getattr(torch.backends.cuda, f"enable_{kind}_sdp")(True)
     cuda.recover()
     cuda.set_sync_debug_mode(0)
     torch.use_deterministic_algorithms(False)
@@ -182,12 +193,17 @@ def _close(one: str, other: str) -> bool:
     """Whether texts differ in the last digit of numbers at most: sums of another order round otherwise."""
     mine, theirs = (_FLOAT.findall(text) for text in (one, other))
     return _FLOAT.sub("#", one) == _FLOAT.sub("#", other) and all(
-        math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=0.11) for a, b in zip(mine, theirs, strict=True)
+        math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1.1 * 10.0 ** -min(map(_digits, (a, b))))
+        for a, b in zip(mine, theirs, strict=True)
     )
+
+
+def _digits(number: str) -> int:
+    return len(number.partition(".")[2])
 
 
 if __name__ == "__main__":
     from paramgraph_kit.driver.select import device, twin
 
     device()
-    print(json.dumps(_run(SINGLE[sys.argv[1]]["program"], twin(), named=sys.argv[1] in CAPTURES_H100)))
+    print(json.dumps(_run(EVERY[sys.argv[1]]["program"], twin(), named=sys.argv[1] not in SINGLE_H200)))

@@ -1,0 +1,47 @@
+"""Which programs of many steps the simulator is not held to, and why."""
+
+from __future__ import annotations
+
+_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
+_DENSE = "the simulated device has dense tensors only"
+_OTHERS = "no other library finds a GPU's memory here"
+_LATER = "a GPU tells of it at the next wait, and is of no use from then on"
+_NAMES = "torch tells the names of devices, among which there is another one here"
+_ITS_OWN = "the simulated device tells of its memory in words of its own"
+
+# What the simulator says that it does not know.
+UNKNOWN = {
+    "q.dl.cai_fields": _OTHERS,
+    "q.dl.cai_wrapped_back": _OTHERS,
+    "q.ff.plan_cache_size": "torch keeps plans of Fourier transforms for CUDA alone",
+    "q.la.backend_prefer_magma_cusolver": "torch was not compiled with cuSOLVER here",
+    "q.ma.device_limits_queries": "the simulated device counts no pinned memory",
+    "q.qy.each_global": "the simulated device has no compiled kernels, clocks or processes",
+    "q.sp.coalesce_in": _DENSE,
+    "q.sp.coo_mm_in": _DENSE,
+    "q.sp.coo_values_scaled_in": _DENSE,
+    "q.sp.csr_mv_in": _DENSE,
+    "q.sp.embedding_sparse_backward_in": _DENSE,
+    "q.sp.nested_strided_to_padded_in": _DENSE,
+    "q.sp.quantize_dynamic_q": "the simulated device has no quantized tensors",
+    "q.sp.semi_structured": "torch knows the devices of sparse halves by name",
+}
+# Another torch, another device's name or memory, or what docs/simulator.md says of the simulator.
+OTHERWISE = {
+    "q.ag.inplace_version_error_in": _TORCH,
+    "q.at.causal_and_mask_both": "a probability above 1, which a GPU's attention takes, is refused here",
+    "q.at.mask_forms": "the text is cut behind the device's name, which is shorter here",
+    "q.dl.dlpack_default_in_unsynced": "another NumPy raises another error",
+    "q.dt.fp8_round": _TORCH,
+    "q.dt.refused_elementwise": _LATER,
+    "q.ix.oob_gather_in_replay": _LATER,
+    "q.ma.oom_caught_in": _ITS_OWN,
+    "q.ma.oom_in": _ITS_OWN,
+    "q.ma.summary_and_nested": _ITS_OWN,
+    "q.mg.unused_error": _TORCH,
+    "q.qy.tensor_attrs": _NAMES,
+    "q.rf.input_freed_emptied": _LATER,
+    "q.sf.optimizer_state_after_failure": _NAMES,
+    "q.vw.chunk_split_inplace_grad_error": _TORCH,
+}
+NOT_COMPARED = UNKNOWN | OTHERWISE

@@ -1,0 +1,21 @@
+"""The simulator against an H100 in programs that go on after an error: what each of their steps raised or gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.sequences import NOT_COMPARED
+from tests.integration.single_operations import SEQUENCES, seen_and_recorded
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.mark.parametrize("name", sorted(set(SEQUENCES) - set(NOT_COMPARED)))
+def test_the_simulator_does_step_by_step_what_an_h100_did(name: str, cuda: Any) -> None:
+    # GIVEN a program whose steps a card has taken WHEN it runs on the simulator
+    seen, recorded = seen_and_recorded(name, cuda)
+    # THEN chain of errors, outcome and output are the same
+    assert seen == recorded
