@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
+from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
@@ -297,11 +298,27 @@ class _Examiner(Caller):
         problems, text = list[Failure](), "its result is its graph's own memory, which the next replay overwrites"
         if self.graphs.owns(call.result):
             lines = kept(around(self.function), self.function, self.codes(call))
+            lines += [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
             problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
             found.notes += [] if problems else [f"{text}: who keeps it needs a clone()"]
         found.notes.append("it replays a graph of its own, which no other capture can hold")
+        for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
+            said = f"{name} is given to a capture of its own, whose replays keep the first"
+            problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+
+    def owned(self, call: Call) -> list[Change]:
+        """Lists and dictionaries that have more after a call, and hold what a graph writes."""
+        grown = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
+        return [each for each in grown if len(each.after) > len(each.before) and self.graphs.owns(each.after)]
+
+    def given(self) -> dict[str, Any]:
+        """The arguments by their names, as far as the function's signature tells."""
+        try:
+            return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
+        except (TypeError, ValueError):
+            return dict(self.kwargs)
 
     def frozen_arguments(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""

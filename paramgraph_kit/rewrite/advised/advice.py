@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
+from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
@@ -373,6 +374,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     run_by_asyncio,
+    into_an_own_capture,
     read_by_a_lambda,
     kept_by_a_lambda,
     fewer_in_each_round,

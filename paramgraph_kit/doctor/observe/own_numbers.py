@@ -1,0 +1,34 @@
+"""Numbers that a function is given and a capture of its own reads: every replay has those of the first call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.trace.model import Frame
+
+
+def read_in_captures(codes: Iterable[CodeType], given: Mapping[str, Any]) -> Iterator[tuple[str, Frame]]:
+    """Each number of the call that a function takes by the same name and reads in ``with ...graph(g):``."""
+    numbers = {name for name, value in given.items() if type(value) in (int, float)}
+    for code in codes:
+        own = numbers & set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if not own:
+            continue
+        for block in (n for n in nodes_of(code) if isinstance(n, ast.With) and any(map(_captures, n.items))):
+            for part in (n for top in block.body for n in ast.walk(top)):
+                if isinstance(part, ast.Name) and part.id in own and isinstance(part.ctx, ast.Load):
+                    own.discard(part.id)
+                    yield part.id, frame_at(code, part.lineno)
+
+
+def _captures(item: ast.withitem) -> bool:
+    call = item.context_expr
+    if not isinstance(call, ast.Call):
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in ("graph", "capture")

@@ -1,0 +1,91 @@
+"""Advice for graphs that a function captures and replays itself: how what it is given gets into them."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_UNREAD = "this call does not read it"
+_GIVEN = "is given to a capture of its own"
+
+
+def into_an_own_capture(place: Place) -> str:
+    """``self.x = x`` before ``self.graph.replay()``: the graph reads the tensor that was there at its capture."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return ""
+    if _GIVEN in place.failure.message:
+        return _number(place, function)
+    if place.failure.code != "stale-input" or _UNREAD not in place.failure.message:
+        return ""
+    given = [name for name in arguments_of(function) if name != "self"]
+    captured = _read_in_captures(place, function)
+    written, moved, first = [], [], []
+    for node in (n for part in function.body for n in within(part)):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Name):
+            continue
+        path, name, once = path_of(node.targets[0]), node.value.id, _is_with_the_capture(place, node)
+        if name not in given or not path or not (path in captured or name in captured):
+            continue
+        written.append(f"`{path}.copy_({name})`")
+        if not once:
+            moved.append(f"`{place.text(node)}` (line {node.lineno})")
+        elif name in captured:
+            first.append(f"line {node.lineno} is `{path} = {name}.clone()`, the capture reads `{path}` for `{name}`, ")
+    if written:
+        gone = f", in place of {' and '.join(moved)}" if moved else ""
+        before = f"{''.join(first)}and " if first else ""
+        return (
+            f"{before}before this line comes {' and '.join(dict.fromkeys(written))}{gone}: "
+            "the graph reads the tensor that was there at its capture"
+        )
+    if direct := [name for name in given if name in captured]:
+        name, held = direct[0], _held(function, direct[0])
+        return (
+            f"before the capture `{held} = {name}.clone()`, the capture reads `{held}` for `{name}`, and before this "
+            f"line comes `{held}.copy_({name})`: the graph reads the tensor that was there at its capture"
+        )
+    return ""
+
+
+def _held(function: Function, name: str) -> str:
+    """Where a function keeps what its capture reads: its object has it, or else the file."""
+    return f"{'self.' if 'self' in arguments_of(function)[:1] else ''}held_{name}"
+
+
+def _number(place: Place, function: Function) -> str:
+    name = place.failure.message.split()[0]
+    held = _held(function, name)
+    return (
+        f"`{name}` is a number, of which the graph keeps the first: before the capture "
+        f"`{held} = torch.full((), {name}, device={place.device})`, the capture reads `{held}` for `{name}`, and "
+        f"before each replay comes `{held}.fill_({name})`; or keep a graph for each that comes, `graphs[{name}]`"
+    )
+
+
+def _captures(node: ast.AST) -> bool:
+    items = node.items if isinstance(node, ast.With) else []
+    calls = [item.context_expr for item in items if isinstance(item.context_expr, ast.Call)]
+    return any(called(call) in ("graph", "capture") for call in calls)
+
+
+def _read_in_captures(place: Place, function: Function) -> set[str]:
+    """Paths that captures of a function, or of its class, read; of another function only what an object holds."""
+    found = set[str]()
+    for node in (n for n in ast.walk(place.source.tree) if _captures(n)):
+        inside = [n for part in getattr(node, "body", []) for n in ast.walk(part)]
+        same = isinstance(node, ast.stmt) and place.source.function_of(node) is function
+        for part in inside:
+            if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load) and path_of(part):
+                found |= {path_of(part)} if same or isinstance(part, ast.Attribute) else set()
+                found |= names_in(part) if same else set()
+    return found
+
+
+def _is_with_the_capture(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement is done in the branch that captures, and so once."""
+    above = place.source.parents.get(node)
+    return isinstance(above, ast.If) and any(_captures(n) for n in ast.walk(above))

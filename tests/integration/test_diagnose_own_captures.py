@@ -1,0 +1,105 @@
+"""Steps that capture and replay a graph of their own: what they are given is told to be written into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+from tests.programs.running import eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+RUNNER = """
+class Runner:
+    def __init__(self, model):
+        self.model, self.graph = model, None
+    def __call__(self, x, scale):
+        if self.graph is None:
+            side = cuda.Stream()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                for _ in range(3):
+                    self.model(x) * scale
+            cuda.current_stream().wait_stream(side)
+            self.graph = cuda.CUDAGraph()
+            KEPT
+            with cuda.graph(self.graph):
+                self.y = self.model(READ) * NUMBER
+        AGAIN
+        self.graph.replay()
+        return self.y
+runner, results = Runner(nn.Linear(4, 4).to(device).eval().requires_grad_(False)), []
+args = (torch.randn(3, 4, device=device), 1.0)
+def feed(i):
+    return torch.full((3, 4), 1.0 + i, device=device), 1.0 + i
+def f(x, scale):
+    y = runner(x, scale)
+    results.append(y)
+    return y
+"""
+# What of a runner's lines is other: before the capture, in it, before the replay.
+WAYS = {
+    "exchanged, and read as an attribute": ("self.x = x", "self.x", "self.x = x"),
+    "exchanged, and read as an argument": ("self.x = x", "x", "self.x = x"),
+    "kept once": ("self.x = x", "self.x", "pass"),
+    "never kept": ("pass", "x", "pass"),
+}
+SAID = {
+    "exchanged, and read as an attribute": "before this line comes `self.x.copy_(x)`, in place of `self.x = x` (line",
+    "exchanged, and read as an argument": "is `self.x = x.clone()`, the capture reads `self.x` for `x`, and",
+    "kept once": "before this line comes `self.x.copy_(x)`: the graph reads",
+    "never kept": "before the capture `self.held_x = x.clone()`, the capture reads `self.held_x` for `x`, and",
+}
+FOLLOWED = {
+    "exchanged, and read as an attribute": ("self.x = x", "self.x", "self.x.copy_(x)"),
+    "exchanged, and read as an argument": ("self.x = x.clone()", "self.x", "self.x.copy_(x)"),
+    "kept once": ("self.x = x", "self.x", "self.x.copy_(x)"),
+    "never kept": ("self.held_x = x.clone()", "self.held_x", "self.held_x.copy_(x)"),
+}
+
+
+def _runner(kept: str, read: str, again: str, number: str = "scale") -> str:
+    return RUNNER.replace("KEPT", kept).replace("READ", read).replace("AGAIN", again).replace("NUMBER", number)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_a_replay_never_reads_is_told_with_the_lines_that_bring_it_there(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that captures in its first call
+    names = run(_runner(*WAYS[name]), tmp_path)
+    # WHEN
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN the argument is told at the replay, the number in the capture, and the list that keeps the graph's memory
+    told = {f.code: f for f in found.failures}
+    assert "self.graph.replay()" in told["stale-input"].frame.text
+    assert SAID[name] in told["stale-input"].fix
+    assert "scale is given to a capture of its own" in told["scalar-frozen"].message
+    assert "`self.held_scale = torch.full((), scale, device=device)`" in told["scalar-frozen"].fix
+    assert told["output-alias"].frame.text == "results.append(y)"
+    # WHEN one does what is said
+    kept, read, again = FOLLOWED[name]
+    kept = f"{kept}; self.held_scale = torch.full((), scale, device=device)"
+    text = _runner(kept, read, f"{again}; self.held_scale.fill_(scale)", "self.held_scale")
+    text = text.replace("append(y)", "append(y.clone())")
+    (tmp_path / "followed").mkdir()
+    mended = run(text, tmp_path / "followed")
+    plain = mended["runner"].model
+    # THEN each call has today's numbers
+    eager(mended, "f")
+    for i, result in enumerate(mended["results"]):
+        x, scale = mended["feed"](i)
+        assert torch.allclose(result, plain(x) * scale)
+
+
+def test_numbers_that_no_capture_reads_are_not_told(tmp_path: Path) -> None:
+    # GIVEN a number that scales what a replay has left
+    text = _runner("self.x = x", "self.x", "self.x.copy_(x)", "2.0").replace("results.append(y)", "pass")
+    names = run(text.replace("return self.y", "return self.y * scale"), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN
+    assert not found.failures
