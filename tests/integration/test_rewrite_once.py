@@ -87,14 +87,38 @@ args = (torch.randn(3, 4, 4, device=device),)
 """
 
 
+CLOSED = """
+class Levels:
+    def __init__(self, n): self.roots = torch.linspace(0.1, 2.0, n).sqrt()
+def make(levels, n):
+    sigmas = torch.flip(levels.roots, dims=(0,))
+    def loss(x, t, sizes):
+        box = torch.tensor(sizes, device=x.device).sum()
+        return (x * sigmas.to(x.device)[t][:, None]).sum() + levels.roots.to(x.device)[t].sum() + box
+    return loss
+loss = make(Levels(8), 8)
+def f(x, t):
+    return loss(x, t, [0, 2, 5]) + loss(x * 2, t, [1, 2, 3])
+args = (torch.randn(3, 4, device=device), torch.tensor([1, 5, 7], device=device))
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
         (CONTRAST, ["made_once[key] = same.nonzero(as_tuple=True)", "near = sim[made_once[key]].view(len(sim), -1)"]),
         (TABLES, ["found = made_once[key][t].float()", "return made_once[key][t]"]),
         (WINDOWS, ["self.table[made_once[key]].view(4, 4, 2).sum()"]),
+        (
+            CLOSED,
+            [
+                "        box = made_once[key]\n",
+                "made_once[key] = sigmas.to(x.device)",
+                "levels.roots.numpy().tobytes()",
+            ],
+        ),
     ],
-    ids=["masks of sizes", "tables of a helper", "an index of numpy"],
+    ids=["masks of sizes", "tables of a helper", "an index of numpy", "tables of a closure, lists of calls"],
 )
 def test_what_is_the_same_in_each_call_is_made_in_the_first(text: str, lines: list[str], fixed: Fixed) -> None:
     # GIVEN masks, tables and indexes that are made of sizes and settings alone, in lines before or in helpers

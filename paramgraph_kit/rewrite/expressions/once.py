@@ -111,8 +111,8 @@ def _has_a_line(place: Place) -> bool:
 def _kept(place: Place, node: ast.expr, text: str, told: Deciders, keys: list[str]) -> tuple[list[str], str]:
     """Lines that make something in the first call with these deciders, and what reads it in place of an expression."""
     function = place.source.function_of(place.statement)
-    held = place.hoist(KEPT, "{}")
-    taken = names_in(place.source.tree) | (locals_of(function) if function is not None else set())
+    held = KEPT if _is_there(place) else place.hoist(KEPT, "{}")
+    taken = names_in(function) | locals_of(function) if function is not None else set[str]()
     keys.append(key := fresh("key", taken | set(keys)))
     parts = ", ".join([_quoted(_label(place, node)), *(told or ())])
     lines = [
@@ -121,6 +121,12 @@ def _kept(place: Place, node: ast.expr, text: str, told: Deciders, keys: list[st
     ]
     lines.append(f"    {held}[{key}] = {text}")
     return lines, f"{held}[{key}]"
+
+
+def _is_there(place: Place) -> bool:
+    """Whether lines that were rewritten before have made the dictionary."""
+    made = [n for n in place.source.tree.body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict)]
+    return any(path_of(target) == KEPT and not n.value.keys for n in made for target in n.targets)  # type: ignore[attr-defined]
 
 
 def _label(place: Place, node: ast.expr) -> str:

@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.expressions.filled import taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
 from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
-from paramgraph_kit.rewrite.source.edits import Edit, heads, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number
@@ -308,6 +308,8 @@ def make_it_before(place: Place) -> list[Edit]:
             continue
         if any(isinstance(node, ast.Call) and not _is_constant(node) for node in ast.walk(call)):
             continue  # other numbers each time
+        if _is_closed_over(place, call):
+            continue  # before the function, nobody knows it
         text, rest = place.text(call), []
         for part in call.args[1 if source is None else 0 :]:
             if place.local(part):
@@ -329,6 +331,17 @@ def make_it_before(place: Place) -> list[Edit]:
         cast = f".to({', '.join(rest)})" if rest else ""
         found.append(place.source.replace(call, place.hoist(f"{hint}_on_device", text) + cast))
     return found
+
+
+def _is_closed_over(place: Place, node: ast.AST) -> bool:
+    """Whether an expression names what the function around its own has made."""
+    function = place.source.function_of(place.statement)
+    outer = place.source.function_of(function) if function is not None else None
+    while outer is not None:
+        if names_in(node) & locals_of(outer):
+            return True
+        outer = place.source.function_of(outer)
+    return False
 
 
 def index_on_device(place: Place) -> list[Edit]:

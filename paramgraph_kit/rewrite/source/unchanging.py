@@ -21,36 +21,25 @@ from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, pat
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
 from paramgraph_kit.rewrite.source.quiet import draws
+from paramgraph_kit.rewrite.source.stores import GROWS, RANDOM, stores, writes
 
-Given = tuple[ast.AST, list[ast.expr | None] | None]  # where a name gets a value, and what that is made of
 Deciders = tuple[str, ...] | None  # None: it may be another one in another call
 
 _SIZES = ("shape", "ndim", "dtype", "device")
 _SIZED = ("size", "dim", "numel", "element_size")
 _LIKE = ("zeros_like", "ones_like", "full_like")
 _NEW = ("new_zeros", "new_ones", "new_full", "new_tensor")
-_RANDOM = (
-    "uniform_",
-    "random_",
-    "exponential_",
-    "cauchy_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "set_",
-    "data_ptr",
-)
 _PURE = frozenset(
     "range len int float bool abs min max sum list tuple zip enumerate sorted reversed round slice str divmod".split()  # noqa: SIM905
 )
 _PLAIN = (*NUMBER, str, type(None), torch.dtype, torch.device, Enum)
 _LIBRARIES = ("torch", "numpy", "math", "itertools")
-_GROWS = ("append", "extend", "insert")
 _PARTS = (
     *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
     *(ast.Slice, ast.Subscript),
 )
 _DEEP = 4
+_ON_HOST = ("copy-to-gpu", "tensor-literal", "cpu-index")  # what is told then is a tensor of the host's
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +104,18 @@ class _Search:
         if name in scope.bound or name in scope.asked:
             return ()
         if name not in locals_of(scope.function):
-            return self._around(name)
+            outer = self._outer_of(name, scope.function)
+            return self._closed_over(name, outer) if outer is not None else self._around(name)
         inner = replace(scope, asked=scope.asked | {name})
         is_argument = name in arguments_of(scope.function)
         given = self._given(name, scope) if is_argument else ()
         made = self._made(name, inner)
         if given is None or made is None:
             return None
-        stores = list(_stores(scope, name))
-        if not is_argument and not stores:
+        times = len(list(stores(scope.function, name, scope.line)))
+        if not is_argument and not times:
             return None
-        if scope.given is None and name in self.place.plain and len(stores) + is_argument == 1:
+        if scope.given is None and name in self.place.plain and times + is_argument == 1:
             return (name,)  # a number of the host's, as a size
         return tuple(dict.fromkeys([*given, *made]))
 
@@ -138,9 +128,10 @@ class _Search:
         if name in place.plain and name not in place.tensors:
             return (name,)
         number = arguments_of(function).index(name)
-        if function.name == place.entry or scope.deep >= _DEEP or not _is_read_as_array(function, name):
+        if function.name == place.entry or scope.deep >= _DEEP:
             return None
         calls = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        listed = True  # as the calls are written
         for call in calls:
             outer = self.source.function_of(call)
             value = _argument(call, name, number - _is_method(function))
@@ -148,14 +139,18 @@ class _Search:
                 return None
             looped = any(isinstance(n, (ast.For, ast.While)) for n in self.source.above(call))
             inner = _Scope(outer, None, scope.deep + 1, line=0 if looped else _first_line(self.source, call))
-            if self.of(value, inner) is None:
+            if (told := self.of(value, inner)) is None:
                 return None
-        return (f"{name}.tobytes()", f"{name}.dtype.str", f"{name}.shape") if calls else None
+            literal = isinstance(value, (ast.List, ast.Tuple, ast.Constant))
+            listed &= literal or (bool(told) and all(text.startswith("str(") for text in told))
+        if not calls or not (listed or _is_read_as_array(function, name)):
+            return None
+        return (f"str({name})",) if listed else (f"{name}.tobytes()", f"{name}.dtype.str", f"{name}.shape")
 
     def _made(self, name: str, scope: _Scope) -> Deciders:
         """What gives a local name its values, and what writes these in place."""
         found: list[str] = []
-        for node, value in (*_stores(scope, name), *_writes(scope, name)):
+        for node, value in (*stores(scope.function, name, scope.line), *writes(scope.function, name, scope.line)):
             values = [value] if value is None else [*value, *self._conditions(node, scope)]
             for each in values:
                 one = self.of(each, scope) if each is not None else None
@@ -177,6 +172,28 @@ class _Search:
                 yield above.test
             elif isinstance(above, ast.For):
                 yield above.iter
+
+    def _outer_of(self, name: str, function: Function) -> Function | None:
+        """The function around another one whose variable a name is."""
+        outer = self.source.function_of(function)
+        while outer is not None and name not in locals_of(outer):
+            outer = self.source.function_of(outer)
+        return outer
+
+    def _closed_over(self, name: str, outer: Function) -> Deciders:
+        """``table`` of the function that has made this one: a tensor or a number that it gives one value."""
+        given, written = list(stores(outer, name)), list(writes(outer, name))
+        inner = [n for n in ast.walk(outer) if isinstance(n, Function)]
+        written += [each for n in inner for each in writes(n, name)]
+        changed = any(name in n.names for n in ast.walk(outer) if isinstance(n, (ast.Global, ast.Nonlocal)))
+        known = self.place.failure.code in _ON_HOST and name not in arguments_of(outer)
+        if not known or changed or written or len(given) != 1:
+            return None
+        value = (given[0][1] or [None])[0]
+        if isinstance(value, ast.Constant):
+            return (name,)
+        made = isinstance(value, ast.Call) and path_of(value.func).partition(".")[0] in ("torch", "th")
+        return (f"{name}.numpy().tobytes()", f"{name}.shape") if made else None
 
     def _around(self, name: str) -> Deciders:
         value = self.place.space.get(name, getattr(builtins, name, self))
@@ -200,9 +217,10 @@ class _Search:
         if not root:
             base = self.of(node.value, scope)  # of something that is made here: `x.T`
             return base if hasattr(torch.Tensor, node.attr) else None
+        held = len(rest) == 1 and self._outer_of(root, scope.function) is not None  # `sde.betas` of a closure's `sde`
         if root in locals_of(scope.function) and root != "self":
             return self._name(root, scope) if hasattr(torch.Tensor, node.attr) and len(rest) == 1 else None
-        if root != "self":
+        if root != "self" and not held:
             value = self.place.space.get(root)
             for each in rest:
                 value = getattr(value, each, self)
@@ -224,13 +242,13 @@ class _Search:
         if (known := self.of(node, scope)) is not None:
             return known
         if isinstance(node, ast.Name) and scope.given is not None and node.id in scope.given:
-            stored = list(_stores(scope, node.id))
+            stored = list(stores(scope.function, node.id, scope.line))
             return self._sized(*scope.given[node.id], text) if not stored else None
         path = path_of(node)
         if not path or scope.given is not None or scope.deep:
             return None
         root = path.partition(".")[0]
-        times = [at for at, _ in _stores(scope, root)]
+        times = [at for at, _ in stores(scope.function, root, scope.line)]
         here = set(ast.walk(self.place.statement))
         once = len(times) + (root in arguments_of(scope.function)) == 1
         return (f"{path}{text}",) if once or node in here or root == "self" else None
@@ -253,7 +271,7 @@ class _Search:
         if isinstance(node, ast.AugAssign):
             written = node.target
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            changes = node.func.attr in (*_GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update")
+            changes = node.func.attr in (*GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update")
             written = node.func.value if changes or node.func.attr.endswith("_") else None
         path = path_of(written) if written is not None else ""
         inside = self.source.function_of(node)
@@ -266,7 +284,7 @@ class _Search:
         name, path = called(node), path_of(node.func)
         rest = [*node.args, *(option.value for option in node.keywords)]
         root = path.partition(".")[0]
-        if draws(name) or name in _RANDOM or any(option.arg is None for option in node.keywords):
+        if draws(name) or name in RANDOM or any(option.arg is None for option in node.keywords):
             return None
         if isinstance(node.func, ast.Attribute) and name in _SIZED and not node.keywords:
             return self._with(self._sized(node.func.value, scope, ".shape"), rest, scope)
@@ -355,74 +373,11 @@ def _is_quiet(node: ast.AST, function: Function) -> bool:
     return True
 
 
-def _lines(scope: _Scope) -> Iterator[ast.AST]:
-    for node in (n for part in scope.function.body for n in within(part)):
-        if not scope.line or getattr(node, "lineno", 0) < scope.line:
-            yield node
-
-
-def _stores(scope: _Scope, name: str) -> Iterator[Given]:
-    """Where a local name gets a value, with what that is made of; None where that is not told."""
-    for node in _lines(scope):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from ((node, [value]) for value in _picked(target, node.value, name))
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and path_of(node.target) == name:
-            yield node, [node.value]
-        elif isinstance(node, ast.For) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.target)):
-            yield node, [node.iter]
-        elif isinstance(node, (ast.NamedExpr, ast.withitem, ast.ExceptHandler, ast.Import, ast.ImportFrom, ast.Delete)):
-            named = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
-            named += [getattr(node, "name", None) or ""]
-            named += [(a.asname or a.name).partition(".")[0] for a in getattr(node, "names", ())]
-            if name in named:
-                yield node, None
-
-
-def _picked(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr | None]:
-    if isinstance(target, ast.Name) and target.id == name:
-        yield value
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
-        for number, each in enumerate(target.elts):
-            yield from _picked(each, parts[number] if parts is not None else value, name)
-    elif isinstance(target, ast.Starred):
-        yield from _picked(target.value, value, name)
-
-
-def _writes(scope: _Scope, name: str) -> Iterator[Given]:
-    """Where a value with a local name is written in place."""
-    for node in _lines(scope):
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                inner: ast.expr = target
-                index: list[ast.expr | None] = []
-                while isinstance(inner, (ast.Subscript, ast.Attribute)):
-                    index += [inner.slice] if isinstance(inner, ast.Subscript) else []
-                    inner = inner.value
-                if inner is not target and isinstance(inner, ast.Name) and inner.id == name:
-                    yield node, [*index, node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _root(node.func.value) == name:
-            if draws(node.func.attr) or node.func.attr in _RANDOM:
-                yield node, None
-            elif node.func.attr in _GROWS or (node.func.attr.endswith("_") and not node.func.attr.startswith("_")):
-                yield node, [*node.args, *(option.value for option in node.keywords)]
-            elif node.func.attr in ("pop", "clear", "remove", "update", "sort", "fill"):
-                yield node, None
-
-
 def _first_line(source: Source, node: ast.AST) -> int:
     """Where the statement begins that an expression is in."""
     while not isinstance(node, ast.stmt):
         node = source.parents[node]
     return node.lineno
-
-
-def _root(node: ast.expr) -> str:
-    """``x`` of ``x[0].t()``."""
-    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _argument(call: ast.Call, name: str, number: int) -> ast.expr | None:
