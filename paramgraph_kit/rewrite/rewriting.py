@@ -112,7 +112,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         if other is not None and other.foresees and made.diff:
             foreseen.append(other.split(made.left))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
-    apart = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
+    apart = [attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)]
+    apart.append(attempt.split_where_made(first.left))
     for other in (*foreseen, *apart):
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):

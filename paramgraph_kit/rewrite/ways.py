@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source import hosts, moving
-from paramgraph_kit.rewrite.source.edits import Function, Source
+from paramgraph_kit.rewrite.source.edits import Function, Source, names_in, path_of
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -191,6 +191,29 @@ class Ways(Fetching):
         other.cut = min(other._index(*at, failure) for failure in left)
         computed = [n for n in list(moving.body_of(at[1]))[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
         return other if computed and other._tail(*at) is not None else None
+
+    def split_where_made(self, left: Sequence[Failure]) -> Ways | None:
+        """The same from where an object is made that the rest writes into, as each launch has to make it anew."""
+        other, at = self.split(left), self._definition()
+        if other is None or at is None:
+            return None
+        order = list(moving.body_of(at[1]))
+        read = {name for node in order[other.cut :] for name in names_in(node)}
+        made = [n for n, node in enumerate(order[: other.cut]) if self._makes_an_object(node) & read]
+        other.cut = min(made, default=-1)
+        computed = [n for n in order[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
+        return other if computed and other._tail(*at) is not None else None
+
+    def _makes_an_object(self, node: ast.stmt) -> set[str]:
+        """The name that a statement gives an object of a class of the user's."""
+        call = node.value if isinstance(node, ast.Assign) else None
+        kind = self.space.get(path_of(call.func)) if isinstance(call, ast.Call) else None
+        own = isinstance(kind, type) and not issubclass(kind, (torch.Tensor, torch.nn.Module))
+        return (
+            moving.stored([node])
+            if own and getattr(kind, "__module__", "torch").partition(".")[0] != "torch"
+            else set()
+        )
 
     def is_returned(self, failure: Failure) -> bool:
         """Whether something was found in what a function returns at its end."""
