@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
+from paramgraph_kit.rewrite.advised.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
@@ -379,6 +380,7 @@ _ADVICE: tuple[Advice, ...] = (
     kept_by_a_lambda,
     fewer_in_each_round,
     *DRAWN_WAYS,
+    is_in_a_list,
     *GROWING,
     *LISTED,
     *NEEDS,

@@ -123,7 +123,12 @@ def _read(place: Place, node: ast.AST) -> set[str]:
     for each in _names(node):
         above = place.source.parents.get(each)
         sized = isinstance(above, ast.Attribute) and above.attr in _SIZES
-        if not sized and each.id in own and isinstance(getattr(each, "ctx", ast.Load()), ast.Load):
+        if (
+            not sized
+            and each.id in own
+            and each.id != "self"
+            and isinstance(getattr(each, "ctx", ast.Load()), ast.Load)
+        ):
             found.add(each.id)
     return found
 
