@@ -100,6 +100,10 @@ NOT_WHOLE = (
     "rays that go on",
     "a server that drops requests",
     "streaming audio that is gated",
+    "mixup of images",
+    "patches hidden",
+    "masked language modelling with special",
+    "rectangles erased",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
