@@ -141,6 +141,50 @@ def f(x):
 """,
         ["labels = now if labels is None else torch.where(done, labels, now)"],
     ),
+    "beams of a batch, of which each sample's best is listed": (
+        """
+emb, cell, head = nn.Embedding(7, 8).to(device), nn.GRUCell(8, 8).to(device), nn.Linear(8, 7).to(device)
+args = (torch.randn(2, 8, device=device),)
+@torch.no_grad()
+def f(ctx):
+    b = ctx.size(0)
+    state = ctx.repeat_interleave(2, 0)
+    seqs = torch.zeros(b * 2, 1, dtype=torch.long, device=device)
+    scores = torch.zeros(b, 2, device=device)
+    for _ in range(4):
+        state = cell(emb(seqs[:, -1]), state)
+        total = (scores.view(-1, 1) + head(state).log_softmax(-1)).view(b, -1)
+        scores, flat = total.topk(2, dim=-1)
+        beam = (flat // 7 + torch.arange(b)[:, None].to(device) * 2).view(-1)
+        token = (flat % 7).view(-1)
+        seqs = torch.cat([seqs[beam], token[:, None]], 1)
+        state = state[beam]
+        if (token == 3).all():
+            break
+    best = scores.argmax(-1)
+    return [seqs.view(b, 2, -1)[i, best[i]].tolist() for i in range(b)]
+def seen(out):
+    return [each for row in out for each in row]
+""",
+        [
+            "beam = (flat // 7 + torch.arange(b, device=device)[:, None] * 2).view(-1)",
+            "seqs = torch.cat([torch.where(done, seqs, seqs[beam]), token[:, None]], 1)",
+        ],
+    ),
+    "a rotation by an angle of the device, written as a list of lists": (
+        """
+args = (torch.randn(6, 2, device=device),)
+def f(x):
+    a = torch.atan2(x[:, 1].sum(), x[:, 0].sum())
+    c, s = torch.cos(a), torch.sin(a)
+    r = torch.tensor([[c, -s], [s, c]]).to(device)
+    return x @ r + torch.tensor([c, 0.5]).to(x.device)
+""",
+        [
+            "r = torch.stack([c, -s, s, c]).view(2, 2)",
+            "return x @ r + torch.stack([c, torch.full_like(c, 0.5)])",
+        ],
+    ),
 }
 
 

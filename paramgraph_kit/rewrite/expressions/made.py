@@ -24,6 +24,8 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
         options = {option.arg: option.value for option in call.keywords if option.arg != "non_blocking"}
         targets = [*call.args, *options.values()]
+        while isinstance(made, ast.Subscript) and _is_all_of(made.slice):
+            made = made.value  # what is picked of it is picked there
         sum_of = isinstance(made, (ast.BinOp, ast.UnaryOp)) and is_made_by(place, made, names)
         if (
             made is None
@@ -32,7 +34,8 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
             or options.keys() - {"device"}
         ):
             continue
-        text = f"({place.text(made)})" if sum_of else place.text(made)
+        given = call.func.value if isinstance(call.func, ast.Attribute) else made
+        text = f"({place.text(made)})" if sum_of and given is made else place.text(given)
         target = place.text(targets[0]) if targets else place.device
         like = bool(targets) and is_a_tensor(place, targets[0])
         factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
@@ -42,6 +45,14 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
             text = text.replace(old, f"{old[:-1]}, device={target}{'.device' * like})", 1)
         if factories:  # what is made like another tensor gets its type, too
             yield call, f"{text}.to({target})" if like else text
+
+
+def _is_all_of(index: ast.expr) -> bool:
+    """Whether an index takes all there is, as ``[:, None]`` does."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    whole = [isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in parts]
+    none = [isinstance(n, ast.Constant) and (n.value is None or n.value is ...) for n in parts]
+    return all(one or other for one, other in zip(whole, none, strict=True))
 
 
 def is_a_tensor(place: Place, node: ast.expr) -> bool:

@@ -280,6 +280,8 @@ def pick_by_index(place: Place) -> list[Edit]:
             continue
         form = form_of(place, node.slice)
         index = place.source.bracketed(node.slice)
+        if isinstance(node.slice, ast.Name) and node.slice.id in _counted_within(place.statement):
+            continue
         if isinstance(place.space.get(path_of(node.value)), dict):
             continue  # a key
         if isinstance(node.ctx, ast.Store) and (form is None or form.shape.numel() == 1):
@@ -340,7 +342,14 @@ def _counted_in(place: Place, node: ast.AST) -> set[str]:
             counts = way == "range" or isinstance(above.target, ast.Tuple)
             found |= {first.id} if isinstance(first, ast.Name) and counts else set()
         above = place.source.parents.get(above)
-    return found
+    return found | _counted_within(node)
+
+
+def _counted_within(node: ast.AST) -> set[str]:
+    """``b`` of ``[x[b] for b in range(n)]``."""
+    every = [n for n in ast.walk(node) if isinstance(n, ast.comprehension) and isinstance(n.iter, ast.Call)]
+    counts = [n.target for n in every if isinstance(n.iter, ast.Call) and called(n.iter) == "range"]
+    return {n.id for n in counts if isinstance(n, ast.Name)}
 
 
 def cut_by_index(place: Place) -> list[Edit]:
