@@ -61,6 +61,12 @@ def apart(plans: Sequence[Plan], first: Sequence[list[Edit]]) -> list[Plan]:
 _CALLED = (torch.nn.Module, types.FunctionType)
 
 
+def _is_called(value: Any) -> bool:
+    """Whether something can be asked what it does: a module, a function, one of torch's, and no tensor's method."""
+    own = isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.NoneType | types.ModuleType)
+    return own or isinstance(value, _CALLED)
+
+
 def _is_alike(one: Any, other: Any) -> bool:
     """Whether two are one, or a function that is made anew at each call."""
     code = getattr(one, "__code__", None)
@@ -154,7 +160,7 @@ class Lending:
             self.records_in[scope] = torch.is_grad_enabled() or self.records_in.get(scope, False)
             by = self.called_in.setdefault(scope, {})
             for name, value in frame.f_locals.items():
-                if isinstance(value, _CALLED):
+                if _is_called(value):
                     by[name] = value if _is_alike(by.get(name, value), value) else None
             if code is entry:
                 self.tensors |= tensors

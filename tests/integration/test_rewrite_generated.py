@@ -141,6 +141,36 @@ def f(x):
 """,
         ["labels = now if labels is None else torch.where(done, labels, now)"],
     ),
+    "conjugate gradients that write in place, and end in an if, in an elif, or with a value of the first round": (
+        """
+args = (torch.randn(5, device=device), torch.randn(5, 5, device=device))
+@torch.no_grad()
+def f(g, m):
+    dot, h, most = torch.dot, m @ m.T + 0.3 * torch.eye(5, device=device), False
+    x, r, p = torch.zeros_like(g), g.clone(), g.neg()
+    rs = dot(r, r)
+    for n in range(6):
+        if r.norm() < 0.1:
+            break
+        hp = h.mv(p)
+        curv = dot(p, hp)
+        if curv < 0.5:
+            if n == 0:
+                x = g * (rs / curv)
+            break
+        elif curv > 400:
+            break
+        x.addcmul_(rs / curv, p)
+        r.addcmul_(rs / curv, hp)
+        new = dot(r, r)
+        p.mul_(new / rs).sub_(r)
+        rs = new
+    else:
+        most = True
+    return x, n, most
+""",
+        ["x.copy_(torch.where(done, x, x.addcmul(rs / curv, p)))", "x = torch.where(hit, g * (rs / curv), x)"],
+    ),
     "beams of a batch, of which each sample's best is listed": (
         """
 emb, cell, head = nn.Embedding(7, 8).to(device), nn.GRUCell(8, 8).to(device), nn.Linear(8, 7).to(device)
@@ -236,3 +266,41 @@ def f(x):
 """)
     # THEN what is whole gives eager's numbers, and otherwise no round writes by the mask alone
     assert found.complete or "torch.where(on[..., None]" not in found.diff
+
+
+def test_a_tensor_that_something_behind_the_loop_shares_is_written_in_no_round_after_its_end(fixed: Fixed) -> None:
+    # GIVEN a loop that writes in place what another name, which is returned, has too WHEN rewritten
+    found = fixed("""
+args = (torch.rand(4, device=device) + 0.5,)
+@torch.no_grad()
+def f(g):
+    r = g.clone()
+    best = r.view(-1)
+    for n in range(5):
+        if r.norm() < 0.7:
+            break
+        r.addcmul_(r, r, value=-0.3)
+    return best
+""")
+    # THEN all is right that is whole, and no round writes it as it did
+    assert found.complete or "done" not in found.diff
+
+
+def test_a_branch_of_sizes_is_told_as_one_of_the_number_that_decides_them(fixed: Fixed) -> None:
+    # GIVEN rounds, as many as an argument says, that crop what has grown too long WHEN rewritten
+    found = fixed("""
+net = nn.Embedding(7, 7).to(device)
+args = (torch.randint(0, 7, (1, 2), device=device), 4)
+@torch.no_grad()
+def f(ids, n):
+    for _ in range(n):
+        seen = ids if ids.size(1) <= 4 else ids[:, -4:]
+        scores = net(seen).cumsum(1)[:, -1]
+        scores[:, [1]] = -1e9
+        ids = torch.cat([ids, scores.argmax(-1, keepdim=True)], dim=1)
+    return ids
+""")
+    # THEN no value of the device chooses between two of other sizes
+    told = str(found)
+    assert "chosen_in" not in told, told
+    assert "each that comes has a graph of its own" in told

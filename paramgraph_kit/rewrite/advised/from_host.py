@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.cut_here import decided_here, is_cut
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
+from paramgraph_kit.rewrite.expressions.hosted import asks_sizes
 from paramgraph_kit.rewrite.expressions.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import only_sized
@@ -54,6 +55,9 @@ def decided(place: Place) -> str:
     if place.failure.code not in DECIDED:
         return ""
     node = place.statement
+    tests = [n.test for n in (node, *heads(node)) if isinstance(n, (ast.If, ast.IfExp))]
+    if place.failure.code == "branch-frozen" and any(map(asks_sizes, tests)):
+        return ""  # both ways would be of other sizes, and no value of the device chooses
     if isinstance(node, ast.If):
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):

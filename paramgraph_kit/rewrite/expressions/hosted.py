@@ -34,6 +34,14 @@ def is_given(place: Place, node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel"))
 
 
+def asks_sizes(test: ast.expr) -> bool:
+    """Whether a condition is one of sizes alone, and of numbers beside them: ``x.size(1) <= block``."""
+    sizes = ("len", "size", "numel", "dim")
+    calls = [n for n in ast.walk(test) if isinstance(n, ast.Call)]
+    shapes = any(isinstance(n, ast.Attribute) and n.attr in ("shape", "ndim") for n in ast.walk(test))
+    return all(called(n) in sizes for n in calls) and (bool(calls) or shapes)
+
+
 def _is_argument(place: Place, name: str) -> bool:
     """Whether a name is a number that the function was given, and stays that."""
     function = place.source.function_of(place.statement)

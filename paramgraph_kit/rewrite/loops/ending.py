@@ -211,11 +211,9 @@ class _Rounds(Inner):
         self.lines += [f"if bool({self.done}):", *lines, *lines_of(self.source, part)]
         return True
 
-    def _ends(self, part: ast.stmt) -> bool:
-        """``if c: break`` as a value of the device; what the host asks first is asked first."""
-        if not isinstance(part, ast.If) or not is_pure(self.place, part.test):
-            return False
-        test, first = part.test, list[ast.expr]()
+    def _end(self, test: ast.expr) -> list[str]:
+        """What ends a loop, as a value of the device; what the host asks first is asked first."""
+        first = list[ast.expr]()
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             rest = list(test.values)
             while len(rest) > 1 and (self._is_counted(rest[0]) or unset_in(rest[0])):
@@ -224,12 +222,9 @@ class _Rounds(Inner):
         text = condition_of(self.place, test).replace(".item()", "")
         text = text if isinstance(test, SIMPLE) else f"({text})"
         line = f"{self.done} = {self.done} | {text}"
-        if first:
-            asked = " and ".join(map(self.place.text, first))
-            self._replace(part, [f"if {asked}:", f"    {line}"])
-        else:
-            self._replace(part, [line])
-        return True
+        if not first:
+            return [line]
+        return [f"if {' and '.join(map(self.place.text, first))}:", f"    {line}"]
 
     def _is_counted(self, node: ast.expr) -> bool:
         """Whether a test asks how many rounds there were, or how long a list is."""
@@ -446,6 +441,9 @@ class _Rounds(Inner):
         return True
 
     def _call(self, part: ast.Expr, call: ast.Call) -> bool:
+        plain = isinstance(call.func, ast.Attribute) and path_of(call.func.value) and called(call) in _IN_PLACE
+        if not plain and called(call).endswith("_") and self._written(part, call):
+            return True
         if not isinstance(call.func, ast.Attribute) or len(call.args) != 1 or call.keywords:
             return False
         value, owner, name = call.args[0], call.func.value, call.func.attr

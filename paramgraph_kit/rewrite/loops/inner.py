@@ -6,12 +6,16 @@ import ast
 from abc import abstractmethod
 from collections.abc import Iterator
 
+import torch
+
+from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import given_to, name_of
 from paramgraph_kit.rewrite.loops.lengths import Lengths
-from paramgraph_kit.rewrite.source.edits import locals_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import combined, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.pure import is_pure
+from paramgraph_kit.rewrite.source.quiet import draws
 
 _VIEWS = frozenset(
     """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
@@ -29,7 +33,19 @@ def ends_of(part: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _is_end(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and not node.orelse and [type(part) for part in node.body] == [ast.Break]
+    """``if c: break``, also with values that are given before it, and with such an ``elif``."""
+    if not isinstance(node, ast.If) or not isinstance(node.body[-1], ast.Break):
+        return False
+    return all(map(_only_gives, node.body[:-1])) and (
+        not node.orelse or (len(node.orelse) == 1 and _is_end(node.orelse[0]))
+    )
+
+
+def _only_gives(node: ast.stmt) -> bool:
+    """``x = v``, and that in a branch."""
+    if isinstance(node, ast.If) and not node.orelse:
+        return all(map(_only_gives, node.body))
+    return bool(name_of(node)) and isinstance(node, (ast.Assign, ast.AugAssign))
 
 
 def unset_in(test: ast.expr) -> tuple[str, bool] | None:
@@ -42,11 +58,19 @@ def unset_in(test: ast.expr) -> tuple[str, bool] | None:
     return test.left.id, isinstance(test.ops[0], ast.Is)
 
 
+def _has_twin(name: str) -> bool:
+    """Whether a method writes what another one, of the same name without its end, returns."""
+    plain = name[:-1] if name.endswith("_") and not name.endswith("__") else ""
+    return bool(plain) and hasattr(torch.Tensor, name) and hasattr(torch.Tensor, plain) and not draws(name)
+
+
 class Inner(Lengths):
     """The loops and branches in one loop."""
 
     loop: ast.For | ast.While
     breaks: list[ast.stmt]
+    known: set[str]  # names that have a value before the loop
+    counters: set[str]
     behind: set[str]  # names that are read behind the loop
     given = ""  # a name that a branch asks for, and that has a value where it is not None
     below = 0  # in how many loops and branches of the round a statement is
@@ -55,7 +79,74 @@ class Inner(Lengths):
     def _step(self, part: ast.stmt) -> bool: ...
 
     @abstractmethod
-    def _ends(self, part: ast.stmt) -> bool: ...
+    def _end(self, test: ast.expr) -> list[str]: ...
+
+    def _ends(self, part: ast.stmt) -> bool:
+        """``if c: break`` as a value of the device, with what is given a value where it ends, once."""
+        lines, node = list[str](), part
+        while isinstance(node, ast.If):
+            if not is_pure(self.place, node.test):
+                return False
+            if len(node.body) > 1:
+                hit = self._fresh("hit")
+                lines.append(f"{hit} = torch.logical_not({self.done}) & ({condition_of(self.place, node.test)})")
+                for each in node.body[:-1]:
+                    if not (given := self._given_at(each, hit)):
+                        return False
+                    lines += given
+            lines += self._end(node.test)
+            if not node.orelse:
+                break
+            node = node.orelse[0]
+        self.edits.append(self.source.replace(part, f"\n{self.source.indent(part)}".join(lines)))
+        return True
+
+    def _given_at(self, part: ast.stmt, hit: str) -> list[str]:
+        """What is given a value where a loop ends; nothing where that cannot be chosen."""
+        if isinstance(part, ast.If):
+            free = {n.id for n in ast.walk(part.test) if isinstance(n, ast.Name)}
+            inner = [self._given_at(each, hit) for each in part.body]
+            if not free or not free <= self.counters or not all(inner):
+                return []
+            return [f"if {self.place.text(part.test)}:", *(f"    {line}" for each in inner for line in each)]
+        name = name_of(part)
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
+            return []
+        value = self.place.text(part.value)
+        value = combined(part, name, value) if isinstance(part, ast.AugAssign) else value
+        known = name in self.known and name in locals_of(self.function)
+        return [f"{name} = torch.where({hit}, {value}, {name})"] if known and value else []
+
+    def _written(self, part: ast.Expr, call: ast.Call) -> bool:
+        """``x.addcmul_(a, p)`` and ``p.mul_(b).sub_(r)`` of a name whose tensor the function has made."""
+        steps = list[ast.Call]()
+        node: ast.expr = call
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            steps.insert(0, node)
+            node = node.func.value
+        names = [each.func.attr for each in steps if isinstance(each.func, ast.Attribute)]
+        given = [n for each in steps for n in (*each.args, *(o.value for o in each.keywords))]
+        if (
+            not isinstance(node, ast.Name)
+            or node.id not in locals_of(self.function)
+            or not self._is_fresh(node.id, part)
+        ):
+            return False
+        if not all(map(_has_twin, names)) or not all(is_pure(self.place, n) for n in given):
+            return False
+        if node.id in self.behind:
+            text = self.place.text(call)
+            for name in names:
+                text = text.replace(f".{name}(", f".{name[:-1]}(")
+            new = f"{node.id}.copy_(torch.where({self.done}, {node.id}, {text}))"
+            self.edits.append(self.source.replace(part, new))
+        return True
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether something that is read behind the loop may be the same memory: ``best = r`` with ``r.add_(p)``."""
+        every = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and _is_view(n.value)]
+        found = [n for n in every if name in names_in(n.value)]
+        return any(stored([n]) & self.behind - {name} for n in found)
 
     def _begins_as_none(self, name: str) -> bool:
         """Whether a name is None before the loop, and has its first value there."""

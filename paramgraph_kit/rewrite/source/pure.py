@@ -43,7 +43,8 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
     name = called(call)
     if draws(name) or (name.endswith("_") and name != "requires_grad_" and not _is_of_its_own(call)):
         return False
-    own = [each for each in candidates(place, call.func) if not _is_of_torch(each)]
+    every = candidates(place, call.func)
+    own = [each for each in every if not _is_of_torch(each)]
     if name in ("step", "backward") and not own:
         return False
     if isinstance(call.func, ast.Name) and name in _COMPUTES:
@@ -60,8 +61,9 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
         return is_quiet(value)
     if own:
         return all(map(is_quiet, own))
-    if isinstance(call.func, ast.Name) and place.is_local(name):
-        return False
+    if isinstance(call.func, ast.Name) and place.is_local(name):  # ``dot = torch.dot``
+        names = [str(getattr(each, "__name__", "_")) for each in every]
+        return bool(names) and not any(draws(each) or each.endswith("_") for each in names)
     reads = name in ("parameters", "named_parameters", "buffers", "items", "values", "keys")
     return isinstance(call.func, ast.Attribute) and (hasattr(torch.Tensor, name) or reads)
 
