@@ -104,6 +104,11 @@ NOT_WHOLE = (
     "patches hidden",
     "masked language modelling with special",
     "rectangles erased",
+    "beam search that sorts",  # one round of its loop is
+    "iterative closest points with a rotation by svd",  # its pieces are launched
+    "a deep equilibrium layer",  # one round of its loop is
+    "levenberg marquardt with",  # one round of its loop is
+    "front to back compositing",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (
