@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.proving.proof import Prover
+
+_FOUND: WeakKeyDictionary[Prover, tuple[tuple[CodeType, ...], list[Counter | None]]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -85,7 +89,16 @@ class Listed(Counter):
 
 
 def counters(prover: Prover) -> list[Counter]:
-    """The variables, attributes and entries that hold a number which steps move."""
+    """The variables, attributes and entries that hold a number which steps move; asked once of the same code."""
+    codes = tuple(function.__code__ for function in prover.state.functions)
+    known, found = _FOUND.get(prover, ((), []))
+    if not found or known != codes:
+        found = [*_counters(prover), None]  # so that there is something where there are none
+        _FOUND[prover] = codes, found
+    return [replace(each) for each in found if each is not None]
+
+
+def _counters(prover: Prover) -> list[Counter]:
     found = []
     for made in (False, True):
         for holder, values in prover.watched(made=made):
