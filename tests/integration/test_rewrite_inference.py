@@ -445,7 +445,7 @@ def f(prompts):
         tokens[k, : len(prompt)] = torch.tensor(prompt, device=device)
     ended = torch.zeros(2, dtype=torch.bool, device=device)
     for at in range(2, 6):
-        new = net(tokens[:, at - 1]).argmax(-1)
+        new = net(tokens[:, :at].sum(1) % 9).argmax(-1)
         tokens[:, at] = new
         ended |= new == 7
         if all(ended) or tokens.shape[1] < at:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.expressions.hosted import is_given, is_of_the_host
+from paramgraph_kit.rewrite.expressions.shared import is_written_through
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
@@ -35,6 +36,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
     node = place.statement
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
+        return []
+    if is_written_through(place, node):
         return []
     if not condition and (told := _told_first(place, node.test)) is not None:
         return _choose_after(place, node, *told)

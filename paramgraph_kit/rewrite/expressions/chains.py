@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from paramgraph_kit.rewrite.expressions.branches import changed_where, condition_on_device, given, known_before, may_run
 from paramgraph_kit.rewrite.expressions.hosted import is_of_the_host
+from paramgraph_kit.rewrite.expressions.shared import is_written_through
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
 from paramgraph_kit.rewrite.source.place import Place, fresh
 from paramgraph_kit.rewrite.source.pure import kept_finite
@@ -24,6 +25,8 @@ def choose_among(place: Place) -> list[Edit]:
         return []
     if any(is_of_the_host(place, test) for test in _tests(node)):
         return []  # the host goes on with that
+    if is_written_through(place, node):
+        return []
     return _one_return(place, node) or (_one_name(place, node) or _each_line(place, node)) * (_depth(node) > 1)
 
 

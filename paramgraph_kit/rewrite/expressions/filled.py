@@ -208,6 +208,13 @@ def taken_as_it_is(place: Place, node: ast.expr, name: str) -> list[Edit]:
     return found
 
 
+def default_for(place: Place, node: ast.Call) -> str:
+    """The type that ``torch.tensor(x.item())`` has, where it is not the one of ``x``; "" where it is."""
+    seen, there = _READ.search(place.failure.message), on_device(place, node)
+    kind = _default(there[1]) if there is not None else ""
+    return kind if seen is not None and kind != f"torch.{seen['dtype']}" else ""
+
+
 def _default(kind: str) -> str:
     """The type of a tensor that is made of a number of Python's."""
     return {"float": str(torch.get_default_dtype()), "int": "torch.int64", "bool": "torch.bool"}.get(kind, "")

@@ -24,6 +24,8 @@ def look_up_there(place: Place) -> list[Edit]:
 def _picked(place: Place, node: ast.Subscript, parts: list[ast.expr]) -> str:
     there = [(part, known[0]) for part in parts if (known := _index(place, part)) is not None]
     rest = [part for part in parts if not any(part is one for one, _ in there)]
+    if len(there) == len(rest) == 1 and parts[0] is rest[0] and place.text(rest[0]) == "...":
+        return f"{place.source.bracketed(node.value)}[..., {_bracketed(there[0][1])}.reshape(1)].squeeze(-1)"
     slices = all(isinstance(part, ast.Slice) for part in rest)
     if not there or not (slices or all(integer(part) is not None for part in rest)):
         return ""

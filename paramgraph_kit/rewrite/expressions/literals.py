@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -45,6 +46,9 @@ def fill_with_numbers(place: Place) -> list[Edit]:
     calls = list(place.calls("tensor", "as_tensor", "new_tensor"))
     if made is None or len(calls) != 1 or len(calls[0].args) != 1:
         return found
+    default = str(torch.get_default_dtype()).removeprefix("torch.")
+    if place.source.file.endswith(REWRITTEN) and "float" in made["dtype"] and made["dtype"] != default:
+        return found  # that of a tensor in it, where there was a number before
     call, shape = calls[0], [int(n) for n in made["shape"].split(",") if n.strip()]
     options = {option.arg: place.text(option.value) for option in call.keywords}
     if called(call) == "new_tensor" and isinstance(call.func, ast.Attribute):

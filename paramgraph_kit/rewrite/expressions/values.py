@@ -13,7 +13,7 @@ import torch
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.expressions.chains import choose_among
-from paramgraph_kit.rewrite.expressions.filled import taken_as_it_is
+from paramgraph_kit.rewrite.expressions.filled import default_for, taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
 from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
@@ -69,6 +69,8 @@ def keep_on_device(place: Place) -> list[Edit]:
                 # Of a tensor, torch makes a copy there and warns at each call.
                 text = text if isinstance(value, ast.Call) else f"{text}.clone()"
                 moved = ", ".join(place.source.text(each) for each in whole.keywords)
+                if not any(each.arg == "dtype" for each in whole.keywords) and (kind := default_for(place, node)):
+                    moved = ", ".join([*([moved] if moved else []), f"dtype={kind}"])
                 found.append(place.source.replace(whole, f"{text}.to({moved})" if moved else text))
             else:
                 found.append(place.source.replace(node, text))
