@@ -127,9 +127,17 @@ FORMS = {
     y = x.clone()
     y[i] = 0
     y[:, i] = 2.0
-    return x[:, i], x[0, i], x.select(1, i), x[i : i + 1], x.index_select(0, torch.tensor([i], device=x.device)), y
+    y[i, 0] = 5.0
+    order = x.sum(1).argsort().tolist()
+    row = x.index_select(0, torch.tensor([i], device=x.device))
+    return x[order], x[:, i], x[0, i], x[..., i], x.select(1, i), x[i : i + 1], row, y
 """,
-        ["y.index_fill_(0, i.reshape(1), 0)", "y.index_fill_(1, i.reshape(1), 2.0)"],
+        [
+            "y.index_fill_(0, i.reshape(1), 0)",
+            "y.index_fill_(1, i.reshape(1), 2.0)",
+            "y.select(1, 0).index_fill_(0, i.reshape(1), 5.0)",
+            "order = x.sum(1).argsort()",
+        ],
     ),
     "a chain of branches": (
         """\
@@ -154,6 +162,51 @@ FORMS = {
                 "return torch.where(torch.isnan(m), torch.zeros_like(y), "
                 "torch.where(y.sum() > 0, torch.where(y.max() > 2, y * 3, y * 2), y - 1)), y.sum()"
             ),
+        ],
+    ),
+    "what is true, by a name": (
+        """\
+    a = x.std().item()
+    fine = bool(torch.isfinite(x).all())
+    assert not math.isnan(a)
+    return x * a if fine else x
+""",
+        [
+            "fine = (torch.isfinite(x).all()).bool()",
+            "torch._assert_async(torch.logical_not(torch.isnan(a)))",
+            "return torch.where(fine, x * a, x)",
+        ],
+    ),
+    "results between other lines": (
+        """\
+    m = x.mean().item()
+    if m < 0:
+        return -x
+    y = x * 2
+    if y.max() > 3:
+        return y / 3
+    z = y + 1
+    return z
+""",
+        [
+            "early = -x",
+            "chosen_2 = y.max() > 3",
+            "return torch.where(chosen, early, torch.where(chosen_2, early_2, z))",
+        ],
+    ),
+    "ways that go on where they do not return": (
+        """\
+    a, b = x.mean().item(), x.std().item()
+    k = int(round(x.std().item()))
+    if a > 0 and b > 1:
+        return x - a
+    elif b > 1:
+        return x / b
+    return x * k
+""",
+        [
+            "k = x.std().detach().round().long()",
+            "return torch.where((a > 0) & (b > 1), x - a, torch.where(b > 1, x / b, x * k))",
         ],
     ),
     "branches in branches that do more than one thing": (

@@ -66,7 +66,7 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         other = kept_finite(place, _unread(last.value), node.test, condition, taken=False)
         if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
             # Of what the host has decided both ways were seen; what the device decides may have no gradient.
-            if not (host or not place.trains) or not all(_only_assigns(place, part) for part in following[:-1]):
+            if not (host or not place.trains) or not all(only_assigns(place, part) for part in following[:-1]):
                 return []
             around = place.source.function_of(node)
             taken = names_in(place.source.tree) | (locals_of(around) if around is not None else set())
@@ -152,7 +152,7 @@ def _unread(value: ast.expr) -> ast.expr:
     return value.func.value if read and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else value
 
 
-def _only_assigns(place: Place, node: ast.stmt) -> bool:
+def only_assigns(place: Place, node: ast.stmt) -> bool:
     """Whether a statement changes nothing but what a local name stands for."""
     function = place.source.function_of(node)
     targets = node.targets if isinstance(node, ast.Assign) else []
@@ -474,7 +474,7 @@ def assert_on_device(place: Place) -> list[Edit]:
         return []  # the user's own lines go on with it, and a failed assertion of the device's ends its context
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, wanted = test.operand, not wanted
-    text = _on_device(place, condition_of(place, test))
+    text = condition_on_device(place, test)
     condition = text if wanted else f"torch.logical_not({text})"
     told = node.msg if isinstance(node, ast.Assert) else getattr(getattr(node.body[0], "exc", None), "args", [None])[:1]
     said = told[0] if isinstance(told, list) and told else told

@@ -10,7 +10,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from paramgraph_kit.rewrite.expressions.branches import changed_where, condition_on_device, given, known_before, may_run
+from paramgraph_kit.rewrite.expressions.branches import (
+    changed_where,
+    condition_on_device,
+    given,
+    known_before,
+    may_run,
+    only_assigns,
+)
 from paramgraph_kit.rewrite.expressions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.expressions.shared import is_written_through
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
@@ -27,7 +34,11 @@ def choose_among(place: Place) -> list[Edit]:
         return []  # the host goes on with that
     if is_written_through(place, node):
         return []
-    return _one_return(place, node) or (_one_name(place, node) or _each_line(place, node)) * (_depth(node) > 1)
+    return (
+        _one_return(place, node)
+        or _early_returns(place, node)
+        or (_one_name(place, node) or _each_line(place, node)) * (_depth(node) > 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +100,53 @@ def _one_return(place: Place, node: ast.If) -> list[Edit]:
     return [*edits, *(place.source.without(each) for each in following)]
 
 
+def _early_returns(place: Place, node: ast.If) -> list[Edit]:
+    """``if a: return x``, other lines, ``if b: return y`` and a last one: all lines run, and the last one chooses.
+
+    Only where no gradients go through it: of what is left out they may be none.
+    """
+    function, block = place.source.function_of(node), place.source.block_of(node)
+    following = block[block.index(node) :]
+    last = following[-1]
+    if place.trains or function is None or not isinstance(last, ast.Return) or last.value is None or len(following) < 3:
+        return []
+    ends = [each for each in following[:-1] if isinstance(each, ast.If)]
+    if not all(each in ends or only_assigns(place, each) for each in following[:-1]):
+        return []
+    taken, edits, chosen = names_in(place.source.tree) | locals_of(function), list[Edit](), list[tuple[str, str]]()
+    for each in ends:
+        values = _results(place, node, each.body, Way()) if not each.orelse else None
+        if values is None or len(values) != 1:
+            return []
+        test, early = fresh("chosen", taken), fresh("early", taken)
+        taken |= {test, early}
+        lines = [f"{test} = {condition_on_device(place, each.test)}", f"{early} = {values[0]}"]
+        edits.append(place.source.replace(each, f"\n{place.source.indent(each)}".join(lines)))
+        chosen.append((test, early))
+    values = _results(place, node, [last], Way())
+    if values is None or len(values) != 1:
+        return []
+    text = values[0]
+    for test, early in reversed(chosen):
+        text = f"torch.where({test}, {early}, {text})"
+    return [*edits, place.source.replace(last.value, text)]
+
+
 def _results(place: Place, outer: ast.If, block: list[ast.stmt], way: Way) -> list[str] | None:
     """What a block returns, one text for each of a tuple; None where it does anything else."""
     if not block:
         return None
     first = block[0]
-    if isinstance(first, ast.Return) and first.value is not None and len(block) == 1:
+    if isinstance(first, ast.Return) and first.value is not None:
         pieces = first.value.elts if isinstance(first.value, ast.Tuple) else [first.value]
         return _finite(place, outer, pieces, way)
-    if not isinstance(first, ast.If) or (first.orelse and len(block) > 1):
+    if not isinstance(first, ast.If):
         return None
+    rest = block[1:]  # where a way does not return, it goes on
     condition = f"({condition_on_device(place, first.test)})"
-    yes = _results(place, outer, first.body, way.further(first.test, condition))
+    yes = _results(place, outer, [*first.body, *rest], way.further(first.test, condition))
     other = way.further(first.test, f"torch.logical_not({condition[1:-1]})")
-    no = _results(place, outer, first.orelse or block[1:], other)
+    no = _results(place, outer, [*first.orelse, *rest], other)
     if yes is None or no is None or len(yes) != len(no):
         return None
     found = [_chosen(condition[1:-1], a, b) for a, b in zip(yes, no, strict=True)]

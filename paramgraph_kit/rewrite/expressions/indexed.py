@@ -57,17 +57,21 @@ def fill_there(place: Place) -> list[Edit]:
     """``y[i] = 0`` and ``y[:, i] = 0`` become ``y.index_fill_(0, i.reshape(1), 0)``, which copies nothing."""
     node = place.statement
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript) or not is_number(node.value):
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
         return []
+    value = node.value
+    if isinstance(value, ast.Call) and path_of(value.func) == "torch.full" and place.text(value.args[0]) == "()":
+        value = value.args[1]  # the number as a tensor, which was written for that
     parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
     there = [(n, known[0]) for n, part in enumerate(parts) if (known := _index(place, part)) is not None]
+    fixed = {n: number for n, part in enumerate(parts) if (number := integer(part)) is not None}
     whole = [p for p in parts if isinstance(p, ast.Slice) and p.lower is p.upper is p.step is None]
-    if len(there) != 1 or len(whole) != len(parts) - 1:
+    if not is_number(value) or len(there) != 1 or len(whole) + len(fixed) != len(parts) - 1:
         return []
     (dim, text), x = there[0], place.source.bracketed(target.value)
-    return [
-        place.source.replace(node, f"{x}.index_fill_({dim}, {_bracketed(text)}.reshape(1), {place.text(node.value)})")
-    ]
+    x += "".join(f".select({n}, {fixed[n]})" for n in sorted(fixed, reverse=True))
+    dim -= sum(n < dim for n in fixed)
+    return [place.source.replace(node, f"{x}.index_fill_({dim}, {_bracketed(text)}.reshape(1), {place.text(value)})")]
 
 
 def _index(place: Place, part: ast.expr) -> tuple[str, str] | None:

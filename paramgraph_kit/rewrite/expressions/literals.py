@@ -82,10 +82,18 @@ def index_with_numbers(place: Place) -> list[Edit]:
     parts = [n for n in (node.elts if isinstance(node, ast.Tuple) else [node]) if not isinstance(n, ast.Slice)]
     if len(parts) != 1 or isinstance(parts[0], (ast.Constant, ast.UnaryOp, ast.Compare)):
         return found
-    if any(name in place.tensors for name in _read(place, parts[0])):
+    if any(name in place.tensors or _is_listed(place, name) for name in _read(place, parts[0])):
         return found
     there = f"torch.full((), number, dtype=torch.long, device={place.text(picks[0].value)}.device)"
     return [place.source.replace(parts[0], f"torch.stack([{there} for number in {place.text(parts[0])}])")]
+
+
+def _is_listed(place: Place, name: str) -> bool:
+    """Whether a name is what ``x.tolist()`` gives, which stays a tensor where it only picks."""
+    function = place.source.function_of(place.statement)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Assign)]
+    values = [n.value for n in made if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+    return any(isinstance(value, ast.Call) and called(value) == "tolist" for value in values)
 
 
 def _filled(place: Place, node: ast.expr, shape: list[int], rest: str) -> str:

@@ -42,6 +42,17 @@ def only_around(place: Place, node: ast.Call) -> list[Edit]:
     ]
 
 
+def rounded(place: Place, node: ast.Call) -> ast.expr | None:
+    """``x`` of ``round(x.item())`` and ``int(round(x.item()))``; else None. Both round to the even one of two."""
+    if not isinstance(node.func, ast.Name) or len(node.args) != 1 or node.keywords:
+        return None
+    inner = node.args[0]
+    if node.func.id == "int" and isinstance(inner, ast.Call):
+        return rounded(place, inner) if called(inner) == "round" else None
+    read = node.func.id == "round" and "round" not in place.space and isinstance(inner, ast.Call)
+    return read_of(place, inner) if read and isinstance(inner, ast.Call) else None
+
+
 def _behind(place: Place, node: ast.expr, *, read: bool) -> ast.expr | None:
     """What is read by a chain of ``.cpu()``, ``.numpy()`` and ``.item()``; None where it is no such chain."""
     one, ended, inner = _ONE.search(place.failure.message) is not None, not read, node

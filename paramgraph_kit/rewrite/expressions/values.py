@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose
 from paramgraph_kit.rewrite.expressions.chains import choose_among
 from paramgraph_kit.rewrite.expressions.filled import default_for, taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
-from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of
+from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of, rounded
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
@@ -41,6 +41,11 @@ def keep_on_device(place: Place) -> list[Edit]:
             continue
         if around := only_around(place, node):
             found += around
+            continue
+        if (number := rounded(place, node)) is not None:
+            text = f"{place.source.bracketed(number)}.detach().round().long()"
+            found.append(place.source.replace(node, text))
+            within |= set(ast.walk(node))
             continue
         value = read_of(place, node)
         within |= set(ast.walk(node)) if value is not None else set()
