@@ -265,5 +265,5 @@ def test_a_small_form_is_whole_in_one_graph(fixed: Fixed, title: str) -> None:
 def test_a_choice_is_no_tensor_of_its_own_where_the_other_was_written_by_that_name(fixed: Fixed, way: str) -> None:
     # GIVEN ways of which one, that no trial takes, leaves a name that of another tensor, which is then written in place
     found = fixed(HEAD + f"    y = x\n    {way}        y = x * 2\n    y += 1\n    return x + y\n")
-    # WHEN rewritten THEN no choice is made
-    assert not [line for line in lines_of(found) if "torch.where" in line], found
+    # WHEN rewritten THEN no choice is made, and behind the launch it is that tensor as well
+    assert not [line for line in lines_of(found) if "torch.where" in line or "y = x.clone()" in line], found

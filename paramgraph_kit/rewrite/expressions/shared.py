@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.source.edits import locals_of, path_of
-from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.edits import locals_of
+from paramgraph_kit.rewrite.source.moving import arguments_of, written_in_place
 from paramgraph_kit.rewrite.source.place import Place
 
 _VIEWS = frozenset("view reshape t transpose squeeze unsqueeze flatten detach expand permute contiguous to".split())  # noqa: SIM905
@@ -21,7 +21,7 @@ def is_written_through(place: Place, node: ast.If) -> bool:
     if function is None:
         return False
     behind = [n for n in ast.walk(function) if getattr(n, "lineno", 0) > (node.end_lineno or node.lineno)]
-    written = set(_written(behind))
+    written = set(written_in_place(behind))
     if not written:
         return False
     given = [(t.id, n.value) for n in ast.walk(node) if isinstance(n, ast.Assign) for t in _names(n.targets)]
@@ -37,20 +37,6 @@ def is_written_through(place: Place, node: ast.If) -> bool:
 
 def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
     return (t for t in targets if isinstance(t, ast.Name))
-
-
-def _written(nodes: list[ast.AST]) -> Iterator[str]:
-    """Names by which a tensor is written in place."""
-    for node in nodes:
-        target: ast.expr | None = None
-        if isinstance(node, ast.AugAssign):
-            target = node.target
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            target = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-            target = node.func.value
-        if target is not None and (name := path_of(target).partition(".")[0].partition("[")[0]):
-            yield name
 
 
 def _is_anothers(place: Place, value: ast.expr, name: str, behind: list[ast.AST]) -> bool:

@@ -316,9 +316,32 @@ def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[E
         call = source.parents.get(source.parents.get(part, part))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is part:
             whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
-        if is_kept(source, whole):
+        if is_kept(source, whole) and not _writes_on(source, whole):
             at = source.replace(whole, "")
             yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Names by which a tensor is written in place."""
+    for node in nodes:
+        target: ast.expr | None = None
+        if isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            target = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            target = node.func.value
+        if target is not None and (name := path_of(target).partition(".")[0].partition("[")[0]):
+            yield name
+
+
+def _writes_on(source: Source, node: ast.expr) -> bool:
+    """Whether a tensor gets another name of the function's own, by which it is written: a copy would be another one."""
+    above, function = source.parents.get(node), source.function_of(node)
+    if not isinstance(above, ast.Assign) or function is None or not all(isinstance(t, ast.Name) for t in above.targets):
+        return False
+    names = {t.id for t in above.targets if isinstance(t, ast.Name)} & locals_of(function)
+    return bool(names & set(written_in_place(ast.walk(function))))
 
 
 def is_kept(source: Source, node: ast.expr) -> bool:
