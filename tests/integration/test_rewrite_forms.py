@@ -177,6 +177,28 @@ FORMS = {
             "return torch.where(fine, x * a, x)",
         ],
     ),
+    "several numbers of one branch, and several names that it gives": (
+        """\
+    big = (x > 1).any().item()
+    small = (x < -1).any().item()
+    worst = max(x[i].norm().item() for i in range(4))
+    if worst > 1:
+        a, b = x * 2, x + 1
+    else:
+        a, b = x, x - 1
+    if big and small:
+        return a / 2
+    if big:
+        return b.clamp(max=1)
+    return a
+""",
+        [
+            "small = (x < -1).any().detach()",
+            "worst = torch.stack([x[i].norm().detach() for i in range(4)]).max()",
+            "a, b = x * 2, x + 1",
+            "return torch.where((big) & (small), a / 2, torch.where(big, b.clamp(max=1), a))",
+        ],
+    ),
     "results between other lines": (
         """\
     m = x.mean().item()

@@ -265,7 +265,7 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     twice = given(node.body) & given(node.orelse) & local - known_before(function, node)
     for part, way in ways:
         made = changed_where(place, part, node, way, local, outside)
-        if part in node.body and given([part]) & twice and isinstance(part, ast.Assign) and made:
+        if part in node.body and given([part]) and given([part]) <= twice and isinstance(part, ast.Assign) and made:
             # The other way has its own.
             made = [f"{place.text(part.targets[0])} = {_of_torch(place, place.text(part.value))}"]
         if not made:
@@ -276,8 +276,9 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
 
 def given(statements: list[ast.stmt]) -> set[str]:
     """Names that plain assignments give a value to."""
-    single = (part.targets[0] for part in statements if isinstance(part, ast.Assign) and len(part.targets) == 1)
-    return {target.id for target in single if isinstance(target, ast.Name)}
+    single = [part.targets[0] for part in statements if isinstance(part, ast.Assign) and len(part.targets) == 1]
+    every = [each for target in single for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return {each.id for each in every if isinstance(each, ast.Name)}
 
 
 def known_before(function: ast.AST | None, node: ast.stmt) -> set[str]:

@@ -27,6 +27,9 @@ def is_written_through(place: Place, node: ast.If) -> bool:
     given = [(t.id, n.value) for n in ast.walk(node) if isinstance(n, ast.Assign) for t in _names(n.targets)]
     if any(name in written and _is_anothers(place, value, name, behind) for name, value in given):
         return True
+    several = [t for n in ast.walk(node) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Tuple)]
+    if any(isinstance(part, ast.Name) and part.id in written for each in several for part in each.elts):
+        return True
     before = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and n.lineno < node.lineno]
     for name in {name for name, _ in given} & written:  # which stays what it was where no way gives it another
         last = [n.value for n in before if any(t.id == name for t in _names(n.targets))][-1:]

@@ -28,7 +28,7 @@ _SHAPED = ("unsqueeze", "view", "reshape", "expand", "repeat", "t", "long", "fla
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
 
 
-def keep_on_device(place: Place) -> list[Edit]:
+def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
     """``x.item()`` and ``float(x)`` stay a tensor; ``math.exp(x)`` becomes torch's."""
     found: list[Edit] = []
     if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)) and not _adds_up(place):
@@ -81,13 +81,41 @@ def keep_on_device(place: Place) -> list[Edit]:
                 found.append(place.source.replace(node, text))
             found += [*_zero_point(place, node), *_from_the_beginning(place)]
     found += _made_of_it(place) if found else []
-    for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
-        there = replace(place, statement=branch, tensors={**place.tensors, **_stay(place)})
-        chosen = choose_by_where(there) or choose_among(there) or assert_on_device(there)
-        if not chosen:
-            return []
-        found += chosen
-    return found
+    if alone or not found:
+        return found
+    decided = _decided(place)
+    return [*found, *decided] if decided is not None else []
+
+
+def _decided(place: Place) -> list[Edit] | None:
+    """What the host decided by a number, the device decides, with other numbers that are read for it as well."""
+    beside = list(_read_beside(place))
+    others = [edit for each in beside for edit in keep_on_device(replace(place, statement=each), alone=True)]
+    there = replace(place, tensors={**place.tensors, **_stay(place)})
+    chosen = list[Edit]()
+    branches = [each for one in (place.statement, *beside) for each in branches_on(replace(place, statement=one))]
+    for branch in sorted(dict.fromkeys(branches), key=lambda each: each.lineno):
+        if any(edit.line <= branch.lineno < max(edit.end_line, edit.line + 1) for edit in chosen):
+            continue  # it went with one before it
+        one = replace(there, statement=branch)
+        edits = choose_by_where(one) or choose_among(one) or assert_on_device(one)
+        if not edits:
+            return None
+        chosen += edits
+    return [*others, *chosen]
+
+
+def _read_beside(place: Place) -> Iterator[ast.stmt]:
+    """Other statements that read a number, for a branch that a statement decides: all are tensors, or none."""
+    function = place.source.function_of(place.statement)
+    asked = {name for branch in branches_on(place) for name in names_in(getattr(branch, "test", branch))}
+    for node in ast.walk(function) if function is not None and asked else ():
+        if not isinstance(node, ast.Assign) or node is place.statement or node in place.gone or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        item = isinstance(value, ast.Call) and called(value) == "item" and not value.args
+        if item and isinstance(target, ast.Name) and target.id in asked:
+            yield node
 
 
 def _stay(place: Place) -> dict[str, Form]:
