@@ -128,6 +128,7 @@ FORMS = {
     y[i] = 0
     y[:, i] = 2.0
     y[i, 0] = 5.0
+    y[1, i] += 3
     order = x.sum(1).argsort().tolist()
     row = x.index_select(0, torch.tensor([i], device=x.device))
     return x[order], x[:, i], x[0, i], x[..., i], x.select(1, i), x[i : i + 1], row, y
@@ -136,6 +137,7 @@ FORMS = {
             "y.index_fill_(0, i.reshape(1), 0)",
             "y.index_fill_(1, i.reshape(1), 2.0)",
             "y.select(1, 0).index_fill_(0, i.reshape(1), 5.0)",
+            "y[1, i.reshape(1)] += 3",
             "order = x.sum(1).argsort()",
         ],
     ),

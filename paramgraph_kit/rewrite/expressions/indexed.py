@@ -16,9 +16,20 @@ def look_up_there(place: Place) -> list[Edit]:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and isinstance(node.ctx, ast.Load):
             if text := _picked(place, node, node.slice.elts):
                 found.append(place.source.replace(node, text))
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            found += _added_to(place, node, node.slice.elts)
         elif isinstance(node, ast.Call) and called(node) == "select" and (text := _selected(place, node)):
             found.append(place.source.replace(node, text))
     return found
+
+
+def _added_to(place: Place, node: ast.Subscript, parts: list[ast.expr]) -> list[Edit]:
+    """``x[1, i] += v``, which is one element."""
+    there = [(part, known[0]) for part in parts if (known := _index(place, part)) is not None]
+    rest = [part for part in parts if not any(part is one for one, _ in there)]
+    if not isinstance(place.source.parents.get(node), ast.AugAssign) or any(integer(part) is None for part in rest):
+        return []
+    return [place.source.replace(part, f"{_bracketed(text)}.reshape(1)") for part, text in there]
 
 
 def _picked(place: Place, node: ast.Subscript, parts: list[ast.expr]) -> str:
