@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.rewrite.around import feeding, later
 from paramgraph_kit.rewrite.foreseen import Foreseeing
 from paramgraph_kit.rewrite.helping import call_of
@@ -16,6 +17,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.fetched import CODES, Batch, Fetch, bring, fetches_of
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
+from paramgraph_kit.rewrite.source.hosts import METADATA
 from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
@@ -49,7 +51,8 @@ class Fetching(Foreseeing):
                 continue
             source, function = at
             own = place[0] is source and source.function_of(place[1]) is function
-            every = [place[1]] if own else self._calling(function, failure)
+            computes = own and failure.code == "cpu-index" and self._computes(place[1])
+            every = [] if computes else [place[1]] if own else self._calling(function, failure)
             for node in every:
                 found.setdefault(node, []).append(failure)
         return found
@@ -63,11 +66,21 @@ class Fetching(Foreseeing):
                 found.append(node)
         return found
 
+    def _computes(self, node: ast.stmt) -> bool:
+        """Whether a statement calls a model, or what calls one: its index comes from the host, and nothing else."""
+        names = {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
+        held = attributes_of(self.prover.state)
+        direct = any(isinstance(held.get(n, self.space.get(n)), _OF_DEVICE) for n in names)
+        return direct or self._is_of_device(later.reached(self.sources.values(), names))
+
     def _is_of_device(self, names: set[str]) -> bool:
         """Whether functions with these names have models or optimizers in their lines."""
         held = attributes_of(self.prover.state)
         for function in (f for f in self.functions if f.__code__.co_name in names):
-            values = (function.__globals__.get(n, held.get(n)) for n in function.__code__.co_names)
+            nodes = [n for n in nodes_of(function.__code__) if isinstance(n, (ast.Name, ast.Attribute))]
+            asked = [n.value for n in nodes if isinstance(n, ast.Attribute) and n.attr in METADATA]
+            names_in_it = {n.attr if isinstance(n, ast.Attribute) else n.id for n in nodes if n not in asked}
+            values = (function.__globals__.get(n, held.get(n)) for n in names_in_it or function.__code__.co_names)
             if any(isinstance(value, _OF_DEVICE) for value in values):
                 return True
         return False

@@ -130,8 +130,10 @@ class Helping(Attempt):
             place.lent = [source.text(each) for at, each, _ in fed if at is statement]
             return choose_by_where(place, condition) if isinstance(statement, ast.If) else []
 
-        known = source, helper, fed, self.device, host, choose, others, (), fetched
-        made = feeding.feed(*known) if fed or fetched is not None else None
+        more = self.device, host, choose, others, (), fetched
+        made = feeding.feed(source, helper, fed, *more) if fed else None
+        if made is None and fetched is not None:  # what cannot go there must not keep that from it
+            made = feeding.feed(source, helper, [], *more)
         return _called_with(source, function, helper, call, made) if made is not None else None
 
     def host_test_of(self, source: Source, helper: Function, call: ast.Call) -> Callable[[ast.expr], bool]:

@@ -109,6 +109,11 @@ NOT_WHOLE = (
     "a deep equilibrium layer",  # one round of its loop is
     "levenberg marquardt with",  # one round of its loop is
     "front to back compositing",
+    "a step that calls a learner",
+    "an augmentation of a second",
+    "helpers of the host in",
+    "a step of a second file that",
+    "an ema and a schedule of a helper",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (

@@ -217,3 +217,24 @@ def test_what_a_method_fetches_that_a_step_calls_is_fetched_before_the_launch(na
     # THEN that is whole, and what runs before the launch asks the object by the step's own name for it
     assert fix.complete, str(fix)
     assert {moved, "count = 4", "def before_step(self):  # before each launch"} <= set(lines_of(fix)), fix.diff
+
+
+SEVERAL = (
+    DEEPER.replace(
+        "FETCH",
+        """picked = random.sample(list(self.rows), count)
+        x = torch.tensor([row[:3] for row in picked]).to(self.net.weight.device)
+        y = torch.tensor([row[3] for row in picked], device=device)
+        y = (y - y.mean()) / (y.std() + 1e-6)""",
+    )
+    .replace("self.memory = nn.Linear(3, 1)", "self.rows = nn.Linear(3, 1)")
+    .replace(", Memory()", ", np.random.randn(20, 4).tolist()")
+)
+
+
+def test_what_several_fetches_need_is_drawn_once(tmp_path: Path) -> None:
+    # GIVEN a method that makes two tensors of the rows that it has picked, one of which it gives another value later on
+    fix = rewritten(SEVERAL, tmp_path)
+    # THEN the rows are picked once before the launch, for both
+    assert fix.complete, str(fix)
+    assert lines_of(fix).count("picked = random.sample(list(self.learner.rows), count)") == 1, fix.diff

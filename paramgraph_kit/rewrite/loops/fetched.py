@@ -22,7 +22,7 @@ from paramgraph_kit.rewrite.loops import nested
 from paramgraph_kit.rewrite.loops.asks import of_a_step, room
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Form, fresh
+from paramgraph_kit.rewrite.source.place import Form, called, fresh
 
 IsHost = Callable[[ast.expr], bool]
 # What says that a batch comes from the host, where that is made.
@@ -92,6 +92,10 @@ def fetches_of(source: Source, function: Function, wanted: Iterable[ast.stmt], i
             return []
         found = [*(each for each in found if each.at not in one.moved), one]
     found.sort(key=lambda one: one.at.lineno)
+    done = set[ast.stmt]()
+    for one in found:  # what several need is found once, for the first of them
+        one.moved = [each for each in one.moved if each not in done]
+        done |= set(one.moved)
     return found if _stands_alone(source, function, found) else []
 
 
@@ -103,10 +107,11 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
     names = tuple(each.id for each in given if isinstance(each, ast.Name))
     if len(names) != len(given) or not all(map(_is_passed, source.above(statement))):
         return None
-    needed, moved = moving.paths(statement.value), list[ast.stmt]([statement])
+    bound = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    needed, moved = moving.paths(statement.value) - bound, list[ast.stmt]([statement])
     block = source.block_of(statement)
     for before in reversed(block[: block.index(statement)]):
-        if not _writes(before, needed):
+        if not _writes(before, needed, _leaving_alone(source, {*needed, *_read_by_calls(source, statement)})):
             continue
         if not isinstance(before, _MOVABLE):
             return None
@@ -156,6 +161,13 @@ def _leaving_alone(source: Source, needed: Collection[str]) -> set[str]:
     return {each.name for each in every if not reached([source], [each.name]) & touching}
 
 
+def _read_by_calls(source: Source, node: ast.AST) -> set[str]:
+    """What the file's methods read of their object that a statement comes to."""
+    names = reached([source], {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)})
+    every = [n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name in names]
+    return {n.attr for each in every for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+
+
 def _is_store(node: ast.Attribute) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
@@ -177,13 +189,14 @@ def _stands_alone(source: Source, function: Function, found: Sequence[Fetch]) ->
     """Whether what stays reads nothing of what goes but the batches, and writes none of these."""
     gone = {n for one in found for each in one.moved for n in ast.walk(each)}
     given = {name for one in found for name in one.names}
+    kept = {name for node in ast.walk(function) if isinstance(node, moving.NAMED) for name in node.names}
     made = {path for one in found for each in one.moved for path in (*moving.written(each), *moving.stored([each]))}
     for node in (n for part in function.body for n in within(part) if n not in gone):
         if not isinstance(node, (ast.Name, ast.Attribute)):
             continue
         path = path_of(node)
-        if not isinstance(node.ctx, ast.Load) and path in given:
-            return False
+        if not isinstance(node.ctx, ast.Load) and path in given & kept:
+            return False  # of its own it may give another value from there on
         read = isinstance(node.ctx, ast.Load) and path.partition(".")[0] not in given
         if read and any(path == each or path.startswith(f"{each}.") for each in made if each and each != "self"):
             return False
