@@ -358,14 +358,15 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     try:
         truth = truth_of(prover)
         seen = prover.from_now().captured()
-        right = not truth.unsteady and not truth.wrong(seen)
-        how = "bit for bit" if right and truth.is_bitwise(seen) else truth.closeness()
-    except CaptureError:
-        return Rewriting("")
+        wrong = [truth.unsteady] if truth.unsteady else truth.wrong(seen)
+        how = "bit for bit" if not wrong and truth.is_bitwise(seen) else truth.closeness()
+    except CaptureError as error:
+        return Rewriting("", instead=[f"its capture fails: {error.failure.title} [{error.failure.code}]"])
     finally:
         prover.forget()
-    told = [REPLAYED.format(how=how, where=driver().source().label())]
-    return Rewriting("", verified=told if right else [], complete=right)
+    if wrong:
+        return Rewriting("", instead=[f"replays of one graph differ from eager: {wrong[0]}"])
+    return Rewriting("", verified=[REPLAYED.format(how=how, where=driver().source().label())], complete=True)
 
 
 def _with_calls(found: Round, fix: Rewriting, lines: Sequence[str]) -> list[str]:

@@ -35,8 +35,7 @@ def main():
         for x, y in loader:
             x, y = x.to(device), y.to(device)
             loss = loss_of(model(x), y)
-            opt.zero_grad()
-            loss.backward()
+            opt.zero_grad(); loss.backward()
             opt.step()
             total += loss.item()
         return total
@@ -54,6 +53,7 @@ def test_a_round_of_a_closures_loop_is_given_what_the_closure_has(tmp_path: Path
     # THEN the round stands beside both, with what it needs of them
     assert fix.alone == "train_round", fix
     assert "def train_round(loss_of, model, opt, x, y):  # one round of a loop of train" in lines_of(fix), fix
+    assert "opt.zero_grad(); loss.backward()" in lines_of(fix)  # what shares a line goes together
     # AND the loop does from graphs what it does as it is
     with fix.applied() as made:
         names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
@@ -97,8 +97,8 @@ class Trainer:
         self.model.train()
         total = 0.0
         for x, y in self.loader:
-            x, y = x.to(device), y.to(device)
             self.opt.zero_grad()
+            x, y = x.to(device), y.to(device)
             loss = F.mse_loss(self.model(x), y)
             loss.backward()
             self.opt.step()
@@ -166,7 +166,7 @@ def test_each_loop_that_a_function_comes_to_has_a_round_of_its_own(
     # THEN both have one round cut out, in one diff
     assert [fix.alone, *(each.alone for each in fix.more)] == rounds, fix
     assert {f"def {each}(" in fix.diff for each in rounds} == {True}
-    assert ("before_validate_round(x)" in lines_of(fix)) == (text is FITTED)  # called by the loop
+    assert ("before_train_epoch_round(x, y)" in lines_of(fix)) == (text is FITTED)  # called by the loop
     assert f"`{fix.function}`, with all of these rounds from graphs, gives the original's" in str(fix)
     # AND with launches of both it does over ten other calls what it does as it is
     with fix.applied() as made:

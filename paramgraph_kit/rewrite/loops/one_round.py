@@ -75,7 +75,7 @@ def cut(
     """
     body = loop.body
     wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
-    if not wanted or _shares_lines(body):
+    if not wanted:
         return None
     inside = body[wanted[0] : wanted[-1] + 1]
     part = [
@@ -83,6 +83,8 @@ def cut(
         for n, node in enumerate(inside)
         if (only_telling and not tells(node)) or not _may_wait(node, inside[n + 1 :], computes, tells)
     ]
+    if _shares_lines(loop, part):
+        return None
     local = locals_of(function) | set(closed)
     if any(isinstance(n, (*STOPS, *NAMED, Function, ast.ClassDef)) for node in part for n in within(node)):
         return None
@@ -202,9 +204,12 @@ def _begins_as_store(part: Sequence[ast.stmt], name: str) -> bool:
     return first is not None and isinstance(first.ctx, ast.Store) and id(first) not in added
 
 
-def _shares_lines(body: Sequence[ast.stmt]) -> bool:
-    """Whether two statements stand on one line, or one beside its loop."""
-    return any(first_line(b) <= (a.end_lineno or a.lineno) for a, b in pairwise(body))
+def _shares_lines(loop: Loop, part: Collection[ast.stmt]) -> bool:
+    """Whether a statement of a part stands on a line with one that is none, or beside its loop."""
+    if first_line(loop.body[0]) == loop.lineno:
+        return True
+    together = ((a, b) for a, b in pairwise(loop.body) if first_line(b) <= (a.end_lineno or a.lineno))
+    return any((a in part) != (b in part) for a, b in together)
 
 
 def _is_below(source: Source, node: ast.AST, part: Collection[ast.stmt]) -> bool:
