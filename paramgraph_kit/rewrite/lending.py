@@ -27,7 +27,7 @@ from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
-from paramgraph_kit.rewrite.source.given import expanded
+from paramgraph_kit.rewrite.source.given import Given, expanded
 from paramgraph_kit.rewrite.source.one_line import found_in
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, names_of, of_classes, owner_of
@@ -444,7 +444,7 @@ class Lending:
     def _bound(self, inputs: Arguments) -> dict[str, Any]:
         """The arguments of a step by their names."""
         owner = owner_of(self.function)
-        args, kwargs = expanded(self.function, *inputs)
+        args, kwargs = inputs if isinstance(inputs[0], Given) else expanded(self.function, *inputs)
         bound = self.signature.bind(*([] if owner is None else [owner]), *args, **kwargs)
         bound.apply_defaults()
         return bound.arguments

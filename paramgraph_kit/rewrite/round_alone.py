@@ -39,6 +39,7 @@ from paramgraph_kit.rewrite.round_run import Run, graded
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
+from paramgraph_kit.rewrite.source.given import OfLoop
 from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
@@ -295,7 +296,7 @@ class _Cutting:
         run.given = tree_map_only(torch.Tensor, _written_anywhere, run.given)
         with run.applied() as call:
             bound = len(run.bound)
-            step = partial(run.made, *run.given[:bound]) if bound else run.made
+            step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
             looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
             if looked_at.operations < ENOUGH:
                 return None  # not worth a launch

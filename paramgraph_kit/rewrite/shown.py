@@ -8,7 +8,7 @@ from paramgraph_kit.rewrite.proving.proof import Around
 from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import Rounds
-from paramgraph_kit.rewrite.source.given import name_of, written
+from paramgraph_kit.rewrite.source.given import OfLoop, name_of, written
 from paramgraph_kit.rewrite.ways import Ways
 
 
@@ -37,6 +37,7 @@ def _loop(first: Ways, around: Around) -> list[str]:
     fed = first.fed if around.before is not None else None
     moved = first.moved if around.after is not None else None
     called, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
+    texts = {} if isinstance(first.function, OfLoop) else texts
 
     def line(name: str, parameters: Sequence[str], arguments: int) -> str:
         own = _is_own(first, parameters)
@@ -54,6 +55,7 @@ def _loop(first: Ways, around: Around) -> list[str]:
 def _call(first: Ways, name: str, parameters: Sequence[str], arguments: int) -> str:
     """The call, in which what the caller does not give is written as its default, or as what a partial has of it."""
     _, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
+    texts = {} if isinstance(first.function, OfLoop) else texts
     own = _is_own(first, parameters)
     given = [texts.get(each, each) for each in parameters[own:arguments]]
     return f"call {_called(first, name, [*parameters[:own], *given, *parameters[arguments:]])}"

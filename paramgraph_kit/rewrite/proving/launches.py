@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around, held
+from paramgraph_kit.rewrite.source.given import Given
 
 Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]
 Kind = tuple[Layout, tuple[Any, ...]]
@@ -44,7 +45,7 @@ class Launches:
 
     def __init__(self, function: Any, around: Around = NOTHING, bound: int = 0) -> None:
         self._function, self._around = function, around
-        self._bound = bound  # of the arguments so many are none of what is around a launch
+        self._bound = bound  # of the arguments so many are no tensors, and what is around a launch needs them, too
         self._calls: dict[Kind, int] = {}
         self._graphs: dict[Kind, _Graph] = {}
         self._given: list[Any] = []  # objects stay, so that no other one comes to lie there
@@ -80,7 +81,7 @@ class Launches:
         return out
 
     def _own(self, inputs: Arguments) -> Arguments:
-        return inputs[0][self._bound :], inputs[1]
+        return Given(inputs[0]) if self._bound else inputs[0], inputs[1]
 
     def _captured(self, inputs: Arguments) -> _Graph:
         graph = twin().CUDAGraph()
@@ -98,7 +99,7 @@ def plainly(made: Callable[..., Any], around: Around, bound: int) -> Callable[..
     """A round with what goes around its launches, and no launch."""
 
     def one(*given: Any) -> Any:
-        inputs: tuple[tuple[Any, ...], dict[str, Any]] = (given[bound:], {})
+        inputs: Arguments = (Given(given) if bound else given, {})
         around.prepare(inputs)
         return around.finish(inputs, made(*given))
 

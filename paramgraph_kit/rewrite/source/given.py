@@ -33,6 +33,14 @@ def inner(function: Any) -> Any:
     return function
 
 
+class OfLoop(functools.partial[Any]):
+    """A round of a loop, with what the loop gives each of them: it calls what goes around a launch by its own names."""
+
+
+class Given(tuple[Any, ...]):
+    """All arguments of a round: also those that its partial has, of which another round may have others."""
+
+
 def expanded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The arguments that ``inner(function)`` gets."""
     for _ in range(_MOST):

@@ -1,0 +1,55 @@
+"""What goes around the launches of rounds of several kinds is given what each of them is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.launches import Launches
+from tests.integration.rewritten import TIMES, lines_of, run
+from tests.programs.running import differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+SCALED = """\
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt, scaler = torch.optim.AdamW(net.parameters(), lr=0.01), torch.amp.GradScaler(device.type)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+def f():
+    total = 0.0
+    opt.zero_grad()
+    for n, (x, y) in enumerate(loader):
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y) / 2
+        scaler.scale(loss).backward()
+        if (n + 1) % 2 == 0:
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+        total += loss.item()
+    return total
+args = ()
+"""
+
+
+def test_what_goes_behind_a_launch_is_given_what_its_round_is(tmp_path: Path) -> None:
+    # GIVEN a loop that steps in every other round, with a scaler that asks the host WHEN it is rewritten
+    truth, names = eager(run(SCALED, tmp_path), "f"), run(SCALED, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], fix=True).fix
+    # THEN the loop calls what goes behind with what the round is, not with what one of them was
+    assert fix.alone == "f_round", fix
+    assert "after_f_round(chosen_in)" in lines_of(fix), fix
+    assert "after_f_round(chosen_in)" in fix.loop
+    # AND launched rounds of both kinds do what they do
+    with fix.applied() as made:
+        names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
+        seen = eager(names, "f")
+    assert launches.replays > 6
+    assert not differences(truth, seen, TIMES), fix
