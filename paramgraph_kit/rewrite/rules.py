@@ -150,6 +150,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         edges.leave_edges_out,
         picked.beside_the_diagonal,
         listed.keep_the_mask,
+        scalars.take_a_tensor,
     ),
     "tensor-bound": (
         indexed.look_up_there,

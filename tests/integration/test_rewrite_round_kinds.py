@@ -53,3 +53,39 @@ def test_what_goes_behind_a_launch_is_given_what_its_round_is(tmp_path: Path) ->
         seen = eager(names, "f")
     assert launches.replays > 6
     assert not differences(truth, seen, TIMES), fix
+
+
+SMOOTHED = """\
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+classes = torch.arange(24) % 3
+classes[::5] = -100
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), classes)
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+def f():
+    total = 0.0
+    for n, (x, y) in enumerate(loader):
+        x, y = x.to(device), y.to(device)
+        logits = net(x)
+        loss = F.cross_entropy(logits, y, label_smoothing=0.3 / (n + 1))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    return total
+args = ()
+"""
+
+
+def test_a_smoothing_of_labels_that_each_round_has_another_of_is_written_out(tmp_path: Path) -> None:
+    # GIVEN a loop whose rounds smooth labels by other numbers, which torch takes as numbers WHEN it is rewritten
+    truth, names = eager(run(SMOOTHED, tmp_path), "f"), run(SMOOTHED, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], fix=True).fix
+    # THEN the round has the formula, also for rows that are left out
+    assert fix.alone == "f_round", fix
+    assert "(-logits.log_softmax(1).mean(1) * (y != -100)).sum() / (y != -100).sum()" in fix.diff, fix
+    # AND launched rounds do what they do
+    with fix.applied() as made:
+        names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
+        assert not differences(truth, eager(names, "f"), TIMES), fix
+    assert launches.replays > 6

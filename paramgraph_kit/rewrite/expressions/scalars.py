@@ -121,12 +121,28 @@ def _quantized(place: Place, call: ast.Call) -> str:
     return f"{place.text(call.func)}({x}, {there[0]}, {point}, {low}, {high})"
 
 
+def _smoothed(place: Place, call: ast.Call) -> str:
+    """What ``label_smoothing=s`` does: so much of the loss is that of all classes, in rows that are not left out."""
+    scores, classes = call.args if len(call.args) == 2 else (None, None)
+    by = _given(call, 9, "label_smoothing")
+    there = on_device(place, by) if by is not None else None
+    if not isinstance(scores, ast.Name) or not isinstance(classes, ast.Name) or not _known(call, "label_smoothing"):
+        return ""
+    of, kind = place.tensors.get(scores.id), place.tensors.get(classes.id)
+    if there is None or of is None or len(of.shape) < 2 or kind is None or kind.dtype.is_floating_point:
+        return ""
+    kept, s = f"({classes.id} != -100)", bracketed(there[0])
+    every = f"(-{scores.id}.log_softmax(1).mean(1) * {kept}).sum() / {kept}.sum()"
+    return f"((1 - {s}) * {place.text(call.func)}({scores.id}, {classes.id}) + {s} * {every})"
+
+
 _AS: dict[str, Callable[[Place, ast.Call], str]] = {
     "masked_fill": _mask,
     "clamp": _clamp,
     "clip": _clamp,
     "hardtanh": _clamp,
     **dict.fromkeys(_SCALED, _scaled),
+    "cross_entropy": _smoothed,
     "threshold": _threshold,
     "leaky_relu": _leaky,
     "fake_quantize_per_tensor_affine": _quantized,
