@@ -23,6 +23,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite.counting import advance
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
@@ -322,7 +323,10 @@ class _Cutting:
         if fix is not None and (lines := _calls_itself(self.whole, found, fix, run, self.truth)):
             texts |= {file.removesuffix(REWRITTEN): text for file, text in fix.texts.items()}
             texts[self.source.file] = lines
-        self.left.append(left_of(self.whole.entry_name, found.name, texts, self.loop.lineno, fix, why))
+        whole, functions = self.whole, self._ran()
+        of_groups = group_numbers.told(self.source, functions, found.part, found.name, whole._value, whole.device)
+        why = of_groups or why
+        self.left.append(left_of(whole.entry_name, found.name, texts, self.loop.lineno, fix, why))
 
 
 def _written_anywhere(value: torch.Tensor) -> torch.Tensor:
