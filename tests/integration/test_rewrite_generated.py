@@ -304,3 +304,28 @@ def f(ids, n):
     told = str(found)
     assert "chosen_in" not in told, told
     assert "each that comes has a graph of its own" in told
+
+
+def test_what_an_inner_loop_asks_of_an_outer_ones_module_is_told_as_a_round_of_that(fixed: Fixed) -> None:
+    # GIVEN rounds that go on while the host accepts what a module has computed before them WHEN rewritten
+    found = fixed("""
+large = nn.Linear(4, 4).to(device)
+args = (torch.randn(1, 4, device=device), torch.rand(4, 2, device=device))
+@torch.no_grad()
+def f(x, u):
+    n = 0
+    while n < 4:
+        p = large(x).softmax(-1)
+        for i in range(2):
+            if u[n, i] < 1.5 * p[0, i]:
+                x = x + 0.1
+            else:
+                x = x - p
+                break
+        n += 1
+    return x
+""")
+    # THEN the module's line is what can be captured, and not what comes before both loops, which is nothing
+    told = str(found)
+    assert "is what can be captured: make it a function of `x` that returns `p`" in told, told
+    assert "end what is captured before the loop" not in told

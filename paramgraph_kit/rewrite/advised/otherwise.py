@@ -135,8 +135,12 @@ def _names_before(function: Function, loop: ast.stmt) -> set[str]:
 
 def _one_round(place: Place) -> str:
     """A loop in which the host asks for what modules compute: a round of it is what can be captured."""
-    loop = place.loops()[0]
-    loop = place.loops()[1] if loop is place.statement and len(place.loops()) > 1 else loop
+    loops = [each for each in place.loops() if each is not place.statement] or place.loops()
+    # What the inner one asks about may come of a module in a round of one around it.
+    return next((told for loop in loops if (told := _round_of(place, loop))), "")
+
+
+def _round_of(place: Place, loop: ast.For | ast.While) -> str:
     before = [part for part in loop.body if part.lineno < place.statement.lineno and not isinstance(part, COMPOUND)]
     made = [part for part in before if any(_is_module(place, n) for n in ast.walk(part) if isinstance(n, ast.Call))]
     if not made:
