@@ -238,3 +238,48 @@ def test_what_several_fetches_need_is_drawn_once(tmp_path: Path) -> None:
     # THEN the rows are picked once before the launch, for both
     assert fix.complete, str(fix)
     assert lines_of(fix).count("picked = random.sample(list(self.learner.rows), count)") == 1, fix.diff
+
+
+HOST_DRAWS = """
+class Path(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.keep, self.rows = nn.Linear(3, 3), 0.5, [[float(k)] * 3 for k in range(9)]
+    def skipped(self, x):
+        if self.training and random.random() > self.keep:
+            return x
+        return x + self.layer(x)
+    def forward(self, x):
+        picked = random.sample(self.rows, 4)
+        x = self.skipped(x)
+        return x + torch.tensor([row[0] for row in picked], device=device)[:, None]
+class Steps:
+    def __init__(self): self.seen = 9
+    def follow(self, x):
+        if self.seen % 2 == 0:
+            x = x * 2
+        return x
+    def step(self, x):
+        if self.seen < 4:
+            return x
+        x = self.follow(x) + 1
+        self.seen += 1
+        return x
+model, steps = Path().to(device), Steps()
+f = model.forward
+args = (torch.randn(4, 3, device=device),)
+"""
+
+
+def test_what_is_told_of_draws_keeps_the_rest_of_the_question(tmp_path: Path) -> None:
+    # GIVEN a layer that drops paths in training alone, rows that are picked, and a way out that neither call has taken
+    fix = rewritten(HOST_DRAWS, tmp_path)
+    told = "\n".join([*fix.instead, fix.diff])
+    # THEN the draw on the device still asks for training, and rows are no number that a tensor is filled with
+    assert "> self.keep) & bool(self.training)`" in told, str(fix)
+    assert "fill_(random.sample" not in told
+    # AND the way out is not told
+    names = run(HOST_DRAWS, tmp_path)
+    found = pgk.diagnose(names["steps"].step, *names["args"])
+    assert any(each.frame and "self.seen % 2" in each.frame.text for each in found.failures)
+    assert not any(each.frame and "self.seen < 4" in each.frame.text for each in found.failures)

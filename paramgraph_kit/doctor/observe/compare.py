@@ -214,7 +214,9 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
             break
     if code is None:
         return _chosen(ran[0], others)
-    between = branch_between(code, _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others))
+    first = next((spot[0] for spot in ran[0].stack if not is_library(spot[0].co_filename)), None)
+    places = _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others)
+    between = branch_between(code, *places, once=code is first)
     return between or _chosen(ran[0], others)
 
 

@@ -143,12 +143,18 @@ def _called(node: ast.expr) -> str:
 
 
 def branch_between(
-    code: CodeType, near: Iterable[Position], ran: Iterable[Position], elsewhere: Iterable[Position]
+    code: CodeType,
+    near: Iterable[Position],
+    ran: Iterable[Position],
+    elsewhere: Iterable[Position],
+    *,
+    once: bool = False,
 ) -> Frame | None:
     """The branch or loop of a function that decides between positions: it holds one of them and not all.
 
     ``ran`` is where one call was, ``elsewhere`` all places of the other. Of an if and what is in it, the if has
-    decided where the other call did nothing at all in there; otherwise it is the innermost.
+    decided where the other call did nothing at all in there; otherwise it is the innermost. ``once``: a call of the
+    user's runs the function once, so that the other call has left it nowhere before the last of its places.
     """
     near, ran, elsewhere = list(near), list(ran), list(elsewhere)
     found: list[Branching] = []
@@ -171,7 +177,8 @@ def branch_between(
                 early = _left_early(code, node.lineno) if not elsewhere and _asks_for_kind(node) else None
                 return frame_at(code, early or node.lineno)
     loop = found[0] if found and isinstance(found[0], ast.For) else None
-    early = _left_early(code, loop.lineno if loop is not None else min(near, default=(0, 0))[0])
+    last = max(elsewhere, default=(0, 0))[0] if once else 0
+    early = _left_early(code, loop.lineno if loop is not None else min(near, default=(0, 0))[0], last)
     # A loop that the other call has not come to, nor to anything before it, is one that it has left before.
     if early and (not found or (loop is not None and not any(early < at[0] for at in elsewhere))):
         return frame_at(code, early)
@@ -217,10 +224,15 @@ def has_branch(code: CodeType) -> bool:
     return not nodes or any(isinstance(node, (Branching, ast.Try, ast.comprehension)) for node in nodes)
 
 
-def _left_early(code: CodeType, line: int) -> int | None:
-    """The test of the last ``if c: return`` before a line, whose body does nothing on the device."""
-    leaving = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-    ifs = (node for node in nodes_of(code) if isinstance(node, ast.If) and isinstance(node.body[-1], leaving))
+def _left_early(code: CodeType, line: int, past: int = 0) -> int | None:
+    """The test of the last ``if c: return`` before a line, whose body does nothing on the device.
+
+    The other call was at the line ``past``: what leaves the function before that, in no loop, it has not taken.
+    """
+    leaving, nodes = (ast.Return, ast.Raise, ast.Break, ast.Continue), list(nodes_of(code))
+    in_rounds = {part for node in nodes if isinstance(node, (ast.For, ast.While)) for part in ast.walk(node)}
+    ifs = [node for node in nodes if isinstance(node, ast.If) and isinstance(node.body[-1], leaving)]
+    ifs = [node for node in ifs if node in in_rounds or past <= (node.end_lineno or 0)]
     return max((node.lineno for node in ifs if node.lineno < line), default=None)
 
 

@@ -123,6 +123,8 @@ def decided(place: Place) -> str:
                 f"torch.zeros({size}{kind}, device={place.device})`, before each launch "
                 f"`{name}_in.copy_({place.text(one.value)})`, {here}"
             )
+        if _is_many(one.value):
+            continue
         return _before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
     for name, one in assignments(place):
         if (drawn := _returned_by(place, name, one)) is not None:
@@ -167,6 +169,11 @@ def _drawn_in_loop(place: Place) -> str:
         f"the host draws in each round of line {line}: have it fill a tensor with one element for each round before "
         "each launch, and read that of the round here"
     )
+
+
+def _is_many(value: ast.expr) -> bool:
+    """Whether what is drawn is no number but several of something: ``random.sample(rows, 4)``."""
+    return isinstance(value, ast.Call) and called(value) in ("sample", "choices", "permutation", "randperm", "shuffle")
 
 
 def _draws(node: ast.If) -> bool:

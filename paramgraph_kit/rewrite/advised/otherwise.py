@@ -111,6 +111,13 @@ def drawn_there(place: Place) -> str:
         if drawn is None:
             continue
         test = place.text(compared).replace(place.text(drawn), f"torch.rand((), device={place.device})")
+        if compared is not node.test:  # ``self.training and random.random() < self.p``
+            whole = node.test
+            if not isinstance(whole, ast.BoolOp) or compared not in whole.values:
+                return ""
+            sign = "&" if isinstance(whole.op, ast.And) else "|"
+            others = [f" {sign} bool({place.text(each)})" for each in whole.values if each is not compared]
+            test = f"({test}){''.join(others)}"
         texts = [e.text.strip() for e in choose_by_where(place, "drawn") if e.text.strip()]
         instead = f"in place of the branch `{texts[0]}`" if len(texts) == 1 else "take both ways with `torch.where`"
         return (
