@@ -96,6 +96,7 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     entry = attempt.entry_name
     known: dict[str, Any] = {
         "seen": frozenset(attempt.forms_in(*at)),
+        "forms": attempt.forms_in(*at),
         "space": attempt.space_in(at[0]),
         "attributes": held,
         "tensors": tensors,

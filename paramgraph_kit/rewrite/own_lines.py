@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.by_hand import place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Source
@@ -140,10 +141,22 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
+    said = _said_by_hand(failure, fix) if pair and fix is not None and id(failure) in attempt.unsafe else ""
+    pair = (pair[0], [said]) if pair and said else pair
     if not pair:
         return failure
     before, after = (textwrap.indent("\n".join(lines), " " * 8).strip() for lines in pair)
     return replace(failure, fix=f"before  {before}\nafter   {after}")
+
+
+def _said_by_hand(failure: Failure, fix: Fix) -> str:
+    """The one line that is said of a place that is left, which knows the steps that were tried."""
+    place = place_text(failure.frame)
+    for each in fix.instead:
+        first, *rest = each.split("\n")
+        if first.startswith(f"{place}  [{failure.code}]") and len(rest) == 1:
+            return rest[0].strip()
+    return ""
 
 
 def _shown(
@@ -212,8 +225,9 @@ def _pair(
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
-    hook = any(isinstance(n, ast.Lambda) for n in ast.walk(statement)) and said and not belongs_behind
-    tells = isinstance(statement, ast.Expr) and not hook and (belongs_behind or failure.code in _TOLD)
+    elsewhere = "both belong before" in said or any(isinstance(n, ast.Lambda) for n in ast.walk(statement))
+    elsewhere = elsewhere and bool(said) and not belongs_behind
+    tells = isinstance(statement, ast.Expr) and not elsewhere and (belongs_behind or failure.code in _TOLD)
     more = ""
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:

@@ -11,6 +11,7 @@ import torch
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
 from paramgraph_kit.rewrite.advised.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.drawn_ways import DRAWN_WAYS
+from paramgraph_kit.rewrite.advised.drawn_before import drawn_before_each_launch
 from paramgraph_kit.rewrite.advised.first_thing import read_by_a_lambda, run_by_asyncio
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
@@ -26,6 +27,7 @@ from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_th
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
+from paramgraph_kit.rewrite.advised.staged import staged
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.made import made_there
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
@@ -378,6 +380,8 @@ _ADVICE: tuple[Advice, ...] = (
     into_an_own_capture,
     read_by_a_lambda,
     kept_by_a_lambda,
+    drawn_before_each_launch,
+    staged,
     fewer_in_each_round,
     *DRAWN_WAYS,
     is_in_a_list,

@@ -83,7 +83,7 @@ def decided(place: Place) -> str:
         )
         if place.loops() and _random(node.test):
             return _drawn_in_loop(place)
-        if (call := _call_again(place)) is not None and _random(node.test):
+        if (call := called_again(place)) is not None and _random(node.test):
             return (
                 f"the host draws in each call, as line {call.lineno} makes several: have it fill a tensor with one "
                 f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
@@ -271,7 +271,7 @@ def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int
     )
 
 
-def _call_again(place: Place) -> ast.Call | None:
+def called_again(place: Place) -> ast.Call | None:
     """A call of the function around a statement, where there is more than one in each step."""
     function = place.source.function_of(place.statement)
     name = function.name if function is not None else ""

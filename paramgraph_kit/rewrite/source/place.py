@@ -54,6 +54,7 @@ class Place:
     called: Mapping[str, Any] = field(default_factory=dict)  # functions and modules, by local names that have one
     seen: Collection[str] = ()  # local names that held a tensor, where ``tensors`` has none
     plain: Collection[str] = ()  # local names that held a number of Python's, or None, as the function returned
+    forms: Mapping[str, Form] = field(default_factory=dict)  # of ``seen``, for sizes
     entry: str = ""  # the name of the function that is captured
 
     @property
