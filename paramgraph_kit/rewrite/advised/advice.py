@@ -10,8 +10,8 @@ import torch
 
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
 from paramgraph_kit.rewrite.advised.cut_here import cut_where_it_is_read
-from paramgraph_kit.rewrite.advised.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.drawn_before import drawn_before_each_launch
+from paramgraph_kit.rewrite.advised.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.first_thing import read_by_a_lambda, run_by_asyncio
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew

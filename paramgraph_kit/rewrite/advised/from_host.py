@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from paramgraph_kit.rewrite.advised.cut_here import decided_here, is_cut
+from paramgraph_kit.rewrite.advised.cut_here import is_cut
+from paramgraph_kit.rewrite.advised.moving_slices import found_before, moving_slice, with_those_beside
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.hosted import asks_sizes
 from paramgraph_kit.rewrite.expressions.sizes import is_size
@@ -90,12 +91,14 @@ def decided(place: Place) -> str:
                 f"{instead.replace('chosen_in', 'drawn')}"
             )
         instead += _begun_there(place, inside)
-        return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
+        return found_before(
+            "chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}"
+        )
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
             text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
             more = "; in a loop one element for each time round" * bool(place.loops())
-            return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
+            return found_before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
@@ -106,14 +109,12 @@ def decided(place: Place) -> str:
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
     for each in heads(node):
         if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
-            return _moving_slice(
-                place, each, {name: made[name] for name in _with_those_beside(place, each, made, names)}
-            )
+            return moving_slice(place, each, {name: made[name] for name in with_those_beside(place, each, made, names)})
     for name, one in made.items():
         if isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple):
             at = [place.text(n) for n in one.targets[0].elts]
             text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
-            return _before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
+            return found_before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
         here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
             size = ", ".join(map(str, form.shape))
@@ -125,7 +126,7 @@ def decided(place: Place) -> str:
             )
         if _is_many(one.value):
             continue
-        return _before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
+        return found_before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
     for name, one in assignments(place):
         if (drawn := _returned_by(place, name, one)) is not None:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
@@ -197,78 +198,6 @@ def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None
                 if drawn is not None and _is_host(drawn.value):
                     return drawn
     return None
-
-
-def _moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
-    """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
-    above = place.source.parents.get(ends)
-    whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
-    if not isinstance(whole, ast.Subscript):
-        return ""
-    x, lines, tests = place.text(whole.value), list[str](), list[str]()
-    for dim, part in enumerate(above.elts if isinstance(above, ast.Tuple) else [ends]):
-        if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
-            continue
-        low, high = (place.text(end) if end is not None else "" for end in (part.lower, part.upper))
-        for name in made:
-            low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
-        at = f"at_{len(lines) + 1}" if lines else "at"
-        places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
-        lines.append(f"`{at} = {places}`")
-        tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
-    node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
-    if isinstance(node, ast.Assign) and whole in node.targets:
-        here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
-    else:
-        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`"
-    *others, (name, last) = made.items()
-    first = "".join(
-        f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
-        f"`{other}_in.fill_({other})` with `{other} = {_own(place, one, other)}` of line {one.lineno}; "
-        for other, one in others
-    )
-    together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
-    text = name if together else _own(place, last, name)  # `a, b = draw()` stays as it is, there
-    return first + _before(f"{name}_in", text, "torch.long", place, here, last.lineno)
-
-
-def _with_those_beside(place: Place, ends: ast.Slice, made: dict[str, ast.Assign], names: list[str]) -> list[str]:
-    """These names, and those by which other slices of the same part are bounded."""
-    above = place.source.parents.get(ends)
-    beside = [each for each in above.elts if isinstance(each, ast.Slice)] if isinstance(above, ast.Tuple) else []
-    return [name for name in made if name in names or any(name in names_in(each) for each in beside)]
-
-
-def _own(place: Place, node: ast.Assign, name: str) -> str:
-    """What ``y`` is of ``y, x = a, b``."""
-    target = node.targets[0]
-    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-        names = [place.text(each) for each in target.elts]
-        if name in names and len(names) == len(node.value.elts):
-            return place.text(node.value.elts[names.index(name)])
-    return place.text(node.value)
-
-
-def _renamed(text: str, name: str, new: str) -> str:
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError:
-        return text
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == name:
-            node.id = new
-    return ast.unparse(tree)
-
-
-def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int = 0) -> str:
-    kind = f", dtype={dtype}" if dtype else ""
-    where = f" (line {line})" if line else ""
-    if decided_here(place, text):
-        return ""  # before the launch it is what the last step left
-    return (
-        f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
-        f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
-    )
 
 
 def called_again(place: Place) -> ast.Call | None:
