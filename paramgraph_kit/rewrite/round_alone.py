@@ -100,12 +100,13 @@ def rounds_of(
         rated = [f for f in failures if f.code == "learning-rate-frozen"]
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
+        copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
         done = list[Loop]()
         for loop in loops:
             if any(holds(loop, inner) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
-            halves = split(source, loop, works, helpers, whole._value)
+            halves = split(source, loop, works, helpers, whole._value, copied)
             for half, only_telling in product([halves, Split()] if halves.edits else [halves], (False, True)):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
                 cutting = _Cutting(
@@ -219,7 +220,7 @@ class _Cutting:
         loop = _same(self.definition, definition, self.loop)
         olds: list[ast.stmt | None] = []
         for number, node in enumerate(self.loop.body):
-            olds += [*[None] * self.before.get(number, 0), *[_HALF] * self.halves.before.get(node, 0), node]
+            olds += [*[None] * self.before.get(number, 0), *self._new(node), node]
             olds += [_TOLD] * self.halves.after.get(node, 0)
         self.old = old = dict(zip(map(id, loop.body), olds, strict=True))
 
@@ -227,6 +228,10 @@ class _Cutting:
             return lambda node: (one := old[id(node)]) is not None and self._asked(number, one)
 
         return source, definition, loop, (asks(0), asks(1))
+
+    def _new(self, node: ast.stmt) -> list[ast.stmt | None]:
+        """What stands for the statements that are new before one: copies, and what it computes before it tells."""
+        return [*[None] * self.halves.copies.get(node, 0), *[_HALF] * self.halves.before.get(node, 0)]
 
     def _asked(self, number: int, node: ast.stmt) -> bool:
         """The same of a statement as it was, or of the halves that it was cut in: one computes, and one tells."""

@@ -52,9 +52,11 @@ def is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> 
 
 
 def is_cell(function: Any) -> bool:
+    """Whether a function is a whole cell of a notebook, and not one that the cell has or a rewrite puts beside it."""
     from paramgraph_kit.doctor import cell
 
-    return cell.is_made_of(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    code = getattr(function, "__code__", None)
+    return code is not None and cell.is_whole(code.co_filename, code.co_name)
 
 
 def lines_of(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:

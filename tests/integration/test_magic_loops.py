@@ -77,16 +77,14 @@ correct / 24
 
 
 @pytest.mark.parametrize(("cell", "line"), [(WITH_A_HELPER, "running += running_now.item()"), (TEST, "correct_now")])
-def test_a_cells_own_functions_and_copies_of_its_rounds_stand_ahead_of_it_too(
-    session: Session, cell: str, line: str
-) -> None:
+def test_a_cells_own_functions_and_copies_stand_ahead_of_its_rounds(session: Session, cell: str, line: str) -> None:
     # GIVEN a cell that begins with a function, and one whose rounds copy to the device WHEN they are to be fixed
     session.good(MADE + "running = 0.0")
     session.good(f"%%paramgraph diagnose --fix -o why\n{cell}")
-    # THEN a round is cut out, and what is called before its launch is beside it
+    # THEN a round is cut out, which is given what is on the device
     fix = session["why"].fix
     assert fix.alone == "cell_round", session["why"]
-    assert "+def before_cell_round(rows" in fix.diff
+    assert "+def cell_round(rows_there" in fix.diff
     assert line in fix.diff
     assert any("from graphs, gives the original's results and state" in each for each in fix.verified)
 

@@ -64,7 +64,7 @@ def test(options, model, loader):
 args = (Told(), net, data)
 f = test
 """,
-        ["@torch.no_grad()", "            right_now, wrong_now = test_round(model, options, x, y)"],
+        ["@torch.no_grad()", "            right_now, wrong_now = test_round(model, options, x_there, y_there)"],
     ),
     "a state that goes from round to round, and a branch that always makes what it needs": (
         """\

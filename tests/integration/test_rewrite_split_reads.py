@@ -51,7 +51,12 @@ def f():
         running += step(x.to(device), y.to(device))
     return running / (i + 1)
 """,
-        ["return loss.detach()", "running_now = f_round(x, y)", "running += running_now.item()"],
+        [
+            "return loss.detach()",
+            "x_there = x.to(device)",
+            "running_now = f_round(x_there, y_there)",
+            "running += running_now.item()",
+        ],
     ),
     "a function that returns several numbers and a tensor": (
         NET.format(ends=BOTH)

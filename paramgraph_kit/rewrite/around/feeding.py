@@ -273,6 +273,17 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     return kept
 
 
+def _data_of(source: Source, node: ast.expr) -> set[str]:
+    """Names that an expression reads for more than their size, their type or their device."""
+    found = set()
+    for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
+        above = source.parents.get(each)
+        about = isinstance(above, ast.Attribute) and above.attr in ("shape", "size", "device", "dtype", "ndim", "dim")
+        if not about and not (isinstance(above, ast.Call) and called(above) == "len"):
+            found.add(each.id)
+    return found
+
+
 def _keeps_its_size(node: ast.stmt) -> bool:
     """Whether a statement gives a name the same tensor again, or a copy: ``x = x.clone()``."""
     value = node.value if isinstance(node, ast.Assign) else None
@@ -383,6 +394,9 @@ def feed(
                 lines.append(f"{drawn[statement]} = {text}")
             given_text = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
             whole = f"torch.as_tensor({given_text})" if values.as_tensor else given_text
+            if values.form and values.form.shape and _data_of(source, node) & set(arguments):
+                whole = f"({whole})" if isinstance(node, ast.BinOp) and not values.as_tensor else whole
+                whole += f".view_as({name})"  # a last batch of one row would be spread over all
             deep = "    " * bool(asked)
             written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"
             lines += [*asked, f"{deep}{written_in}"]

@@ -7,12 +7,22 @@ Also where the reading is in a function that the statement calls: ``total += tra
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from paramgraph_kit.rewrite.loops.one_round import Loop
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import (
+    COMPOUND,
+    Edit,
+    Function,
+    Source,
+    first_line,
+    heads,
+    names_in,
+    path_of,
+    within,
+)
 from paramgraph_kit.rewrite.source.place import called, fresh
 
 READS = ("item", "tolist", "cpu", "numpy")
@@ -26,6 +36,7 @@ class Split:
     """Edits that cut statements in two, and how many new ones there are before each: they compute, and it tells."""
 
     edits: list[Edit] = field(default_factory=list)
+    copies: dict[ast.stmt, int] = field(default_factory=dict)  # how many stand before these: the host's part
     before: dict[ast.stmt, int] = field(default_factory=dict)
     after: dict[ast.stmt, int] = field(default_factory=dict)  # of blocks, whose last ones tell: they stand behind it
 
@@ -39,6 +50,7 @@ def split(
     computes: Callable[[ast.stmt], bool],
     helpers: Collection[str],
     value: Callable[[str], Any],
+    copied: Collection[ast.stmt],
 ) -> Split:
     """What of a loop's own statements can be cut in two.
 
@@ -46,17 +58,26 @@ def split(
         computes: whether a statement does something on the device.
         helpers: names of functions that read something of the device for the host.
         value: what has a path, as ``self.opt.step``, or None where nobody knows.
+        copied: statements that copy something to the device, which is done ahead of the round: ``model(x.to(d))``.
     """
     found, taken = Split(), {*names_in(source.tree)}
     for node in (each for each in loop.body if computes(each)):
         block, told = _tail(source, node)
-        behind = list[str]()
+        behind, ahead = list[str](), dict[str, str]()
+        calls, moved = dict(_copies(source, node, copied)), set[ast.AST]()
+        for call, path in calls.items():
+            if source.text(call) not in ahead:
+                taken.add(name := fresh(f"{path.rpartition('.')[2]}_there", taken))
+                ahead[source.text(call)] = name
+        first = [f"{name} = {text}" for text, name in ahead.items()]
+        found.copies |= {node: len(first)} if first else {}
         for inner in told or [node]:
             parts = _read_in(source, inner) or _read_by_helper(source, inner, helpers, value, found.edits)
             lines, text = [], source.text(inner)
             for part, read in parts:
                 taken.add(name := fresh(_hint(inner), taken))
-                lines.append(f"{name} = {source.text(part)}")
+                moved |= {*ast.walk(part)}
+                lines.append(f"{name} = {_with_names(source.text(part), ahead)}")
                 text = text.replace(source.text(part), read.format(name), 1)
                 found.edits += [] if told else [source.replace(part, read.format(name))]
             if told:
@@ -64,12 +85,32 @@ def split(
                 new = f"\n{source.indent(inner)}".join(lines)
                 found.edits.append(source.replace(inner, new) if lines else source.without(inner, told))
             elif lines:
-                found.edits.append(source.before(node, lines))
                 found.before[node] = len(lines)
+                first += lines
+        found.edits += [source.before(node, first)] if first else []
+        found.edits += [source.replace(n, ahead[source.text(n)]) for n in calls if n not in moved]
         if behind and block is not None:
             found.edits.append(source.after(block, behind))
             found.after[node] = len(behind)
     return found
+
+
+def _copies(source: Source, node: ast.stmt, copied: Collection[ast.stmt]) -> Iterator[tuple[ast.Call, str]]:
+    """The copies within what a statement computes, and the path of what each copies."""
+    inner = [n for n in ast.walk(node) if isinstance(n, ast.stmt)] if isinstance(node, ast.With) else [node]
+    for each in (n for n in inner if n in copied and not isinstance(n, COMPOUND)):
+        for call in (n for n in heads(each) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)):
+            given = call.func.value if isinstance(call.func, ast.Attribute) else call
+            names = [n.id for n in ast.walk(given) if isinstance(n, ast.Name)]
+            computed = any(isinstance(n, (ast.Call, ast.BinOp)) for n in ast.walk(given))
+            if called(call) in ("to", "cuda") and names and not computed and not _is_put_off(source, call, node):
+                yield call, path_of(given) or names[0]
+
+
+def _with_names(text: str, ahead: Mapping[str, str]) -> str:
+    for copy, name in ahead.items():
+        text = text.replace(copy, name)
+    return text
 
 
 def _tail(source: Source, node: ast.stmt) -> tuple[ast.With | None, list[ast.stmt]]:
