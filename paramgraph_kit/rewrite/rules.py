@@ -41,6 +41,7 @@ from paramgraph_kit.rewrite.expressions import (
 from paramgraph_kit.rewrite.loops import early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.set_later import is_set_later
 
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
@@ -202,6 +203,11 @@ LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launc
 def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
     """What the first rule that knows the statement makes of it; ``late``: of those that come last."""
     for rule in (LATE if late else RULES).get(place.failure.code, ()):
-        if edits := rule(place):
+        before = len(place.hoisted)
+        if not (edits := rule(place)):
+            continue
+        made = (line.partition(" = ")[2] for line in place.hoisted[before:])
+        if not any(is_set_later(place.source, place.statement, text, place.space) for text in made):
             return edits
+        del place.hoisted[before:]  # made once it would stay what it was
     return []

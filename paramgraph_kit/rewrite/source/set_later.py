@@ -1,0 +1,86 @@
+"""Names around a function to which the file gives other values, or writes into, after the function is made.
+
+What a loop around a step does so, ``CFG["scale"] = i`` or ``global scale``, a trial of the step alone does not see.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from paramgraph_kit.rewrite.source.edits import Source, locals_of, path_of
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.stores import GROWS
+
+_WRITES = (*GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update", "setdefault", "popitem", "put")
+_INTO_FIRST = ("shuffle", "copyto", "heappush", "heappop", "setattr")  # functions that write their first argument
+_NO_VALUE = ("requires_grad_", "share_memory_")
+
+
+def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[str, Any]) -> bool:
+    """Whether an expression reads what the file sets or writes elsewhere than before a statement's function.
+
+    Args:
+        space: global names of the function.
+    """
+    names, attributes = set[str](), set[str]()
+    for node in ast.walk(ast.parse(text, mode="eval")):
+        if isinstance(node, ast.Name) and not isinstance(space.get(node.id), ModuleType):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            root = path_of(node).partition(".")[0]
+            attributes |= {node.attr} if root and not isinstance(space.get(root), ModuleType) else set()
+    return any(_sets(source, statement, node, names, attributes) for node in ast.walk(source.tree))
+
+
+def _sets(source: Source, statement: ast.stmt, node: ast.AST, names: set[str], attributes: set[str]) -> bool:
+    function = source.function_of(node)
+    if isinstance(node, ast.Name):
+        given = not isinstance(node.ctx, ast.Load) and node.id in names
+        if function is None:
+            return given and not _is_before(source, statement, node)
+        return given and node.id not in locals_of(function)
+    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        making = function is not None and function.name == "__init__"
+        return node.attr in attributes and not making and not (function is None and _is_before(source, statement, node))
+    path = path_of(target) if (target := _written(node)) is not None else ""
+    root, _, last = path.rpartition(".")
+    if last not in (attributes if root else names):
+        return False
+    if function is None:
+        return not _is_before(source, statement, node)
+    return path.partition(".")[0] not in locals_of(function) if not root else function.name != "__init__"
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    """What a node writes in place, as ``table`` of ``table[0] = 1``, ``table.append(1)`` and ``shuffle(table)``."""
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        target: ast.expr = node.value
+    elif isinstance(node, ast.AugAssign):
+        target = node.target
+    elif isinstance(node, ast.Call) and called(node) in _INTO_FIRST and node.args:
+        target = node.args[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name not in _WRITES and not (name.endswith("_") and not name.endswith("__") and name not in _NO_VALUE):
+            return None
+        target = node.func.value
+    else:
+        return None
+    while isinstance(target, (ast.Subscript, ast.Call)):
+        inner = target.value if isinstance(target, ast.Subscript) else target.func
+        target = inner.value if isinstance(target, ast.Call) and isinstance(inner, ast.Attribute) else inner
+    return target
+
+
+def _is_before(source: Source, statement: ast.stmt, node: ast.AST) -> bool:
+    """Whether a line outside of functions has run when the function of a statement is made, and runs no more."""
+    return _outermost(source, node) < _outermost(source, statement)
+
+
+def _outermost(source: Source, node: ast.AST) -> int:
+    while node in source.parents and not isinstance(source.parents[node], ast.Module):
+        node = source.parents[node]
+    return source.tree.body.index(node) if node in source.tree.body else -1
