@@ -146,6 +146,36 @@ def f():
         total += step(x.to(device), y.to(device))
     return total + step(torch.ones(2, 4, device=device), torch.zeros(2, dtype=torch.long, device=device))
 """,
+    "a number that a method of a class below rounds": """\
+class Trainer:
+    def step(self, x, y):
+        return step_of(x, y).item()
+class Below(Trainer):
+    def step(self, x, y):
+        return round(super().step(x, y), 2)
+def step_of(x, y):
+    opt.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    return loss
+trainer, below = Trainer(), Below()
+def f():
+    total = 0.0
+    for x, y in data:
+        total += trainer.step(x.to(device), y.to(device))
+    return total
+""",
+    "what somebody asks for by its name": """\
+import sys
+def other(x, y):
+    return round(getattr(sys.modules[__name__], "step")(x, y), 2)
+def f():
+    total = 0.0
+    for x, y in data:
+        total += step(x.to(device), y.to(device))
+    return total
+""",
     "what is not computed in each round": """\
 def f():
     total = 0.0

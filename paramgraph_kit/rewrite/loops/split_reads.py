@@ -7,7 +7,7 @@ Also where the reading is in a function that the statement calls: ``total += tra
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,9 +170,7 @@ def _read_by_helper(
         return []
     ends = [n for part in made[0].body for n in within(part) if isinstance(n, (ast.Return, ast.Yield, ast.YieldFrom))]
     values = [end.value for end in ends if isinstance(end, ast.Return) and end.value is not None]
-    paths = [path_of(n) for n in every if isinstance(n, (ast.Name, ast.Attribute))]
-    named = [each for each in paths if each.split(".")[-1] == made[0].name and _may_be(value(each), made[0])]
-    if len(ends) != 1 or len(values) != 1 or len(named) != 1:
+    if len(ends) != 1 or len(values) != 1 or len(list(_naming(every, made[0], value))) != 1:
         return []  # somebody else may want numbers of it
     several = values[0].elts if isinstance(values[0], ast.Tuple) else []
     reads = [(part, read) for part in several or values if (read := _read(part)) is not None]
@@ -183,6 +181,17 @@ def _read_by_helper(
         return [(calls[0], _again(source, values[0], "{0}"))] if reads else []
     texts = [_again(source, part, f"{{0}}[{number}]") for number, part in enumerate(several)]
     return [(calls[0], f"({', '.join(texts)})")] if reads else []
+
+
+def _naming(every: Sequence[ast.AST], function: Function, value: Callable[[str], Any]) -> Iterator[ast.AST]:
+    """What may be, or find, a function: its name, ``super().step`` of a method, and a text that getattr is given."""
+    for node in every:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            path, name = path_of(node), node.id if isinstance(node, ast.Name) else node.attr
+            if name == function.name and (not path or _may_be(value(path), function)):
+                yield node
+        elif isinstance(node, ast.Constant) and node.value == function.name:
+            yield node
 
 
 def _may_be(value: Any, function: Function) -> bool:
