@@ -23,6 +23,9 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
         if len(one) != len(other):
             found.append(f"{said}: {len(one)} values, then {len(other)}")
             continue
+        if name == RETURNS and (others := next(filter(None, map(_another_kind, one, other)), "")):
+            found.append(f"{said}: {others}")
+            continue
         third = near.get(name, []) if near and name.startswith((WRITES, GRADIENTS)) else []
         thirds = third if len(third) == len(one) else [None] * len(one)
         spread = name == GRADIENTS  # sums of parts that cancel: as near as the largest of them are
@@ -30,6 +33,15 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
         if wrong is not None:
             found.append(f"{said}: {_short(*wrong)}")
     return found
+
+
+def _another_kind(a: Any, b: Any) -> str:
+    """Of two tensors how their shapes or types differ; a number may have become a tensor, which makes a loss wider."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return ""
+    shapes = f"shape {tuple(a.shape)}, then {tuple(b.shape)}" if a.shape != b.shape else ""
+    wider = not a.dim() and a.dtype.is_floating_point and b.dtype.is_floating_point
+    return shapes or (f"{a.dtype}, then {b.dtype}" if a.dtype != b.dtype and not wider else "")
 
 
 def farther(a: Seen, near: Seen, other: Seen) -> Seen:

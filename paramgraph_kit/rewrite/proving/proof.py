@@ -281,7 +281,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: _flat(results)}
+        found: Seen = {RETURNS: _flat(results, plain=True)}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
@@ -472,13 +472,13 @@ def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat(value: Any, *, plain: bool = False) -> list[Any]:
     kept = [
         v
         for v in tree_leaves(_plain(value))
         if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
     ]
-    return [v.detach().cpu().clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
+    return [_copy(v) if plain or isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
 
 
 def _numbers(value: Any) -> list[Any]:
