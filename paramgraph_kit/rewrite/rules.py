@@ -38,6 +38,7 @@ from paramgraph_kit.rewrite.expressions import (
     values,
     widened,
 )
+from paramgraph_kit.rewrite.expressions.asked import asks_for_itself
 from paramgraph_kit.rewrite.loops import early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place
@@ -188,6 +189,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "parameter-rebound": (carried.fill_the_data,),
 }
 
+_KEEP = (values.keep_on_device, truth.keep_the_truth, readings.count_there, noted.go_on_with_the_tensor)
 LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launch
     "tensor-literal": (literals.fill_with_numbers, once.make_once),
     "cpu-index": (literals.index_with_numbers, once.make_once),
@@ -203,6 +205,8 @@ LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launc
 def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
     """What the first rule that knows the statement makes of it; ``late``: of those that come last."""
     for rule in (LATE if late else RULES).get(place.failure.code, ()):
+        if rule in _KEEP and asks_for_itself(place):
+            continue
         before = len(place.hoisted)
         if not (edits := rule(place)):
             continue

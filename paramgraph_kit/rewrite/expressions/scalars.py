@@ -133,7 +133,10 @@ def _smoothed(place: Place, call: ast.Call) -> str:
         return ""
     kept, s = f"({classes.id} != -100)", bracketed(there[0])
     every = f"(-{scores.id}.log_softmax(1).mean(1) * {kept}).sum() / {kept}.sum()"
-    return f"((1 - {s}) * {place.text(call.func)}({scores.id}, {classes.id}) + {s} * {every})"
+    # Without any a score of -inf does not matter: it is no number times zero.
+    return (
+        f"((1 - {s}) * {place.text(call.func)}({scores.id}, {classes.id}) + torch.where({s} > 0, {s} * {every}, 0.0))"
+    )
 
 
 _AS: dict[str, Callable[[Place, ast.Call], str]] = {
