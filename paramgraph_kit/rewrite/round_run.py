@@ -44,7 +44,8 @@ class Run:
             layouts = [known for known, _ in one]
             several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
             others = {tuple(x for x in plain if isinstance(x, tuple)) for _, plain in one}
-            if several or len(others) > 1:
+            alone = 1 < len(layouts) == len({*layouts}) and len({*numbers[layouts[0]], *numbers[layouts[-1]]}) > 1
+            if several or len(others) > 1 or alone:  # each round would have a graph that no other one launches
                 return False
         return True
 

@@ -303,7 +303,7 @@ def f(ids, n):
     # THEN no value of the device chooses between two of other sizes
     told = str(found)
     assert "chosen_in" not in told, told
-    assert "each that comes has a graph of its own" in told
+    assert "keep a graph for each value that comes, `graphs[n]`" in told
 
 
 def test_what_an_inner_loop_asks_of_an_outer_ones_module_is_told_as_a_round_of_that(fixed: Fixed) -> None:

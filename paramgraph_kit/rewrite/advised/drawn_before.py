@@ -49,12 +49,21 @@ def _of_the_host(place: Place, function: Function, value: ast.expr) -> str:
         tree = _Sizes(place).visit(tree)
         own = names_in(tree) & locals_of(function)
         if not own:
-            return ast.unparse(tree) if draws else ""
+            return ast.unparse(tree) if draws and not _picks_by_chance(tree) else ""
         made = {name: one.value for name, one in assignments(replace(known, statement=_as_statement(known, tree)))}
         if own - made.keys():
             return ""
         tree = _Names({name: ast.parse(place.text(made[name]), mode="eval").body for name in own}).visit(tree)
     return ""
+
+
+def _picks_by_chance(tree: ast.expr) -> bool:
+    """Whether other draws pick more or fewer: ``edges[:, torch.rand(n) > 0.3]``."""
+    masks = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+    picked = [n for mask in masks for n in ast.walk(mask) if isinstance(n, ast.Compare)]
+    calls = {called(n) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    masked = any(isinstance(n, ast.Call) and called(n) == "bool" for mask in masks for n in ast.walk(mask))
+    return bool(picked or masked or calls & {"nonzero", "masked_select", "unique", "where"})
 
 
 def _as_statement(place: Place, tree: ast.expr) -> ast.stmt:
