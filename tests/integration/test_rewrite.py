@@ -132,6 +132,18 @@ ONE_LINE = {
         ),
         ["+    cuda.current_stream().wait_stream(side)"],
     ),
+    "streams of a module that the user calls otherwise": (
+        (
+            "gpu = cuda\nsides = [gpu.Stream() for _ in range(2)]\ndef f(x):\n    outs = []\n    for s in sides:\n"
+            "        with gpu.stream(s):\n            outs.append(x * 2)\n    gpu.synchronize()\n"
+            "    return torch.stack(outs)\n"
+        ),
+        [
+            "+        s.wait_stream(gpu.current_stream())",
+            "-    gpu.synchronize()",
+            "+        gpu.current_stream().wait_stream(s)",
+        ],
+    ),
     "what is returned": (
         "def f(x):\n    return x.relu().cpu().numpy()\n",
         ["-    return x.relu().cpu().numpy()", "+    return x.relu()"],

@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_
 from paramgraph_kit.trace.model import Failure
 
 NUMBER = (int, float, complex, bool)
+_OF_STREAMS = ("stream", "Stream", "current_stream", "synchronize")
 _CHANGES = ("append", "extend", "insert", "pop", "clear", "fill", "sort")
 
 
@@ -59,7 +60,15 @@ class Place:
 
     @property
     def cuda(self) -> str:
-        """How the user calls what has the streams."""
+        """How the user calls what has the streams: ``cuda``, ``torch.cuda``, ``pgk.cuda``, or a name of his own."""
+        for node in (n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) in _OF_STREAMS):
+            owner = path_of(node.func).rpartition(".")[0]
+            first, *rest = owner.split(".")
+            held = self.space.get(first)
+            for name in rest:
+                held = getattr(held, name, None)
+            if hasattr(held, "current_stream") and hasattr(held, "Stream"):
+                return owner
         return "cuda" if "cuda" in names_in(self.source.tree) else "torch.cuda"
 
     def text(self, node: ast.AST) -> str:
