@@ -47,6 +47,21 @@ BEFORE = {
             "+    return lam_in * x + (1 - lam_in) * x.flip(0)",
         ],
     ),
+    "a number that is drawn, which fills a tensor like another": (
+        "",
+        "    smooth = random.uniform(0.8, 1.0)\n    return torch.full_like(x.relu(), 1 - smooth) * x\n",
+        [
+            "+smooth_in = torch.zeros((), device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    smooth = random.uniform(0.8, 1.0)",
+            "+    smooth_in.fill_(smooth)",
+            "+",
+            "-    smooth = random.uniform(0.8, 1.0)",
+            "-    return torch.full_like(x.relu(), 1 - smooth) * x",
+            "+    return torch.empty_like(x.relu()).copy_(1 - smooth_in) * x",
+        ],
+    ),
     "a list of indices that is drawn": (
         "",
         "    rows = random.sample(range(4), 2)\n    return x[rows] * 2\n",

@@ -125,6 +125,10 @@ def _there(place: Place, node: ast.expr) -> tuple[str, str, bool] | None:
         if form.shape or form.device == "cpu":
             return None
         return _detached(place, node), _kind(str(form.dtype)), True
+    if isinstance(node, ast.Name) and isinstance(held := place.space.get(node.id), torch.Tensor):
+        there = not place.is_local(node.id) and held.dim() == 0 and held.device.type != "cpu"
+        text = _detached(place, node) if held.requires_grad else node.id
+        return (text, _kind(str(held.dtype)), True) if there else None  # one that is outside
     return (place.text(node), "", False) if is_number(node) or is_given(place, node) else None
 
 
