@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.source.edits import (
     is_text,
     locals_of,
     names_in,
+    path_of,
     without_gradients,
 )
 from paramgraph_kit.rewrite.source.place import Place
@@ -191,9 +192,12 @@ class Ahead(Lending):
             return self._choose(self._place_of(source, statement, wanted[statement]), node, condition, given)
 
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
+        called_here = {path_of(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
+        modules = {path for path in called_here if isinstance(self._value(path), torch.nn.Module)}
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
-            made = feeding.feed(source, function, some, self.device, host, choose, others, head, self.fetched)
+            fetched = self.fetched
+            made = feeding.feed(source, function, some, self.device, host, choose, others, head, fetched, modules)
             counted = self.kept.counters if self.kept is not None else []  # tensors by now, which the graph reads
             parts_of = [part for each in made.moved for part in ast.walk(each)] if made is not None else []
             return made if not any(one.is_at(part) for part in parts_of for one in counted) else None

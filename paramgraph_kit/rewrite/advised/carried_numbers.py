@@ -18,32 +18,34 @@ def moved_by_itself(place: Place) -> str:
         return ""
     every = [n for part in function.body for n in within(part)]
     giving = [n for n in every if isinstance(n, (ast.Assign, ast.AugAssign)) and n is not place.statement]
-    for path in sorted(p for p in paths(place.statement) if _is_number(place, p)):
-        made = [n for n in giving if path in map(path_of, n.targets if isinstance(n, ast.Assign) else [n.target])]
-        if len(made) != 1 or place.is_local(path):
-            continue
-        one, name = made[0], path.rpartition(".")[2]
-        line = f"line {one.lineno}, `{place.text(one)}`,"
-        once = (
-            f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({path})`"
-        )
-        if not _reads_device(place, one, giving):
-            where = "behind" if one.lineno > place.statement.lineno else "before"
-            return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{path}`"
-        if one.lineno > place.statement.lineno:
-            return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{path}`"
-        value = place.text(one.value)
-        if isinstance(one, ast.AugAssign):
-            if type(one.op) not in _OPERATORS:
-                continue
-            value = f"{path} {_OPERATORS[type(one.op)]} ({value})"
-        kept = value.replace(".item()", ".detach()")
-        return (
-            f"keep `{path}` on the device, `{path} = torch.tensor({_value(place, path)!r}, device={place.device})` "
-            f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
-            "number of it behind the launch"
-        )
-    return ""
+    told = [_told(place, path, giving) for path in sorted(p for p in paths(place.statement) if _is_number(place, p))]
+    return "; and ".join(filter(None, told))  # a graph keeps each of them
+
+
+def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> str:
+    """The same of one number."""
+    made = [n for n in giving if path in map(path_of, n.targets if isinstance(n, ast.Assign) else [n.target])]
+    if len(made) != 1 or place.is_local(path):
+        return ""
+    one, name = made[0], path.rpartition(".")[2]
+    line = f"line {one.lineno}, `{place.text(one)}`,"
+    once = f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({path})`"
+    if not _reads_device(place, one, giving):
+        where = "behind" if one.lineno > place.statement.lineno else "before"
+        return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{path}`"
+    if one.lineno > place.statement.lineno:
+        return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{path}`"
+    value = place.text(one.value)
+    if isinstance(one, ast.AugAssign):
+        if type(one.op) not in _OPERATORS:
+            return ""
+        value = f"{path} {_OPERATORS[type(one.op)]} ({value})"
+    kept = value.replace(".item()", ".detach()")
+    return (
+        f"keep `{path}` on the device, `{path} = torch.tensor({_value(place, path)!r}, device={place.device})` "
+        f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
+        "number of it behind the launch"
+    )
 
 
 def _value(place: Place, path: str) -> object:

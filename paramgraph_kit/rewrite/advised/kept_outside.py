@@ -131,7 +131,9 @@ def _reads(function: ast.AST, name: str) -> Iterator[ast.stmt]:
         if hasattr(node, "body") and not isinstance(node, (ast.If, ast.While, ast.For)):
             continue
         heads = [node] if not hasattr(node, "body") else [getattr(node, "test", None) or getattr(node, "iter", None)]
-        if any(_is(each, name, ast.Load) for head in heads if head is not None for each in ast.walk(head)):
+        every = [each for head in heads if head is not None for each in ast.walk(head)]
+        methods = [each.func for each in every if isinstance(each, ast.Call)]  # `x.mean()` is none of `self.mean`
+        if any(_is(each, name, ast.Load) for each in every if each not in methods):
             yield node
 
 

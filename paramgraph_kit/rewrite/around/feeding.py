@@ -250,7 +250,9 @@ def _whose(source: Source, node: ast.expr) -> ast.AST | None:
     return source.parents.get(above) if counts and above is not None else above
 
 
-def slice_before(source: Source, function: Function, statement: ast.stmt, node: ast.expr) -> list[ast.stmt] | None:
+def slice_before(
+    source: Source, function: Function, statement: ast.stmt, node: ast.expr, modules: Collection[str] = ()
+) -> list[ast.stmt] | None:
     """The statements that a value is made by, in order; None where one of them cannot be taken out."""
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
@@ -258,7 +260,7 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
-        written = set(moving.written(before, quiet)) | (moving.stored([before]) - _bound(before))
+        written = set(moving.written(before, quiet, modules)) | (moving.stored([before]) - _bound(before))
         touched = {b.partition(".")[0] for a in written for b in needed if a and moving.touches(a, b)}
         if not touched or (touched <= sized and _keeps_its_size(before)):
             continue
@@ -311,17 +313,19 @@ def feed(
     others: Sequence[str] = (),
     head: Sequence[ast.stmt] = (),
     fetched: Fetched | None = None,
+    modules: Collection[str] = (),
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too.
 
-    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
+    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads;
+    ``modules`` are paths of networks.
     """
     fetched = fetched or Fetched()
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
     for statement, node, _ in fed:
-        kept = slice_before(source, function, tops[statement], node)
+        kept = slice_before(source, function, tops[statement], node, modules)
         if kept is None:
             return None
         moved += [each for each in kept if each not in moved and each not in head]
@@ -358,7 +362,7 @@ def feed(
     reads += [(order.index(each), moving.paths(each)) for each in moved]
     quiet = moving.changes_nothing(source)
     for each in stays:  # what is read behind it would be read before it
-        changed = {p for p in moving.written(each, quiet) if not (_keeps_its_size(each) and p in sized)}
+        changed = {p for p in moving.written(each, quiet, modules) if not (_keeps_its_size(each) and p in sized)}
         behind = {path for number, known in reads if number > order.index(each) for path in known}
         if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
             return None

@@ -136,8 +136,11 @@ def stored(nodes: Iterable[ast.AST]) -> set[str]:
     return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
-def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
-    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it, unless ``quiet``."""
+def written(node: ast.stmt, quiet: Collection[str] = (), modules: Collection[str] = ()) -> Iterator[str]:
+    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it, unless ``quiet``.
+
+    ``modules`` are paths of networks, which change themselves and nothing else of what has them: ``self.net(x)``.
+    """
     bare = node.value if isinstance(node, ast.Expr) else None
     for part in within(node):
         targets: list[ast.expr] = []
@@ -154,7 +157,7 @@ def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
         if isinstance(part, ast.Call) and method is not None and method.attr not in READS and method.attr not in quiet:
             if method.attr in _GIVES and part is not bare:
                 continue
-            path = path_of(method.value)
+            path = path_of(method) if path_of(method) in modules else path_of(method.value)
             if path and path.split(".")[0] not in MODULES:
                 yield path
 

@@ -1,0 +1,68 @@
+"""Fixes of steps of an object with a network, which read numbers that move behind the launch, as averages do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.rewritten import lines_of, rewritten
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+HERE = """\
+class Watcher:
+    def __init__(self):
+        self.net = nn.Linear(4, 4).to(device)
+        self.mean, self.var, self.alarms = 0.0, 1.0, []
+    @torch.no_grad()
+    def push(self, x):
+        error = (self.net(x) - x).abs().mean()
+        score = (error - self.mean) / self.var**0.5
+        value = error.item()
+        self.mean = 0.9 * self.mean + 0.1 * value
+        self.var = 0.9 * self.var + 0.1 * (value - self.mean) ** 2
+        if score > 0.5:
+            self.alarms.append(float(score))
+        return score
+watcher = Watcher()
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    return watcher.push(x)
+"""
+SEEN = """\
+    def seen(self, x):
+        self.last = x.shape
+        return x * 2
+    @torch.no_grad()
+"""
+
+
+def test_numbers_that_move_behind_the_launch_of_a_network_s_owner_are_given_to_the_graph(tmp_path: Path) -> None:
+    # GIVEN two numbers of an object, read after its network was called, which moves nothing else of the object
+    # WHEN a fix is asked for THEN both are written before each launch, and ten other steps agree
+    fix = rewritten(HERE, tmp_path)
+    assert fix.complete, fix
+    lines = lines_of(fix)
+    assert {"mean_in.fill_(self.mean)", "var_in.fill_(self.var)"} <= {line.strip() for line in lines}, fix
+    assert "score = (error - mean_in) / var_in**0.5" in lines, fix
+
+
+def test_where_they_cannot_be_given_all_of_a_line_are_told_at_that_line(tmp_path: Path) -> None:
+    # GIVEN the same below a method that writes to the object, and a graph that needs the score; `mean()` reads nothing
+    text = HERE.replace("    @torch.no_grad()\n", SEEN).replace(
+        "        error =", "        x = self.seen(x)\n        error ="
+    )
+    # WHEN a fix is asked for
+    fix = rewritten(
+        text.replace("return score", "return self.net(self.net(self.net(x * score).relu()).tanh())"), tmp_path
+    )
+    # THEN its words have both numbers, as a graph that is given one of them keeps the other
+    assert not fix.complete, fix
+    told = next(line for line in fix.instead if "[scalar-frozen]" in line)
+    assert "here `mean_in` for `self.mean`; and line" in told, told
+    assert "here `var_in` for `self.var`" in told, told
+    # THEN the line that is told is the one that reads the number
+    told = next(line for line in fix.instead if "is read in the graph" in line)
+    assert "`score = (error - self.mean) / self.var**0.5`" in told, told
