@@ -18,10 +18,22 @@ def cut_where_it_is_read(place: Place) -> str:
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Attribute)
     name, x = place.text(node.targets[0]), place.text(call.func.value)
+    more = [each for each in needed_behind(place, node.lineno + 1) if each not in (x, name)]
+    also = f", with `{'`, `'.join(more)}`" if more else ""
     return (
-        f"`{name}` decides what comes after it, and what is returned: end what is captured here, return `{x}`, and do "
-        f"`.item()` of it with all after line {node.lineno} behind the launch"
+        f"`{name}` decides what comes after it, and what is returned: end what is captured here, return `{x}`{also}, "
+        f"and do `.item()` of `{x}` with all after line {node.lineno} behind the launch"
     )
+
+
+def needed_behind(place: Place, line: int) -> list[str]:
+    """Tensors that a function has found before a line, and that what stands from there on reads."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
+    names = [n for n in every if isinstance(n, ast.Name)]
+    made = {n.id for n in names if isinstance(n.ctx, ast.Store) and n.lineno < line}
+    read = {n.id for n in names if isinstance(n.ctx, ast.Load) and n.lineno >= line}
+    return sorted(made & read & {*place.tensors, *place.seen})
 
 
 def is_cut(place: Place, node: ast.stmt) -> bool:

@@ -7,6 +7,7 @@ import ast
 import torch
 
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+from paramgraph_kit.rewrite.advised.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.advised.given_numbers import of_an_argument
@@ -258,10 +259,9 @@ def at_least(place: Place) -> str:
     asked = {n.id for n in heads(node) if isinstance(n, ast.Name)} if isinstance(node, COMPOUND) else names_in(node)
     local = sorted(place.local(node) & asked - {"self"})
     numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
-    names = "`, `".join(numbers if code in DECIDED and numbers else local)
-    line = f"line {node.lineno}"
+    chosen = numbers if code in DECIDED and numbers else local
+    names, line = "`, `".join(chosen), f"line {node.lineno}"
     if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
-        what = f", return `{names}`" if names else ""
         calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
         trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
         if trains and place.trains:
@@ -281,6 +281,8 @@ def at_least(place: Place) -> str:
                 "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
                 "instead, which the graph returns, and go through that behind the launch"
             )
+        returned = sorted({*chosen, *needed_behind(place, node.lineno)})
+        what = f", return `{'`, `'.join(returned)}`" if returned else ""
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in BROUGHT:
         if told := _by_rounds_of_a_generator(place):
