@@ -158,6 +158,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         edges.leave_edges_out,
         picked.beside_the_diagonal,
         listed.keep_the_mask,
+        listed.keep_the_mask_of_pairs,
         scalars.take_a_tensor,
     ),
     "tensor-bound": (

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from paramgraph_kit.rewrite.expressions.masks import bracketed
 from paramgraph_kit.rewrite.expressions.rows import asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.values import fill_by_index
-from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
 
@@ -39,6 +40,49 @@ def keep_the_mask(place: Place) -> list[Edit]:
     edits += [place.source.replace(n, length) for n in lengths if isinstance(n, ast.expr)]
     picks = [n for n in reads if n not in asked and n not in gone]
     return edits if picks and all(_is_index(place, n) for n in picks) else []
+
+
+def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
+    """``a, b = torch.where(c)`` of which only ``x[a, b]`` is read: that is ``x[c]``, in the same order."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
+        return []
+    names = [each.id for each in target.elts if isinstance(each, ast.Name)]
+    condition = _listed_by(node.value)
+    if condition is None or len(set(names)) != len(target.elts):
+        return []
+    every = [n for part in function.body for n in within(part)]
+    used = [n for n in every if isinstance(n, ast.Name) and n.id in names and n not in target.elts]
+    picks = {above for n in used if (above := place.source.parents.get(n)) is not None}
+    if not picks or not all(_picks_by(place, each, names) for each in picks):
+        return []
+    path, mask, edits = path_of(condition), mask_of(place, condition), [place.source.without(node)]
+    given = [n for n in every if isinstance(n, ast.Name) and n.id == path and _is_stored(n)]
+    if not isinstance(condition, ast.Name) or mask != path or len(given) > 1 or _is_written(every, path):
+        path = fresh("there", names_in(place.source.tree) | locals_of(function))
+        mask = f"{bracketed(mask)}.clone()" if isinstance(condition, (ast.Name, ast.Attribute)) else mask
+        edits = [place.source.replace(node, f"{path} = {mask}")]
+    return [*edits, *(place.source.replace(each, path) for each in picks if isinstance(each, ast.Tuple))]
+
+
+def _listed_by(value: ast.expr) -> ast.expr | None:
+    """``c`` of ``torch.where(c)`` and ``c.nonzero(as_tuple=True)``."""
+    if not isinstance(value, ast.Call) or called(value) not in ("where", "nonzero"):
+        return None
+    if [option.arg for option in value.keywords] != ["as_tuple"] * (called(value) == "nonzero"):
+        return None
+    if called(value) == "nonzero" and not value.args and isinstance(value.func, ast.Attribute):
+        return value.func.value
+    return value.args[0] if len(value.args) == 1 else None
+
+
+def _picks_by(place: Place, node: ast.AST, names: list[str]) -> bool:
+    """Whether a node is the index ``a, b`` of a value that is read."""
+    above = place.source.parents.get(node)
+    if not isinstance(node, ast.Tuple) or [path_of(each) for each in node.elts] != names:
+        return False
+    return isinstance(above, ast.Subscript) and above.slice is node and isinstance(above.ctx, ast.Load)
 
 
 def _is_written(every: Iterable[ast.AST], path: str) -> bool:
