@@ -53,6 +53,7 @@ class Block:
 
     function: Function
     statements: list[ast.stmt]
+    numbers: frozenset[str] = frozenset()  # what it reads that is no tensor: the list would have the capture's
 
 
 def only_tells(node: ast.stmt) -> bool:
@@ -103,6 +104,8 @@ def steady(
     ``tensors``: by the scope of a function its local names that hold one; ``others``: for functions that are not known.
     """
     known = [tensors.get(scope_of(source, one.function)) or others for one in found]
+    for one, names in zip(found, known, strict=True):
+        one.numbers = frozenset(_reads(one)) - set(names)
     return [one for one, names in zip(found, known, strict=True) if not _keeps_numbers(source, one, names)]
 
 
@@ -222,12 +225,18 @@ def _reads_around(source: Source, block: Block) -> bool:
 
 
 def _reads(block: Block, last: Function | None = None) -> list[str]:
-    """Local names that statements read; behind the function itself its owner is there."""
+    """Local names that statements read; behind the function itself its owner is there, and so are today's arguments."""
     read = {n for node in block.statements for n in names_in(node)} & locals_of(block.function)
-    own = {"self"} if block.function is last else set[str]()
+    own = {"self", *_as_called(block)} if block.function is last else set[str]()
     inside = {part for node in block.statements for part in ast.walk(node)}
     there = {n.id for n in ast.walk(block.function) if isinstance(n, ast.Name) and n not in inside and _is_stored(n)}
     return sorted(read - (stored(block.statements) - there - {*arguments_of(block.function)}) - own)
+
+
+def _as_called(block: Block) -> set[str]:
+    """What is no tensor, and a function is called with and never changes: ``epoch`` is another one at each launch."""
+    anew = {n.id for n in ast.walk(block.function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    return (set(arguments_of(block.function)) - anew) & block.numbers
 
 
 def _is_stored(node: ast.Name) -> bool:
@@ -333,6 +342,8 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
     made = [n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.AugAssign)) and stored([n]) & read]
     if any(_asks_a_clock(node) for node in [*chosen, *made]):
         return False  # a time of the capture's, which no comparison of two runs would show
+    if _asks_what_changes(chosen, local, ran, counting):
+        return False
     effects = {path for node in chosen for path in _effects(node) if path.partition(".")[0] not in own & local}
     if not effects and not any(_is_log(node) for node in chosen):
         return False
@@ -346,6 +357,21 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
     return not any(
         node.id in plain if isinstance(node, ast.Name) else path_of(node).rpartition(".")[2] in last for node in reads
     )
+
+
+def _asks_what_changes(
+    chosen: list[ast.stmt], local: Collection[str], ran: Sequence[ast.AST], counting: Sequence[ast.stmt]
+) -> bool:
+    """Whether statements read from an object what a step sets there: behind it ``trainer.loss`` is the last round's."""
+    inside = {part for node in (*chosen, *counting) for part in ast.walk(node)}
+    read = {
+        part.attr
+        for node in chosen
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and names_in(part) & set(local)
+    }
+    stay = (part for top in ran for part in ast.walk(top) if part not in inside)
+    return any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr in read for n in stay)
 
 
 def _asks_a_clock(node: ast.stmt) -> bool:

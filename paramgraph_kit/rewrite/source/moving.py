@@ -218,11 +218,13 @@ def move(
     ``more``: other edits of a statement that moves; ``ended``: what a loop's end decides the length of, as it is handed
     over, and lines that cut it.
     """
+    first = list(first)
     local, arguments = locals_of(function), arguments_of(function)
     out = [*moved, *gone]
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
     there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     read = ({name for node in moved for name in free_names(node)} | _read_by(ended[1])) & local
+    read |= _read_in_functions(first) & set(arguments)
     again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
     first_read = _read_by(ended[1])
     made = stored(again) | {n for n in _made_by(ended[1]) if n not in first_read}
@@ -269,6 +271,12 @@ def move(
 def _read_by(lines: Sequence[str]) -> set[str]:
     """Names that lines read before they give them a value."""
     return _read_first(ast.parse("\n".join(lines)).body, set())
+
+
+def _read_in_functions(lines: Iterable[str]) -> set[str]:
+    """Names that the functions among lines read from around themselves."""
+    made = [node for node in ast.parse("\n".join(lines)).body if isinstance(node, Function)]
+    return {name for node in made for part in node.body for name in free_names(part) - locals_of(node)}
 
 
 def _made_by(lines: Sequence[str]) -> set[str]:

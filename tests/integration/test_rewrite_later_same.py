@@ -1,0 +1,106 @@
+"""What is put off until after the launch is done with what it would have had: today's arguments, a round's values."""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.around import later
+from paramgraph_kit.rewrite.source.edits import Source
+from tests.integration.rewritten import Program
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+OF_CALLS = {
+    "a function's": """\
+lines, lin = [], nn.Linear(4, 2).to(device)
+args = (torch.randn(3, 4, device=device), 0)
+def f(x, epoch):
+    total = 0.0
+    for i in range(4):
+        total = total + lin(x * (i + 1)).square().mean().item()
+        if i % 2 == 1:
+            lines.append(f"{epoch}.{i} {total:.3f}")
+            total = 0.0
+    return lin(x).detach()
+""",
+    "a method's": """\
+lines = []
+class Trainer:
+    def __init__(self):
+        self.lin = nn.Linear(4, 2).to(device)
+    def epoch(self, x, epoch, tag="a"):
+        for i in range(4):
+            loss = self.lin(x * (i + 1)).square().mean()
+            lines.append(f"{tag}{epoch}.{i} {loss.item():.3f}")
+        return loss.detach()
+trainer = Trainer()
+args = (torch.randn(3, 4, device=device), 0)
+f = trainer.epoch
+""",
+}
+
+
+@pytest.mark.parametrize("name", OF_CALLS)
+def test_a_number_that_the_function_is_called_with_is_todays_in_what_is_put_off(name: str, program: Program) -> None:
+    # GIVEN a loop that tells its losses with a number that the caller gives
+    names = program(OF_CALLS[name])
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.complete, fix
+    x = names["args"][0]
+    told = [_lines(names, partial(names["f"], x, k)) for k in range(4)]
+    # WHEN one graph of the rewritten function is replayed for other such numbers
+    with fix.applied():
+        names["f"](x, 0)
+        graph = pgk.cuda.CUDAGraph()
+        with pgk.diagnose.capture(graph):
+            result = names["f"](x, 0)
+
+        def launch(k: int) -> None:
+            graph.replay()
+            fix.around.finish(((x, k), {}), result)
+
+        seen = [_lines(names, partial(launch, k)) for k in range(4)]
+    # THEN each launch tells its own
+    assert seen == told, fix
+
+
+def _lines(names: dict[str, Any], call: Any) -> list[str]:
+    names["lines"].clear()
+    call()
+    return list(names["lines"])
+
+
+CALLBACK = """\
+class Trainer:
+    def run(self, x):
+        for i in range(6):
+            self.loss = self.model(x)
+            for call in self.calls:
+                call(self)
+            self.n += 1
+def told(trainer):
+    print(f"{trainer.name} {WHAT}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "put_off"), [("trainer.n", False), ("trainer.loss.item():.3f", False), ("trainer.bias.item():.3f", True)]
+)
+def test_what_changes_in_the_step_is_not_asked_of_its_object_behind_it(
+    what: str, put_off: bool, tmp_path: Path
+) -> None:
+    # GIVEN a callback that is handed the trainer, and prints what each round sets, or what none sets
+    file = tmp_path / "callback.py"
+    file.write_text(CALLBACK.replace("WHAT", what))
+    source = Source.of(str(file))
+    assert source is not None
+    told = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Expr) and "print" in ast.unparse(node))
+    # WHEN it is asked what can be put off THEN only what is the same behind the step: not three times the last round's
+    assert bool(later.blocks(source, [told], list(ast.walk(source.tree)))) is put_off
