@@ -188,6 +188,7 @@ diagnose = Diagnose()
 def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
     from paramgraph_kit.rewrite import rewriting
+    from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
 
     if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
@@ -196,7 +197,7 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
     left: list[Any] = []  # one round that is a function, and no graph yet
     if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True, left=left)) is not None:
         found.fix = alone
-        return []
+        return tell_missed(what, args, kwargs, found.failures, alone)
     try:
         found.fix = rewritten = rewriting.rewrite(what, args, kwargs, found.failures)
     except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong

@@ -1,0 +1,70 @@
+"""A loop of which no round was cut out is told by hand, beside the rounds of others that were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Program
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+TWO_LOOPS = """\
+from torch.utils.data import DataLoader, TensorDataset
+def rows(n):
+    return DataLoader(TensorDataset(torch.randn(n, 4), torch.randn(n, 2)), 4)
+class Trainer:
+    def __init__(self):
+        self.half, self.history = False, []
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).to(device)
+        self.train, self.test = rows(16), rows(8)
+    def validate(self, loader):
+        seen = []
+        with torch.no_grad():
+            for rows in loader:
+                for n in range(2):
+                    rows[n] = rows[n].to(device)
+                x, y = rows
+                loss = F.mse_loss(self.net(x), y)
+                seen.append(loss.item())
+        return sum(seen) / len(seen)
+    def fit(self):
+        opt = torch.optim.Adam(self.net.parameters())
+        seen = []
+        for a, b in self.train:
+            a, b = a.to(device), b.to(device)
+            opt.zero_grad()
+            if self.half:
+                with torch.autocast(device.type):
+                    loss = F.mse_loss(self.net(a), b)
+                    seen.append(loss.item())
+            else:
+                loss = F.mse_loss(self.net(a), b)
+                seen.append(loss.item())
+            loss.backward()
+            opt.step()
+        self.history.append((sum(seen) / len(seen), self.validate(self.test)))
+trainer = Trainer()
+args, f = (), trainer.fit
+"""
+
+
+def test_a_loop_without_a_round_is_not_said_to_be_in_the_diff(program: Program) -> None:
+    # GIVEN a function with a loop that trains, of which no round is cut out, and one of another method's
+    names = program(TWO_LOOPS)
+    # WHEN it is diagnosed
+    found: Any = pgk.diagnose(names["f"], fix=True)
+    # THEN the diff has the other's round, and what to do in this one is told for each of its lines
+    assert found.fix.alone == "validate_round"
+    told = "\n".join(found.fix.instead)
+    of_loop = [each for each in found.failures if each.frame.function == "fit" and "history" not in each.frame.text]
+    assert {each.code for each in of_loop} == {"copy-to-gpu", "sync-item", "optimizer-not-capturable"}
+    for each in of_loop:
+        assert each.frame.text in told
+        assert "as in the diff" not in each.fix
+    # AND nothing of the loop that has its round
+    assert "rows[n].to(device)" not in told
+    assert len(found.fix.left) == len(of_loop)
