@@ -48,6 +48,19 @@ FORMS = {
             "return x.sum() * t, (torch.linspace(0, 1, 4, device=x.device) * s) * x",
         ],
     ),
+    "arithmetic of several, rounded as the host does it": (
+        """\
+    low, span = x.min(), x.max() - x.min()
+    scale = (span / 255).item()
+    zero = int(round(-low.item() / scale))
+    half = round(low.item() * 4 + 0.5)
+    return ((x / scale).round() + zero) * scale + half
+""",
+        [
+            "zero = (-low.detach().double() / scale).round().long()",
+            "half = (low.detach().double() * 4 + 0.5).round().long()",
+        ],
+    ),
     "operations that take a number": (
         """\
     s = x.abs().max().item()

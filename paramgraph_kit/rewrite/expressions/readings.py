@@ -53,6 +53,24 @@ def rounded(place: Place, node: ast.Call) -> ast.expr | None:
     return read_of(place, inner) if read and isinstance(inner, ast.Call) else None
 
 
+def around_rounded(place: Place, node: ast.Call) -> list[Edit]:
+    """``int(round(-low.item() / scale))``, of which what is inside is rounded there; nothing where it is no such."""
+    rounding = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "int" and node.args else node
+    if not isinstance(rounding, ast.Call) or not isinstance(rounding.func, ast.Name) or rounding.func.id != "round":
+        return []
+    plain = "round" not in place.space and len(rounding.args) == 1 and not rounding.keywords
+    inner = rounding.args[0] if plain else None
+    parts = list(ast.walk(inner)) if isinstance(inner, (ast.BinOp, ast.UnaryOp)) else []
+    reads = [n for n in parts if isinstance(n, ast.Call) and read_of(place, n) is not None]
+    if inner is None or not reads or len(reads) < sum(isinstance(n, ast.Call) for n in parts):
+        return []
+    whole, part = place.source.replace(node, ""), place.source.replace(inner, "")
+    return [
+        Edit(whole.line, whole.column, part.line, part.column, "("),
+        Edit(part.end_line, part.end_column, whole.end_line, whole.end_column, ").round().long()"),
+    ]
+
+
 def _behind(place: Place, node: ast.expr, *, read: bool) -> ast.expr | None:
     """What is read by a chain of ``.cpu()``, ``.numpy()`` and ``.item()``; None where it is no such chain."""
     one, ended, inner = _ONE.search(place.failure.message) is not None, not read, node

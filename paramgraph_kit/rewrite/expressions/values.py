@@ -15,7 +15,14 @@ from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose
 from paramgraph_kit.rewrite.expressions.chains import choose_among
 from paramgraph_kit.rewrite.expressions.filled import default_for, taken_as_it_is
 from paramgraph_kit.rewrite.expressions.made import is_a_tensor
-from paramgraph_kit.rewrite.expressions.readings import is_computed, is_given_to_torch, only_around, read_of, rounded
+from paramgraph_kit.rewrite.expressions.readings import (
+    around_rounded,
+    is_computed,
+    is_given_to_torch,
+    only_around,
+    read_of,
+    rounded,
+)
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
@@ -35,8 +42,14 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
     if is_size(place) or (any(place.calls(*WRITERS)) and not _adds_up(place)) or _keeps_a_number(place):
         return found
     within = set[ast.AST]()  # another that is read as a whole
+    exact = set[ast.AST]()  # what is rounded of numbers of Python's, which are finer
     for node in heads(place.statement):
         if not isinstance(node, ast.Call) or node in within:
+            continue
+        if around := around_rounded(place, node):
+            found += around
+            within.update(node.args)
+            exact |= set(ast.walk(node))
             continue
         if around := only_around(place, node):
             found += around
@@ -66,6 +79,7 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
                 text = f"{text}.clone()"  # a number does not change when its tensor does
             if has_dimensions(place, value) or _was_no_scalar(place):
                 text += ".squeeze()"  # as a number has none
+            text += ".double()" * (node in exact)
             if called(node) == "int" and (_ends_a_part(place) or "_dense of float" in place.failure.message):
                 text += ".long()"
             whole = place.source.parents.get(node)
