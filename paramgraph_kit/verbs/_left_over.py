@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
@@ -27,7 +27,7 @@ def let_go() -> str:
     """Take the graphs from them, in place; what was done, or "" where there are none, or no notebook."""
     names: list[str] = []
     for name, value in _held():
-        if sum(map(_detached, pytree.tree_leaves(value)[:MOST])):
+        if sum(map(_detached, pytree.tree_leaves(value)[:MOST])) + _is_given_anew(name, value):
             names.append(name)
     if not names:
         return ""
@@ -46,7 +46,7 @@ def _held() -> Iterator[tuple[str, Any]]:
     yield from ((name, value) for name, value in dict(space).items() if not name.startswith("_") and name != "Out")
 
 
-def _space() -> Mapping[str, Any]:
+def _space() -> dict[str, Any]:
     """The names of the notebook whose cell is running; none elsewhere."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -58,9 +58,24 @@ def _space() -> Mapping[str, Any]:
 
 def _detached(value: Any) -> bool:
     """Whether it was a result whose backward pass is done, and has its graph no more."""
-    if type(value) is not torch.Tensor or value.device != device() or value._is_view() or value.grad_fn is None:
-        return False
-    if is_bare_spent(value) or not is_spent(value):
+    if not _is_over(value) or value._is_view():
         return False
     value.detach_()
     return True
+
+
+def _is_given_anew(name: str, value: Any) -> bool:
+    """Whether a name of the notebook's stood for a part of such a result, and has its numbers without a graph now."""
+    if not _is_over(value) or not value._is_view():  # a view cannot be detached in place
+        return False
+    space = _space()
+    if name not in space or space[name] is not value:
+        return False
+    space[name] = value.data  # detach() would keep what it is a view of
+    return True
+
+
+def _is_over(value: Any) -> TypeGuard[torch.Tensor]:
+    if type(value) is not torch.Tensor or value.device != device() or value.grad_fn is None:
+        return False
+    return not is_bare_spent(value) and is_spent(value)
