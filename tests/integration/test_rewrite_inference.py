@@ -376,7 +376,7 @@ def told(model, hidden):
 def f(hidden):
     return told(model, hidden)
 """,
-        ["make it a function of `hidden`, `model`, `token` that returns `hidden`"],
+        ["+        hidden, best_now = told_round(model, hidden, token)", "with rounds from graphs, gives"],
         "end what is captured before the loop",
     ),
     "a rate that a helper returns, and compares in another phase": (
@@ -414,7 +414,7 @@ def best(beams, lengths):
 def f(beams):
     return best(beams, (beams > 2).sum(-1))
 """,
-        ["return `at`, `beams`, `lengths` as they are"],
+        ["+        scores, value_now = best_round(beams, step_in)", "with rounds from graphs, gives"],
         "inside =",
     ),
     "a long list of an object as an index": (
@@ -431,7 +431,7 @@ args = (torch.randn(5, 4, device=device),)
 def f(x):
     return suppress.apply(net(x))
 """,
-        ["`self.banned_there = torch.tensor(self.banned, device=device)`", "pick by `self.banned_there` here"],
+        ['key = "self.banned", str(self.banned)', "[:, made_once[key]]"],
         "before each launch",
     ),
     "prompts that a loop fills in, and rows that the host cuts": (

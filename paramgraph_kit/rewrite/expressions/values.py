@@ -104,9 +104,11 @@ def _decided(place: Place) -> list[Edit] | None:
     """What the host decided by a number, the device decides, with other numbers that are read for it as well."""
     beside = list(_read_beside(place))
     others = [edit for each in beside for edit in keep_on_device(replace(place, statement=each), alone=True)]
-    there = replace(place, tensors={**place.tensors, **_stay(place)})
     chosen = list[Edit]()
     branches = [each for one in (place.statement, *beside) for each in branches_on(replace(place, statement=one))]
+    if not branches:  # nothing asks what has been seen, which a text alone does not tell
+        return others
+    there = replace(place, tensors={**place.tensors, **_stay(place)})
     for branch in sorted(dict.fromkeys(branches), key=lambda each: each.lineno):
         if any(edit.line <= branch.lineno < max(edit.end_line, edit.line + 1) for edit in chosen):
             continue  # it went with one before it
