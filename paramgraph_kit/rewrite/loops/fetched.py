@@ -239,7 +239,7 @@ def bring(
             starts = []
         made.lines[tops[-1]] += [
             f"for {held}, {value} in zip({held_in}, {fetched}, strict=True):",
-            f"    {held}.copy_({value})",
+            f"    {held}.copy_({value}.reshape({held}.shape))",
         ]
         begins = [f"{given} = iter({held_in})"]
         if carried:
@@ -278,7 +278,10 @@ def _by_name(
     kept_in = fresh("given_in" if one.unpacks else f"{name}_in", taken)
     made.hoisted.append(f"{kept_in} = ({', '.join(zeros)})")
     values = f"({', '.join(at)},)" if at else f"{name}.values()" if text.startswith("{{") else name
-    lines += [f"for {held}, {value} in zip({kept_in}, {values}, strict=True):", f"    {held}.copy_({value})"]
+    lines += [
+        f"for {held}, {value} in zip({kept_in}, {values}, strict=True):",
+        f"    {held}.copy_({value}.reshape({held}.shape))",
+    ]
     parts = [f"{kept_in}[{number}]" for number in range(len(zeros))]
     made.edits.append(source.replace(one.at.value, text.format(*parts)))
 
