@@ -116,7 +116,7 @@ import paramgraph_kit as pgk
 device = pgk.device()
 model = torch.nn.Linear(8, 4).to(device)
 opt = torch.optim.Adam(model.parameters())
-data = [(torch.randn(4, 8), torch.randint(0, 4, (4,))) for _ in range(3)]
+data = torch.utils.data.DataLoader([(torch.randn(8), i % 4) for i in range(12)], batch_size=4)
 running = 0.0
 args = ()
 def epoch():

@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import called, fresh
 
 READS = ("item", "tolist", "cpu", "numpy")
@@ -61,7 +62,9 @@ def split(
         copied: statements that copy something to the device, which is done ahead of the round: ``model(x.to(d))``.
     """
     found, taken = Split(), {*names_in(source.tree)}
-    for node in (each for each in loop.body if computes(each)):
+    computing = [each for each in loop.body if computes(each)]
+    ahead_of: dict[ast.stmt, tuple[list[str], list[str]]] = {node: ([], []) for node in computing}
+    for node in computing:
         block, told = _tail(source, node)
         behind, ahead = list[str](), dict[str, str]()
         calls, moved = dict(_copies(source, node, copied)), set[ast.AST]()
@@ -69,8 +72,10 @@ def split(
             if source.text(call) not in ahead:
                 taken.add(name := fresh(f"{path.rpartition('.')[2]}_there", taken))
                 ahead[source.text(call)] = name
-        first = [f"{name} = {text}" for text, name in ahead.items()]
-        found.copies |= {node: len(first)} if first else {}
+        between = loop.body[loop.body.index(computing[0]) : loop.body.index(node)]
+        for text, name in ahead.items():  # all of the round's, where nothing of it makes what is copied
+            early = not names_in(ast.parse(text)) & stored(between)
+            ahead_of[computing[0] if early else node][0].append(f"{name} = {text}")
         for inner in told or [node]:
             parts = _read_in(source, inner) or _read_by_helper(source, inner, helpers, value, found.edits)
             lines, text = [], source.text(inner)
@@ -85,13 +90,15 @@ def split(
                 new = f"\n{source.indent(inner)}".join(lines)
                 found.edits.append(source.replace(inner, new) if lines else source.without(inner, told))
             elif lines:
-                found.before[node] = len(lines)
-                first += lines
-        found.edits += [source.before(node, first)] if first else []
+                ahead_of[node][1].extend(lines)
         found.edits += [source.replace(n, ahead[source.text(n)]) for n in calls if n not in moved]
         if behind and block is not None:
             found.edits.append(source.after(block, behind))
             found.after[node] = len(behind)
+    for node, (copies, lines) in ahead_of.items():
+        found.edits += [source.before(node, [*copies, *lines])] if copies or lines else []
+        found.copies |= {node: len(copies)} if copies else {}
+        found.before |= {node: len(lines)} if lines else {}
     return found
 
 

@@ -35,9 +35,13 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
     return found
 
 
+class Plain(torch.Tensor):
+    """What was a number and no tensor, as one."""
+
+
 def _another_kind(a: Any, b: Any) -> str:
     """Of two tensors how their shapes or types differ; a number may have become a tensor, which makes a loss wider."""
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+    if isinstance(a, Plain) or isinstance(b, Plain):
         return ""
     shapes = f"shape {tuple(a.shape)}, then {tuple(b.shape)}" if a.shape != b.shape else ""
     wider = not a.dim() and a.dtype.is_floating_point and b.dtype.is_floating_point

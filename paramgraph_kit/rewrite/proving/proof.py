@@ -25,7 +25,7 @@ from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, differences, farther
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.mixing import in_another_order
@@ -281,7 +281,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: _flat(results, plain=True)}
+        found: Seen = {RETURNS: _flat(results)}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
@@ -472,13 +472,13 @@ def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
 
 
-def _flat(value: Any, *, plain: bool = False) -> list[Any]:
+def _flat(value: Any) -> list[Any]:
     kept = [
         v
         for v in tree_leaves(_plain(value))
         if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
     ]
-    return [_copy(v) if plain or isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
+    return [_copy(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in kept]
 
 
 def _numbers(value: Any) -> list[Any]:

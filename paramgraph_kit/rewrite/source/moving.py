@@ -275,7 +275,11 @@ def _read_by(lines: Sequence[str]) -> set[str]:
 
 def _read_in_functions(lines: Iterable[str]) -> set[str]:
     """Names that the functions among lines read from around themselves."""
-    made = [node for node in ast.parse("\n".join(lines)).body if isinstance(node, Function)]
+    try:
+        body = ast.parse("\n".join(lines)).body
+    except SyntaxError:  # lines of a way that is taken back
+        return set()
+    made = [node for node in body if isinstance(node, Function)]
     return {name for node in made for part in node.body for name in free_names(part) - locals_of(node)}
 
 
