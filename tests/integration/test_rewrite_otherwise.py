@@ -70,7 +70,7 @@ def test_a_part_that_the_device_bounds_is_told_with_what_marks_it(body: str, tmp
 def test_a_layer_that_chance_drops_is_told_to_draw_on_the_device(tmp_path: Path) -> None:
     # GIVEN layers of which each draws for itself WHEN told THEN with the branch as one line
     fix = rewritten(DROPPED, tmp_path)
-    told = "`drawn = (torch.rand((), device=device) < self.p) & bool(self.training)`, in place of the branch `return torch."
+    told = "`drawn = (torch.rand((), device=device) < self.p) & bool(self.training)`, in place of the branch `return "
     assert any(told in line for line in fix.instead), fix
 
 
