@@ -38,6 +38,9 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
 class Plain(torch.Tensor):
     """What was a number and no tensor, as one."""
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec)  # torch formats none but its own class's
+
 
 def _another_kind(a: Any, b: Any) -> str:
     """Of two tensors how their shapes or types differ; a number may have become a tensor, which makes a loss wider."""
