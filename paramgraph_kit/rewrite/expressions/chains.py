@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.expressions.branches import (
 from paramgraph_kit.rewrite.expressions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.expressions.shared import is_written_through
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
-from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, fresh
 from paramgraph_kit.rewrite.source.pure import kept_finite
 
 
@@ -32,13 +32,20 @@ def choose_among(place: Place) -> list[Edit]:
         return []
     if any(is_of_the_host(place, test) for test in _tests(node)):
         return []  # the host goes on with that
-    if is_written_through(place, node):
+    if is_written_through(place, node) or _moves_a_number(place, node):
         return []
     return (
         _one_return(place, node)
         or _early_returns(place, node)
         or (_one_name(place, node) or _each_line(place, node)) * (_depth(node) > 1)
     )
+
+
+def _moves_a_number(place: Place, node: ast.If) -> bool:
+    """Whether a way gives another number to what is around the function: a graph would keep what it was at capture."""
+    changed = [n for n in ast.walk(node) if isinstance(n, ast.AugAssign)]
+    names = {n.target.id for n in changed if isinstance(n.target, ast.Name)}
+    return any(isinstance(place.space.get(name), NUMBER) and not place.is_local(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
