@@ -39,7 +39,7 @@ def lists(source: Source, function: Function, forms: Mapping[str, Form]) -> list
         listed = Listed(target.id, [], [], [])
         for use in uses:
             if not _fills(source, use, listed, forms):
-                top = moving.top_of(source, function, _statement(source, use))
+                top = moving.top_of(source, function, source.statement_of(use))
                 listed.readers += [top] if top is not None and top not in listed.readers else []
         first = min((node.lineno for node in listed.readers), default=0)
         behind = all((node.end_lineno or 0) < first for node in listed.filling)
@@ -52,15 +52,9 @@ def _is_empty(value: ast.expr) -> bool:
     return isinstance(value, ast.List) and not value.elts
 
 
-def _statement(source: Source, node: ast.AST) -> ast.stmt:
-    while not isinstance(node, ast.stmt):
-        node = source.parents[node]
-    return node
-
-
 def _fills(source: Source, use: ast.Name, listed: Listed, forms: Mapping[str, Form]) -> bool:
     """Whether a list is read where a number of the device is appended to it; notes how that is written then."""
-    statement = _statement(source, use)
+    statement = source.statement_of(use)
     value = _added(source, use, statement)
     if not isinstance(value, ast.Call):
         return False

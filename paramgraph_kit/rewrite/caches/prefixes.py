@@ -32,8 +32,8 @@ def read_at_the_end(texts: Texts, tracking: Tracking, left: Collection[Key], edi
         picks = list(_picks(function, node, part.number)) if end.upper is not None else []
         if not picks or end.upper is None:
             continue
-        place, statement = f"({texts.text(end.upper)} - 1).reshape(1)", _statement(texts, node)
-        if any(_statement(texts, pick) is not statement for pick in picks):  # by then it may have moved on
+        place, statement = f"({texts.text(end.upper)} - 1).reshape(1)", texts.source.statement_of(node)
+        if any(texts.source.statement_of(pick) is not statement for pick in picks):  # by then it may have moved on
             name = fresh("last", {n.id for n in ast.walk(function) if isinstance(n, ast.Name)})
             edits.append(texts.source.before(statement, [f"{name} = {place}"]))
             place = name
@@ -41,13 +41,6 @@ def read_at_the_end(texts: Texts, tracking: Tracking, left: Collection[Key], edi
             texts.new[pick] = _at(texts, pick, place, part.number)
         found.add(key)
     return frozenset(found)
-
-
-def _statement(texts: Texts, node: ast.expr) -> ast.stmt:
-    above: ast.AST = node
-    while not isinstance(above, ast.stmt):
-        above = texts.source.parents[above]
-    return above
 
 
 def _picks(function: Function, node: ast.expr, number: int) -> Iterator[ast.Subscript]:

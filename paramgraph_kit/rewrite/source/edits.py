@@ -118,6 +118,12 @@ class Source:
                 yield above
             above = self.parents.get(above)
 
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The statement that a node is, or is a part of."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
     def outermost(self, node: ast.AST) -> ast.stmt:
         """The statement of the module that a node is in."""
         while not isinstance(self.parents.get(node), ast.Module):

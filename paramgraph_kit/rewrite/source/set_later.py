@@ -77,10 +77,5 @@ def _written(node: ast.AST) -> ast.expr | None:
 
 def _is_before(source: Source, statement: ast.stmt, node: ast.AST) -> bool:
     """Whether a line outside of functions has run when the function of a statement is made, and runs no more."""
-    return _outermost(source, node) < _outermost(source, statement)
-
-
-def _outermost(source: Source, node: ast.AST) -> int:
-    while node in source.parents and not isinstance(source.parents[node], ast.Module):
-        node = source.parents[node]
-    return source.tree.body.index(node) if node in source.tree.body else -1
+    order = source.tree.body
+    return order.index(source.outermost(node)) < order.index(source.outermost(statement))

@@ -138,7 +138,7 @@ class _Search:
             if outer is None or value is None:
                 return None
             looped = any(isinstance(n, (ast.For, ast.While)) for n in self.source.above(call))
-            inner = _Scope(outer, None, scope.deep + 1, line=0 if looped else _first_line(self.source, call))
+            inner = _Scope(outer, None, scope.deep + 1, line=0 if looped else self.source.statement_of(call).lineno)
             if (told := self.of(value, inner)) is None:
                 return None
             literal = isinstance(value, (ast.List, ast.Tuple, ast.Constant))
@@ -162,10 +162,7 @@ class _Search:
     def _conditions(self, node: ast.AST, scope: _Scope) -> Iterator[ast.expr]:
         """What branches and loops around a statement ask, but for those that are around the place, too."""
         known = set(self.source.above(self.place.statement)) if scope.given is None and not scope.deep else set()
-        statement = node
-        while not isinstance(statement, ast.stmt):
-            statement = self.source.parents[statement]
-        for above in self.source.above(statement):
+        for above in self.source.above(self.source.statement_of(node)):
             if above in known:
                 continue
             if isinstance(above, (ast.If, ast.While)):
@@ -371,13 +368,6 @@ def _is_quiet(node: ast.AST, function: Function) -> bool:
         held = node.value.func.value if isinstance(node.value.func, ast.Attribute) else None
         return held is not None and path_of(held) in locals_of(function)
     return True
-
-
-def _first_line(source: Source, node: ast.AST) -> int:
-    """Where the statement begins that an expression is in."""
-    while not isinstance(node, ast.stmt):
-        node = source.parents[node]
-    return node.lineno
 
 
 def _argument(call: ast.Call, name: str, number: int) -> ast.expr | None:
