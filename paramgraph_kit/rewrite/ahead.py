@@ -13,8 +13,8 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts
 from paramgraph_kit.rewrite.around.guards import Guard
 from paramgraph_kit.rewrite.counting import optimizers
-from paramgraph_kit.rewrite.expressions import carried
-from paramgraph_kit.rewrite.expressions.branches import choose_by_where, choose_one
+from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, choose_one
+from paramgraph_kit.rewrite.expressions.state import carried
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.loops.ending import Ending
 from paramgraph_kit.rewrite.proving.proof import Prover

@@ -9,7 +9,7 @@ from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.rewrite.ahead import Ahead
 from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, tails
 from paramgraph_kit.rewrite.counting import advance, optimizers
-from paramgraph_kit.rewrite.expressions import rows
+from paramgraph_kit.rewrite.expressions.picks import rows
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.advised.from_host import BEHIND, DECIDED
+from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored

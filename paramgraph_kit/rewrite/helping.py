@@ -12,7 +12,7 @@ from typing import Any
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, parts
-from paramgraph_kit.rewrite.expressions.branches import choose_by_where
+from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import STEPS

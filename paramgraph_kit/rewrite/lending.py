@@ -19,10 +19,10 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.advised import tables
+from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
-from paramgraph_kit.rewrite.expressions import graded
+from paramgraph_kit.rewrite.expressions.state import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled

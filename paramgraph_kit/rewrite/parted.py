@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.ending import Ending
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh

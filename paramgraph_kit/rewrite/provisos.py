@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.expressions.graded import OWN
+from paramgraph_kit.rewrite.expressions.state.graded import OWN
 
 ASSERTED = (
     "nowhere here: where `torch._assert_async` fails on a GPU, it ends the process's CUDA context; to go on instead, "

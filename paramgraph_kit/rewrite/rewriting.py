@@ -13,8 +13,8 @@ from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand, known_on_host
-from paramgraph_kit.rewrite.advised.from_host import behind_for_cycles
-from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
+from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
+from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.rewrite.reads import frozen

@@ -4,41 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite.advised import tables
+from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
-from paramgraph_kit.rewrite.expressions import (
-    branches,
-    calls,
-    carried,
-    chains,
-    distinct,
-    edges,
+from paramgraph_kit.rewrite.expressions import calls, spectra
+from paramgraph_kit.rewrite.expressions.decisions import branches, chains
+from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
+from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
     filled,
     indexed,
-    lengthwise,
-    let_go,
-    listed,
-    literals,
-    made,
-    masks,
     nested,
     noted,
     number_lists,
-    once,
+    readings,
+    scalars,
+    truth,
+)
+from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
+from paramgraph_kit.rewrite.expressions.picks import (
+    distinct,
+    edges,
+    lengthwise,
+    listed,
+    masks,
     penalized,
     picked,
-    readings,
     rows,
-    scalars,
     shapes,
-    spectra,
-    truth,
-    typed,
-    values,
     widened,
 )
-from paramgraph_kit.rewrite.expressions.asked import asks_for_itself
+from paramgraph_kit.rewrite.expressions.state import carried, let_go
 from paramgraph_kit.rewrite.loops import early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramgraph_kit.rewrite.advised.cut_here import cut_where_it_is_read
+from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, Place

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
+from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from tests.integration.rewritten import Fixed, lines_of, run
 from tests.programs.running import captured, differences, eager
 

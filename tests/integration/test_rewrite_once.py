@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from paramgraph_kit.rewrite.advised.made_on_host import index_made
+from paramgraph_kit.rewrite.advised.host.made_on_host import index_made
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.unchanging import deciders

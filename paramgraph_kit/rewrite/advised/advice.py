@@ -8,30 +8,30 @@ from dataclasses import replace
 
 import torch
 
-from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
-from paramgraph_kit.rewrite.advised.cut_here import cut_where_it_is_read
-from paramgraph_kit.rewrite.advised.drawn_before import drawn_before_each_launch
-from paramgraph_kit.rewrite.advised.drawn_ways import DRAWN_WAYS
-from paramgraph_kit.rewrite.advised.first_thing import read_by_a_lambda, run_by_asyncio
-from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
-from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
-from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
-from paramgraph_kit.rewrite.advised.kept_outside import is_rate
-from paramgraph_kit.rewrite.advised.lambdas import kept_by_a_lambda
-from paramgraph_kit.rewrite.advised.listed_copies import LISTED
-from paramgraph_kit.rewrite.advised.made_on_host import MADE
-from paramgraph_kit.rewrite.advised.memberships import is_in_a_list
-from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
-from paramgraph_kit.rewrite.advised.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
+from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
+from paramgraph_kit.rewrite.advised.asks.first_thing import read_by_a_lambda, run_by_asyncio
+from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
+from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
+from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
+from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
+from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
+from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
+from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
+from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
+from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
-from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
-from paramgraph_kit.rewrite.advised.staged import staged
+from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
+from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
+from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself
+from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
+from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
-from paramgraph_kit.rewrite.expressions.made import made_there
-from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
-from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
+from paramgraph_kit.rewrite.expressions.makes.made import made_there
+from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
+from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 

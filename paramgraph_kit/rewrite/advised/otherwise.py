@@ -7,11 +7,11 @@ import ast
 import torch
 
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
-from paramgraph_kit.rewrite.advised.cut_here import needed_behind
-from paramgraph_kit.rewrite.advised.first_thing import first_thing
-from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
-from paramgraph_kit.rewrite.advised.given_numbers import of_an_argument
-from paramgraph_kit.rewrite.expressions.branches import choose_by_where
+from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
+from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
+from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
+from paramgraph_kit.rewrite.advised.host.given_numbers import of_an_argument
+from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from paramgraph_kit.rewrite.counting import optimizers
-from paramgraph_kit.rewrite.expressions.branches import choose_by_where, condition_of
+from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_closed
 from paramgraph_kit.rewrite.source.place import Place, called

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
 from paramgraph_kit.rewrite.loops.emptied import emptied
 from paramgraph_kit.rewrite.loops.inner import Inner, ends_of, unset_in

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import given_to, name_of
 from paramgraph_kit.rewrite.loops.lengths import Lengths
 from paramgraph_kit.rewrite.source.edits import combined, locals_of, names_in, path_of, within

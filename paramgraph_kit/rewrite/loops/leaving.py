@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 
 from paramgraph_kit.rewrite.around.guards import only_tells
-from paramgraph_kit.rewrite.expressions.hosted import is_given
+from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.loops.early import given_to, name_of
 from paramgraph_kit.rewrite.source.edits import Source, first_line, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, integer

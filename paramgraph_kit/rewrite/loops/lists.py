@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.branches import condition_of, may_run
-from paramgraph_kit.rewrite.expressions.extremes import larger_on_device
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
+from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.branches import condition_of, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, fresh
 

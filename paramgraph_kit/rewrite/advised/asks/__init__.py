@@ -1,0 +1,1 @@
+"""Advice for what the host asks the device for."""

@@ -1,0 +1,83 @@
+"""Advice for what the host asks before anything runs on the device: there is nothing that a graph could end with."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.advised.host.from_host import READS
+from paramgraph_kit.rewrite.source.edits import Function, is_text, path_of, within
+from paramgraph_kit.rewrite.source.moving import NAMED, arguments_of, is_method, stored
+from paramgraph_kit.rewrite.source.place import Place
+
+_WORKS = (ast.Call, ast.BinOp, ast.Subscript, ast.AugAssign, ast.Await, ast.Yield)
+
+
+def first_thing(place: Place) -> str:
+    """What to capture where the function that is captured begins with what the host has to know."""
+    function, node = place.source.function_of(place.statement), place.statement
+    if function is None or place.entry != function.name or isinstance(node, ast.Return):
+        return ""
+    top = next((part for part in function.body if node is part or node in within(part)), None)
+    if top is None or not all(_is_still(part) for part in function.body[: function.body.index(top)]):
+        return ""
+    line = f"nothing runs on the device before line {top.lineno}"
+    if isinstance(top, (ast.While, ast.For)):
+        round_ = f"{top.body[0].lineno} to {top.body[-1].end_lineno}"
+        return (
+            f"{line}: make what the device does in one round (lines {round_}) a function, capture that, and leave the "
+            "loop around its launches, with what it asks, as it is"
+        )
+    if top is not node:
+        return ""
+    if isinstance(node, ast.If):
+        return (
+            f"{line}: make what each way does (from line {node.body[0].lineno} on) a function, capture each, and leave "
+            f"`if {place.text(node.test)}` around their launches as it is"
+        )
+    after = function.body[function.body.index(top) + 1 :]
+    read = {n.id for part in after for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    own = set(arguments_of(function)[: is_method(place.source, function)])
+    given = sorted(read & (stored([top]) | {*arguments_of(function)} - own))
+    if not after or not given or not stored([top]) & read:
+        return ""
+    names = "`, `".join(given)
+    return (
+        f"{line}: leave it before the launch, make what comes after it a function that is given `{names}`, and capture "
+        "that, once for each number and each shape that it is given"
+    )
+
+
+def _is_still(node: ast.stmt) -> bool:
+    """Whether a statement does nothing on the device, as far as its text shows."""
+    if is_text(node) or isinstance(node, (*NAMED, ast.Import, ast.ImportFrom, ast.Pass, Function)):
+        return True
+    return isinstance(node, (ast.Assign, ast.AnnAssign)) and not any(isinstance(n, _WORKS) for n in ast.walk(node))
+
+
+def run_by_asyncio(place: Place) -> str:
+    """``asyncio.run(step(x))``: to take its signal handler back, it makes text of the task, and so of its result."""
+    if place.failure.code != "print" or "asyncio" not in place.text(place.statement):
+        return ""
+    for call in place.calls("run"):
+        if path_of(call.func) == "asyncio.run" and len(call.args) == 1:
+            return (
+                "asyncio.run() makes text of what it has run, with its result: once before `loop = "
+                f"asyncio.new_event_loop()`, here `loop.run_until_complete({place.text(call.args[0])})`"
+            )
+    return ""
+
+
+def read_by_a_lambda(place: Place) -> str:
+    """``output_transform=lambda x, loss: loss.item()``, which is given to what the step is made by, or its default."""
+    line = place.failure.frame.line if place.failure.frame is not None else 0
+    if place.failure.code not in READS:
+        return ""
+    for node in ast.walk(place.statement):
+        body = node.body if isinstance(node, ast.Lambda) and node.body.lineno == line else None
+        if isinstance(body, ast.Call) and isinstance(body.func, ast.Attribute) and body.func.attr in ("item", "tolist"):
+            given, text = place.text(node.args) if isinstance(node, ast.Lambda) else "", place.text(body.func.value)
+            return (
+                f"`lambda {given}: {text}.detach()` gives the tensor, of which `.{body.func.attr}()` makes numbers "
+                "behind the launch"
+            )
+    return ""

@@ -1,0 +1,406 @@
+"""Advice for values of the device that something else of the step needs on the host: a size, a branch, a loop's end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import torch
+
+from paramgraph_kit.rewrite.advised.host.from_host import READS, goes_on
+from paramgraph_kit.rewrite.advised.sizes.packing import packed
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
+from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
+from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.widths import width
+
+ASKS = ("data-dependent-branch", *READS)
+_SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
+_NUMBERS = frozenset(("max", "min", "sum", "amax", "amin"))
+_ENDS = (ast.Break, ast.Return, ast.Continue)
+_SHAPED = frozenset(("squeeze", "flatten", "view", "reshape", "squeeze_"))
+EACH = "of which each has a graph"
+
+
+def sized(place: Place) -> str:
+    """A value that is read as a size of something."""
+    node = place.statement
+    if place.failure.code in READS:
+        for call in (n for n in heads(node) if isinstance(n, ast.Call)):
+            if called(call) not in _SIZED:
+                continue
+            reads = [n for n in ast.walk(call) if isinstance(n, ast.Call) and called(n) in ("tolist", "item", "cpu")]
+            if reads and isinstance(reads[0].func, ast.Attribute):
+                text = place.text(reads[0].func.value)
+                return f"`{text}` decides sizes: give it as numbers of the host among the arguments, {EACH}"
+    if place.failure.code == "tensor-bound":
+        for call in place.calls("arange", "zeros", "ones", "full", "empty", "range"):
+            for each in call.args[:3]:
+                if isinstance(each, ast.Call) and called(each) in _NUMBERS:
+                    text = place.text(each)
+                    way = f"take it from a shape, or give it as a number among the arguments, {EACH}"
+                    return f"`{text}` decides a size: {way}"
+    if place.failure.code in ("host-random", "scalar-frozen", "size-frozen"):
+        for call in place.calls("interpolate", "resize"):
+            for name in sorted(
+                {n for each in [*call.args[1:], *(o.value for o in call.keywords)] for n in place.local(each)}
+            ):
+                return f"`{name}` decides a size: find it before the call, and give it as an argument, {EACH}"
+    return ""
+
+
+def size_of_what_is_given(place: Place) -> str:
+    """``longest = int(lengths.max())`` of an argument, by which the host finds a size: a bucket."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ("sync-item", "copy-to-cpu") or function is None or node not in function.body:
+        return ""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(target, ast.Name) or not is_size(place) or shape_for(place):
+        return ""
+    given, own = set(arguments_of(function)), place.local(node) - {target.id}
+    if not own or not own <= given or own & stored([n for n in function.body if n is not node]):
+        return ""
+    line = place.text(node)
+    others = sorted(numbers_of(place) - {target.id})
+    by = f" by way of `{others[0]}`" if others else ""
+    key = others[0] if others else target.id
+    return (
+        f"`{target.id}` decides a size{by}, of which each graph has one, and comes of what is given: do `{line}` "
+        f"before the launch, give `{target.id}` to `{function.name}` as a number, and capture one graph for each "
+        f"`{key}` that comes, `graphs[{key}]`; where what lies behind is masked anyway, always take the largest, "
+        "and one graph does"
+    )
+
+
+def read_of_what_is_given(place: Place) -> str:
+    """``host = sigmas.cpu().numpy()`` of an argument, and numbers of it by which the step multiplies."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code not in READS or function is None or not isinstance(target, ast.Name) or is_size(place):
+        return ""
+    own, every = place.local(node) - {target.id}, [n for part in function.body for n in within(part)]
+    written = stored([n for n in every if isinstance(n, ast.stmt) and n is not node])
+    later = goes_on(function, node, place.seen)
+    if not own or not own <= set(arguments_of(function)) - written or later is None:
+        return ""
+    given = "`, `".join(sorted(own))
+    return (
+        f"`{target.id}` comes of what is given alone, and line {later.lineno} goes on with it: do `{place.text(node)}` "
+        f"before the launch, and give `{target.id}` to `{function.name}`; its numbers are those of the capture, so "
+        f"another `{given}` has a graph of its own"
+    )
+
+
+def multiplied(place: Place) -> str:
+    """``torch.cumprod`` and ``prod``, whose backward passes look for zeros."""
+    if "asks whether a factor is 0" not in place.failure.message:
+        return ""
+    for call in place.calls("cumprod", "prod"):
+        given = [*call.args, *(option.value for option in call.keywords if option.arg == "dim")]
+        own = isinstance(call.func, ast.Attribute) and place.text(call.func.value) != "torch"
+        x = call.func.value if isinstance(call.func, ast.Attribute) and own else given.pop(0) if given else None
+        if x is None:
+            continue
+        dim = place.text(given[0]) if given else "0"
+        each = f"{place.source.bracketed(x)}{'' if given else '.flatten()'}.unbind({dim})"
+        if called(call) == "cumprod":
+            return (
+                f"`torch.stack(list(itertools.accumulate({each}, torch.mul)), {dim})` gives the same, and its backward "
+                "pass asks nothing"
+            )
+        return f"`functools.reduce(torch.mul, {each})` gives the same, and its backward pass asks nothing"
+    return ""
+
+
+def called_or_not(place: Place) -> str:
+    """``if ess < n / 2: self.resample(u)``, whose method gives tensors of the object other values."""
+    node = place.statement
+    if place.failure.code not in ASKS or not isinstance(node, ast.If) or node.orelse or len(node.body) != 1:
+        return ""
+    call = node.body[0].value if isinstance(node.body[0], ast.Expr) else None
+    if not isinstance(call, ast.Call) or not path_of(call.func).startswith("self."):
+        return ""
+    methods = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.FunctionDef) and n.name == called(call)]
+    every = [n for method in methods for part in method.body for n in within(part)]
+    if len(methods) != 1 or any(_trains(n) or isinstance(n, (ast.Return, ast.If, ast.For, ast.While)) for n in every):
+        return ""
+    given = [path_of(each) for n in every if isinstance(n, ast.Assign) for each in n.targets]
+    given = [path for path in dict.fromkeys(given) if path.startswith("self.")]
+    counts = [path_of(n.target) for n in every if isinstance(n, ast.AugAssign) and path_of(n.target)]
+    if not given:
+        return ""
+    condition = condition_of(place, node.test).replace(".item()", "")
+    lines = "`, `".join(f"{path}.copy_(torch.where(chosen, new, {path}))" for path in given)
+    told = f"; `{'`, `'.join(counts)}` counts behind the launch: return `chosen`" if counts else ""
+    return (
+        f"a launch cannot leave out `{place.text(call)}`: call it always, with `chosen = {condition}` as one more "
+        f"argument, and at line {methods[0].lineno} let it keep what was where that does not hold, `{lines}`, with "
+        f"what it gives each now as `new`{told}"
+    )
+
+
+def decides(place: Place) -> str:
+    """A value by which the host ends a loop, or leaves out what trains."""
+    if place.failure.code not in ASKS:
+        return ""
+    node = place.statement
+    asking = [node] if isinstance(node, (ast.If, ast.While)) else list(_asked(place, node))
+    for each in asking:
+        if isinstance(each, ast.If):
+            inside = [part for block in (each.body, each.orelse) for one in block for part in within(one)]
+            loop = _loop_around(place, each)
+            trains = any(_trains(part) for part in inside)
+            if trains:
+                first, last = each.body[0].lineno, each.body[-1].end_lineno
+                lines = f"line {first}" if first == last else f"lines {first} to {last}"
+                return (
+                    f"a launch cannot leave out {lines}: make a function of them, with a graph of its own, and call it "
+                    f"or not behind this launch, by what is asked (`{place.text(each.test)}`)"
+                )
+            if loop is None and (text := _leaves_first(place, each)):
+                return text
+            ended = any(isinstance(part, _ENDS) for part in inside)
+            if ended and loop is not None and any(_trains(part) for one in loop.body for part in within(one)):
+                return (
+                    f"a launch cannot end early: make one round of the loop at line {loop.lineno} the function that is "
+                    f"captured, launch it in that loop, and ask `{place.text(each.test)}` behind each launch"
+                )
+    return ""
+
+
+def left_in_a_loop(place: Place) -> str:
+    """``while len(order): order = order[1:][keep]``."""
+    node, loop = place.statement, _loop_around(place, place.statement)
+    if place.failure.code != "dynamic-shape" or not isinstance(loop, ast.While) or not isinstance(node, ast.Assign):
+        return ""
+    names = sorted(stored([node]) & names_in(loop.test))
+    if not names:
+        return ""
+    x, value = names[0], node.value
+    kept = place.text(value.slice) if isinstance(value, ast.Subscript) else "..."
+    return (
+        f"each round has fewer of `{x}`: keep all of it, with `left = torch.ones_like({x}, dtype=torch.bool)` before "
+        f"the loop, and `for n in range(len({x}))` in place of line {loop.lineno}: compare `{x}[n : n + 1]` with all "
+        f"of `{x}`, and write here `left = left & ((torch.arange(len({x}), device={place.device}) <= n) | ~left[n] | "
+        f"({kept}))`; what is kept is `{x}[left]`, picked behind the launch"
+    )
+
+
+def chosen_rows(place: Place) -> str:
+    """``rows, cols = torch.where(chosen == i)``."""
+    node = place.statement
+    if place.failure.code != "dynamic-shape" or not isinstance(node, ast.Assign):
+        return ""
+    for call in place.calls("where", "nonzero"):
+        given = call.args[0] if call.args else getattr(call.func, "value", None)
+        if isinstance(given, ast.expr) and len(call.args) <= 1 and isinstance(node.targets[0], ast.Tuple):
+            mask = mask_of(place, given)
+            if not _adds_to_rows(place):
+                return (
+                    f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
+                    f"launch; or take a fixed number of them, with `torch.where({mask}, values, 0).flatten().topk(n)`"
+                )
+            return (
+                f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
+                "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
+            )
+        if isinstance(given, ast.expr) and len(call.args) <= 1:
+            mask, names = mask_of(place, given), sorted(stored([node]))
+            if _ends_alone(place, names[0]):
+                x = mask if mask.isidentifier() else "there"
+                kept = "" if x == mask else f"keep the mask, `{x} = {mask}`: "
+                return (
+                    f"{kept}its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
+                    f"{x}.flip(0).long().argmax()`, where it has one, which `{x}.any()` says: all of it stays on the "
+                    "device"
+                )
+            if any(n is not call for n in _called_in(node.value) if called(n) not in _SHAPED):
+                return f"keep all rows, and weigh with the mask (`{mask}`) in place of picking by it"
+            return (
+                f"keep the mask, `{names[0]} = {mask}`, and sum with it in place of picking by `{names[0]}`: where "
+                "such picks end in a mean or a loss they are rewritten once it is a mask"
+            )
+    return ""
+
+
+def _called_in(node: ast.expr) -> Iterator[ast.Call]:
+    return (n for n in ast.walk(node) if isinstance(n, ast.Call))
+
+
+def _ends_alone(place: Place, name: str) -> bool:
+    """Whether of a list of places only the first or the last is read."""
+    function = place.source.function_of(place.statement)
+    picks = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Subscript)]
+    of_it = [n for n in picks if path_of(n.value) == name and isinstance(n.ctx, ast.Load)]
+    return bool(of_it) and all(ast.unparse(n.slice) in ("0", "-1") for n in of_it)
+
+
+def _adds_to_rows(place: Place) -> bool:
+    """Whether a function adds to rows at the places that a statement lists."""
+    function, names = place.source.function_of(place.statement), stored([place.statement])
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    adding = (n for n in every if isinstance(n, ast.Call) and called(n) in ("index_add_", "index_add"))
+    targets = [n.target for n in every if isinstance(n, ast.AugAssign)] + [each for n in adding for each in n.args]
+    return any(names & names_in(each) for each in targets)
+
+
+def moving_slice(place: Place) -> str:
+    """``self.k[:, :, self.pos : self.pos + t] = k`` with a position that an object counts."""
+    if place.failure.code not in ("size-frozen", "scalar-frozen", "host-counter"):
+        return ""
+    if isinstance(place.statement, ast.AugAssign) and (text := _counts(place, place.statement.target)):
+        return text
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for dim, part in enumerate(parts):
+            ends = (
+                [each for each in (part.lower, part.upper) if each is not None] if isinstance(part, ast.Slice) else []
+            )
+            at = [path_of(n) for each in ends for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+            if not at:
+                continue
+            x, where = place.text(node.value), at[0]
+            keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+            if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
+                value = place.text(place.statement.value)
+                index = f"{where} + torch.arange({value}.shape[{dim}], device={place.device})"
+                return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
+            return (
+                f"{keep}; read all of `{x}` and mask what has not been written: "
+                f"`torch.arange({x}.shape[{dim}], device={place.device}) < {where}`"
+            )
+    for call in place.calls("arange") if place.failure.code != "host-counter" else ():
+        wide = width(place.source, call, *call.args) if len(call.args) == 2 else ""
+        if wide and path_of(call.args[0]):
+            options = "".join(f", {place.text(option)}" for option in call.keywords)
+            return (
+                f"`{place.text(call.args[0])}` is another number at each step: have it as a tensor that a step adds "
+                f"to, `at = torch.zeros(1, dtype=torch.long, device={place.device})`, and write here "
+                f"`at + torch.arange({wide}{options})`"
+            )
+    return ""
+
+
+def _counts(place: Place, target: ast.expr) -> str:
+    """``self.pos += t`` in a function that has ``self.pos`` as the end of a part."""
+    function, path = place.source.function_of(place.statement), path_of(target)
+    slices = (n for n in ast.walk(function) if isinstance(n, ast.Slice)) if function is not None else ()
+    ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    return f"stays as it is once `{path}` is a tensor, to which it adds in place" if path in ends else ""
+
+
+def table_of_the_cpu(place: Place) -> str:
+    """``table.gather(-1, t.cpu())``."""
+    if place.failure.code != "copy-to-cpu":
+        return ""
+    for call in place.calls("gather", "index_select", "take", "embedding"):
+        for each in call.args:
+            if isinstance(each, ast.Call) and called(each) == "cpu" and isinstance(call.func, ast.Attribute):
+                table, index = place.text(call.func.value), place.text(each).removesuffix(".cpu()")
+                return (
+                    f"have `{table}` on the device, where it is made (`.to({place.device})`), and look up with "
+                    f"`{index}` itself"
+                )
+    return ""
+
+
+def in_a_hook(place: Place) -> str:
+    """A copy to the CPU in a lambda that torch calls."""
+    if place.failure.code == "copy-to-cpu" and any(isinstance(n, ast.Lambda) for n in ast.walk(place.statement)):
+        return "keep the tensor of the device here, which each launch writes, and copy it to the CPU behind the launch"
+    return ""
+
+
+def checked(place: Place) -> str:
+    """``self.prior.log_prob(x)`` of a distribution that is made elsewhere."""
+    if place.failure.code != "argument-check":
+        return ""
+    of = {path_of(n) for n in heads(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
+    for node in ast.walk(place.source.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node is place.statement:
+            continue
+        kind = getattr(torch.distributions, called(node.value), None)
+        if isinstance(kind, type) and any(path_of(each) in of for each in node.targets):
+            text = f"{place.text(node)[:-1]}, validate_args=False)"
+            return f"its values are checked on the CPU: at line {node.lineno}, `{text}`"
+    return ""
+
+
+def answers_otherwise(place: Place) -> str:
+    """``if seen.sum().item() == 0: return x.sum() * 0.0`` in a function that returns something else at its end."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ASKS or not isinstance(node, ast.If) or function is None or node.orelse:
+        return ""
+    last, one = function.body[-1], node.body[0] if len(node.body) == 1 else None
+    if not isinstance(one, ast.Return) or not isinstance(last, ast.Return) or node not in function.body:
+        return ""
+    if not isinstance(one.value, ast.expr) or not isinstance(last.value, ast.expr):
+        return ""
+    if isinstance(one.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
+        return ""
+    if any(_trains(part) for each in function.body for part in within(each)):
+        return ""
+    test = condition_of(place, node.test).replace(".item()", "")
+    return (
+        f"a launch runs both: `return torch.where({test}, {place.text(one.value)}, {place.text(last.value)})` at the "
+        "end, without the branch; what is divided by in between is kept from 0 (`.clamp(min=1)`), or its gradient is "
+        "no number"
+    )
+
+
+def _asked(place: Place, node: ast.stmt) -> Iterator[ast.If]:
+    """Branches behind a statement that ask for what it assigns."""
+    function, names = place.source.function_of(node), stored([node])
+    for each in ast.walk(function) if function is not None else ():
+        if isinstance(each, ast.If) and each.lineno > node.lineno and names & names_in(each.test):
+            yield each
+
+
+def _leaves_first(place: Place, branch: ast.If) -> str:
+    """``if kl > 1.5 * target: return`` before what trains."""
+    function = place.source.function_of(branch)
+    block = function.body if function is not None else []
+    later = block[block.index(branch) + 1 :] if branch in block else []
+    leaves = any(isinstance(part, (ast.Return, ast.Raise)) for one in branch.body for part in within(one))
+    if not leaves or not any(_trains(part) for one in later for part in within(one)):
+        return ""
+    test = place.text(branch.test)
+    return (
+        f"`{test}` decides whether lines {later[0].lineno} to {later[-1].end_lineno} train, so it belongs between two "
+        f"launches: one of a function that computes what it asks alone, and one of this function without line "
+        f"{branch.lineno}, where it does not hold (no gradients come from one launch to the next: it computes its loss "
+        "again). Only one way of the branch was looked at: diagnose it with inputs that take the other one, too"
+    )
+
+
+def _trains(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and called(node) in ("backward", "step")
+
+
+def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
+    above = place.source.parents.get(node)
+    while above is not None and not isinstance(above, (ast.For, ast.While, ast.FunctionDef)):
+        above = place.source.parents.get(above)
+    return above if isinstance(above, (ast.For, ast.While)) else None
+
+
+NEEDS = (
+    checked,
+    read_of_what_is_given,
+    answers_otherwise,
+    multiplied,
+    packed,
+    sized,
+    called_or_not,
+    decides,
+    left_in_a_loop,
+    chosen_rows,
+    moving_slice,
+    table_of_the_cpu,
+    in_a_hook,
+)

@@ -1,0 +1,1 @@
+"""Advice for what the host makes, draws, counts and keeps."""

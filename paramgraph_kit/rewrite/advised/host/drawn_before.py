@@ -1,0 +1,116 @@
+"""Advice for what the CPU draws in the middle of a step: drawn before each launch it has the same numbers."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import torch
+
+from paramgraph_kit.rewrite.advised.host.from_host import assignments, called_again
+from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
+_COPIES = ("to", "cuda")
+_DEEP = 4  # names that come of others
+
+
+def drawn_before_each_launch(place: Place) -> str:
+    """``hidden = torch.bernoulli(p).bool().to(d)`` with ``p = torch.full(x.shape, 0.3)``, all of it the host's."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name) or function is None or place.loops():
+        return ""
+    call = node.value if isinstance(node, ast.Assign) else None
+    if not isinstance(call, ast.Call) or called(call) not in _COPIES or not isinstance(call.func, ast.Attribute):
+        return ""
+    form = place.forms.get(target.id)
+    text = _of_the_host(place, function, call.func.value)
+    if form is None or not text or called_again(place) is not None:
+        return ""
+    size = ", ".join(map(str, form.shape)) if form.shape else "()"
+    kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
+    name = target.id
+    return (
+        f"`{name}` is drawn on the CPU: once `{name}_in = torch.zeros({size}{kind}, device={place.device})`, before "
+        f"each launch `{name}_in.copy_({text})`, which draws the same numbers, and here `{name} = {name}_in.clone()`"
+    )
+
+
+def _of_the_host(place: Place, function: Function, value: ast.expr) -> str:
+    """What is drawn, with the sizes of tensors in numbers, and without names that only the function has; or ""."""
+    draws = False
+    tree = ast.parse(place.text(value), mode="eval").body
+    known = place
+    for _ in range(_DEEP):
+        draws = draws or any(isinstance(n, ast.Call) and called(n) in _DRAWS for n in ast.walk(tree))
+        tree = _Sizes(place).visit(tree)
+        own = names_in(tree) & locals_of(function)
+        if not own:
+            return ast.unparse(tree) if draws and not _picks_by_chance(tree) else ""
+        made = {name: one.value for name, one in assignments(replace(known, statement=_as_statement(known, tree)))}
+        if own - made.keys():
+            return ""
+        tree = _Names({name: ast.parse(place.text(made[name]), mode="eval").body for name in own}).visit(tree)
+    return ""
+
+
+def _picks_by_chance(tree: ast.expr) -> bool:
+    """Whether other draws pick more or fewer: ``edges[:, torch.rand(n) > 0.3]``."""
+    masks = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+    picked = [n for mask in masks for n in ast.walk(mask) if isinstance(n, ast.Compare)]
+    calls = {called(n) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    masked = any(isinstance(n, ast.Call) and called(n) == "bool" for mask in masks for n in ast.walk(mask))
+    return bool(picked or masked or calls & {"nonzero", "masked_select", "unique", "where"})
+
+
+def _as_statement(place: Place, tree: ast.expr) -> ast.stmt:
+    """A statement that reads these names, where the statement of the place is."""
+    made = ast.Expr(tree)
+    place.source.parents[made] = place.source.parents[place.statement]
+    return ast.copy_location(made, place.statement)
+
+
+class _Sizes(ast.NodeTransformer):
+    """``x.shape``, ``x.shape[0]``, ``x.size(0)`` and ``len(x)`` of tensors whose form is known, as numbers."""
+
+    def __init__(self, place: Place) -> None:
+        self.forms = place.forms
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        form = self.forms.get(node.value.id) if isinstance(node.value, ast.Name) and node.attr == "shape" else None
+        return node if form is None else ast.parse(repr(tuple(form.shape)), mode="eval").body
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        at = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.value, ast.Tuple) and type(at) is int and at < len(node.value.elts):
+            return node.value.elts[at]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        owner = node.func.value if isinstance(node.func, ast.Attribute) and called(node) == "size" else None
+        owner = node.args[0] if called(node) == "len" and len(node.args) == 1 else owner
+        form = self.forms.get(owner.id) if isinstance(owner, ast.Name) else None
+        if form is None or not form.shape:
+            return node
+        if called(node) == "len":
+            return ast.Constant(form.shape[0])
+        at = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+        if not node.args:
+            return ast.parse(repr(tuple(form.shape)), mode="eval").body
+        return ast.Constant(form.shape[at]) if isinstance(at, int) and at < len(form.shape) else node
+
+
+class _Names(ast.NodeTransformer):
+    """Names in whose place comes what they were given."""
+
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)

@@ -1,0 +1,1 @@
+"""Advice for sizes that the values decide."""

@@ -1,0 +1,1 @@
+"""Advice for what lives from step to step."""

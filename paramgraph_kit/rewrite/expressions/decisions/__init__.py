@@ -1,0 +1,1 @@
+"""Branches and conditions that the device decides."""

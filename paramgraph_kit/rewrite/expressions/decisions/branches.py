@@ -1,0 +1,483 @@
+"""Decisions that the device makes: rules for branches, assertions and comparisons of Python's."""
+
+from __future__ import annotations
+
+import ast
+import dis
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given, is_of_the_host
+from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
+from paramgraph_kit.rewrite.source.caught import handler_of
+from paramgraph_kit.rewrite.source.clock import is_clock
+from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.moving import paths
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
+from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
+
+PATHS = (ast.Name, ast.Attribute)
+_DRAWN = ("random", "np.random", "numpy.random")
+
+
+def _is_of_kind(node: ast.AST) -> bool:
+    """Whether it asks what kind of thing something is, which no tensor tells."""
+    return isinstance(node, ast.Call) and called(node) in ("isinstance", "hasattr", "callable", "issubclass")
+
+
+def _is_another_each_time(node: ast.AST) -> bool:
+    """Whether it asks the host's clock, or for a random number of the host's."""
+    drawn = isinstance(node, ast.Call) and path_of(node.func).rpartition(".")[0] in _DRAWN
+    return isinstance(node, ast.Call) and (drawn or is_clock(node))
+
+
+def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
+    """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
+    node = place.statement
+    if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
+        return []
+    if is_written_through(place, node):
+        return []
+    if not condition and (told := _told_first(place, node.test)) is not None:
+        return _choose_after(place, node, *told)
+    if not condition and any(_is_another_each_time(part) for part in ast.walk(node.test)):
+        return []  # which a graph asks once
+    host = bool(condition)  # the host has decided, and both ways were seen
+    condition = condition or condition_on_device(place, node.test)
+    if not isinstance(node.body[0], ast.Return):
+        single = len(node.body) == len(node.orelse) == 1
+        together = _choose_one_name(place, node, condition) if single else []
+        return together or _choose_each(place, node, condition)
+    if len(node.body) != 1 or len(node.orelse) > 1:
+        return []
+    yes, no = node.body[0], node.orelse[0] if node.orelse else None
+    if isinstance(yes, ast.Return) and yes.value is not None:
+        block = getattr(place.source.parents[node], "body", [])
+        following = block[block.index(node) + 1 :] if node in block else []
+        last = no if no is not None else following[-1] if following else None
+        if not isinstance(last, ast.Return) or last.value is None:
+            return []
+        if isinstance(yes.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
+            return []
+        if not may_run(place, yes.value, node) or not may_run(place, last.value, node):
+            return []
+        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
+        other = kept_finite(place, _unread(last.value), node.test, condition, taken=False)
+        if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
+            # Of what the host has decided both ways were seen; what the device decides may have no gradient.
+            if not (host or not place.trains) or not all(only_assigns(place, part) for part in following[:-1]):
+                return []
+            around = place.source.function_of(node)
+            taken = names_in(place.source.tree) | (locals_of(around) if around is not None else set())
+            early = fresh("early", taken)
+            text = f"torch.where({condition}, {early}, {other})"
+            first = place.source.replace(node, f"{early} = {place.text(yes.value)}")
+            return [first, place.source.replace(last.value, text)]
+        text = f"return torch.where({condition}, {one}, {other})"
+        edits = [place.source.replace(node, text)]
+        return edits if no is not None else [*edits, place.source.without(last)]
+    return []
+
+
+def ask_the_host_first(place: Place) -> list[Edit]:
+    """``if bad.any() and DEBUG:`` asks the device for nothing where ``DEBUG`` is off, once that stands first."""
+    test = getattr(place.statement, "test", None)
+    if not isinstance(place.statement, ast.If) or not isinstance(test, ast.BoolOp):
+        return []
+    known = [n for n in test.values if isinstance(n, ast.Name) and isinstance(place.space.get(n.id), NUMBER)]
+    known = [n for n in known if isinstance(n, ast.Name) and not place.is_local(n.id)]
+    rest = [n for n in test.values if n not in known]
+    ends = any(bool(place.space[n.id]) is isinstance(test.op, ast.Or) for n in known)
+    if not ends or test.values[: len(known)] == known or not all(is_pure(place, n) for n in rest):
+        return []
+    sign = " or " if isinstance(test.op, ast.Or) else " and "
+    return [place.source.replace(test, sign.join(place.source.bracketed(n) for n in (*known, *rest)))]
+
+
+def _told_first(place: Place, test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """What the host knows of ``old is None or err > tol``, and the rest, which it asks only then."""
+    first = test.values[0] if isinstance(test, ast.BoolOp) else None
+    if not isinstance(test, ast.BoolOp) or first is None or not _asks_for_none(place, first):
+        return None
+    rest = test.values[1:]
+    return first, rest[0] if len(rest) == 1 else ast.BoolOp(test.op, rest)
+
+
+def _asks_for_none(place: Place, node: ast.expr) -> bool:
+    """``old is None``, or ``not exists(old)`` where that asks nothing else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        node = node.operand
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        code = getattr(place.space.get(node.func.id), "__code__", None)
+        done = [each.opname for each in dis.get_instructions(code)] if code is not None else []
+        return "IS_OP" in done and not any(name.startswith("CALL") for name in done)
+    return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+
+
+def _choose_after(place: Place, node: ast.If, first: ast.expr, rest: ast.expr) -> list[Edit]:
+    """A branch that goes on as it did where the host knows already, and is chosen by the device otherwise."""
+    chosen = choose_by_where(place, _on_device(place, condition_of(place, rest)))
+    if len(chosen) != 1 or isinstance(node.body[0], ast.Return):
+        return []
+    taken = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or)
+    indent = place.source.indent(node)
+    known = [f"    {place.text(part)}" for part in (node.body if taken else node.orelse)]
+    asked = [f"    {line.removeprefix(indent)}" for line in chosen[0].text.split("\n")]
+    blocks = (known, asked) if taken else (asked, known)
+    lines = [f"if {place.text(first)}:", *blocks[0], *(["else:", *blocks[1]] if blocks[1] else [])]
+    return [place.source.replace(node, f"\n{indent}".join(lines))]
+
+
+def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
+    """``if c: x = a`` with ``else: x = b`` becomes ``x = torch.where(c, a, b)``."""
+    yes, no = node.body[0], node.orelse[0]
+    if isinstance(yes, ast.Assign) and len(yes.targets) == 1 and isinstance(yes.targets[0], ast.Name):
+        name = yes.targets[0].id
+        if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
+            return []
+        if _counts_on_host(place, yes) or _counts_on_host(place, no):
+            return []
+        if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
+            return []
+        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
+        other = kept_finite(place, _unread(no.value), node.test, condition, taken=False)
+        return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
+    return []
+
+
+def _unread(value: ast.expr) -> ast.expr:
+    """``x`` of ``x.item()``: what is chosen stays a tensor."""
+    read = isinstance(value, ast.Call) and called(value) == "item" and not value.args
+    return value.func.value if read and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else value
+
+
+def only_assigns(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement changes nothing but what a local name stands for."""
+    function = place.source.function_of(node)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    pieces = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names = {path_of(each).partition(".")[0] for each in pieces}
+    quiet = isinstance(node, ast.Assign) and is_pure(place, node.value)
+    return quiet and bool(names) and function is not None and names <= locals_of(function)
+
+
+def condition_of(place: Place, test: ast.expr) -> str:
+    """A test as an expression of tensors, without ``not``, ``and`` and ``or``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        if is_of_the_host(place, test.operand):
+            return place.text(test)
+        return f"torch.logical_not({condition_of(place, test.operand)})"
+    if isinstance(test, ast.BoolOp):
+        sign = " & " if isinstance(test.op, ast.And) else " | "
+        parts = [_part_of(place, each) for each in test.values]
+        # A number of the host's is taken for true or not as Python does.
+        return sign.join(f"bool({text})" if of_host else f"({text})" for text, of_host in parts)
+    text = place.text(test)
+    if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(_between(test)):  # it asks for the truth of each
+        every = [place.text(each) for each in (test.left, *test.comparators)]
+        texts = zip(every, _between(test), every[1:], strict=False)
+        return " & ".join(f"({one} {sign} {other})" for one, sign, other in texts)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.In, ast.NotIn)):
+        one, many = place.text(test.left), place.text(test.comparators[0])
+        known = isinstance(test.comparators[0], (ast.Tuple, ast.List, ast.Set))
+        held = place.space.get(many)
+        if known or (isinstance(held, (list, tuple, set, frozenset)) and all(type(each) in NUMBER for each in held)):
+            text = f"torch.stack([{one} == each for each in {many}]).any()"
+            return text if isinstance(test.ops[0], ast.In) else f"torch.logical_not({text})"
+    if isinstance(test, ast.Call) and path_of(test.func) == "bool" and len(test.args) == 1:
+        return condition_of(place, test.args[0])
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
+        each = test.args[0] if len(test.args) == 1 else None
+        if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
+            inner = place.text(each)
+            inner = inner[1:-1] if inner[0] in "([" and isinstance(each, (ast.ListComp, ast.GeneratorExp)) else inner
+            return f"torch.stack([{inner}]).{called(test)}()"
+        if each is not None and not isinstance(each, (ast.List, ast.Tuple)):
+            return f"{place.source.bracketed(each)}.{called(test)}()"
+    if isinstance(test, ast.Call) and called(test) == "allclose":
+        text = text.replace("allclose", "isclose", 1) + ".all()"
+    if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
+        text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
+    return f"{text}.bool()" if _is_count(place, test) else text
+
+
+def _part_of(place: Place, part: ast.expr) -> tuple[str, bool]:
+    """A part of a condition, and whether the host knows it."""
+    if is_of_the_host(place, part):
+        return place.text(part), True
+    return condition_of(place, part), isinstance(part, PATHS) and is_given(place, part)
+
+
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+
+
+def _between(test: ast.Compare) -> list[str]:
+    """How a chain of comparisons compares."""
+    return [_SIGNS.get(type(each), "") for each in test.ops]
+
+
+def condition_on_device(place: Place, test: ast.expr) -> str:
+    """A test as an expression of tensors, without what reads them."""
+    return _of_torch(place, _on_device(place, condition_of(place, test)))
+
+
+def _on_device(place: Place, text: str) -> str:
+    """A condition without ``.item()``, ``float(x)`` and ``int(x.sum())``."""
+    text = text.replace(".item()", "")
+    calls = [node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Call)]
+    for call in sorted(calls, key=lambda node: -node.col_offset) if "\n" not in text else ():
+        given = call.args[0] if len(call.args) == 1 and isinstance(call.func, ast.Name) else None
+        end = call.end_col_offset or 0
+        if given is None or not names_in(given):
+            continue  # ``float("inf")``
+        if called(call) == "float" or (called(call) == "int" and _is_count(place, given)):
+            inner = text[given.col_offset : given.end_col_offset]
+            inner = inner if isinstance(given, SIMPLE) else f"({inner})"
+            text = f"{text[: call.col_offset]}{inner}{text[end:]}"
+    return text
+
+
+def _is_count(place: Place, test: ast.expr) -> bool:
+    """Whether a test is a number of the device's, which ``torch.where`` does not take for a condition."""
+    if isinstance(test, ast.Call) and called(test) == "item" and isinstance(test.func, ast.Attribute):
+        return _is_count(place, test.func.value)
+    if isinstance(test, ast.Name):
+        form = place.tensors.get(test.id)
+        return form is not None and form.dtype is not torch.bool
+    return isinstance(test, ast.Call) and called(test) in ("sum", "count_nonzero")
+
+
+_NEUTRAL = {ast.Add: "0", ast.Sub: "0", ast.Mult: "1", ast.Div: "1"}
+
+
+def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
+    """``if c: x = a; y[i] += b`` as assignments that always run, each of what was there where ``c`` is false."""
+    lines, test = [], condition
+    function = place.source.function_of(node)
+    if len(node.body) + len(node.orelse) > 1:  # what it asks may be changed by its body
+        test = fresh("chosen", names_in(place.source.tree) | (locals_of(function) if function else set()))
+        lines.append(f"{test} = {condition}")
+    local = locals_of(function) if function is not None else set()
+    inside = set(ast.walk(node))
+    outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
+    ways = [(part, test) for part in node.body] + [(part, f"torch.logical_not({test})") for part in node.orelse]
+    twice = given(node.body) & given(node.orelse) & local - known_before(function, node)
+    for part, way in ways:
+        made = changed_where(place, part, node, way, local, outside)
+        if part in node.body and given([part]) and given([part]) <= twice and isinstance(part, ast.Assign) and made:
+            # The other way has its own.
+            made = [f"{place.text(part.targets[0])} = {_of_torch(place, place.text(part.value))}"]
+        if not made:
+            return []
+        lines += made
+    return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def given(statements: list[ast.stmt]) -> set[str]:
+    """Names that plain assignments give a value to."""
+    single = [part.targets[0] for part in statements if isinstance(part, ast.Assign) and len(part.targets) == 1]
+    every = [each for target in single for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return {each.id for each in every if isinstance(each, ast.Name)}
+
+
+def known_before(function: ast.AST | None, node: ast.stmt) -> set[str]:
+    """Names that may have a value before a statement."""
+    every = list(ast.walk(function)) if function is not None else []
+    found = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < node.lineno}
+    return found | {n.arg for n in every if isinstance(n, ast.arg)}
+
+
+def changed_where(
+    place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str], outside: set[str]
+) -> list[str]:
+    """One statement of a branch, which changes something only where its condition holds; nothing where it cannot."""
+    value = getattr(part, "value", None)
+    if isinstance(part, ast.Expr):
+        written = _written_where(place, part, node, test)
+        return [written] if written else []
+    if isinstance(part, ast.For) and not part.orelse and may_run(place, part.iter, node):
+        inner = [changed_where(place, each, node, test, local, outside) for each in part.body]
+        head = f"for {place.text(part.target)} in {place.text(part.iter)}:"
+        return [head, *(f"    {line}" for each in inner for line in each)] if all(inner) else []
+    to = place.text(part.targets[0]) if isinstance(part, ast.Assign) and len(part.targets) == 1 else ""
+    if not isinstance(value, ast.expr) or not may_run(place, value, node, to):
+        return []
+    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True))
+    if isinstance(part, ast.Assign) and len(part.targets) == 1:
+        target = part.targets[0]
+        name = place.text(target)
+        own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+        if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
+            return [f"{name} = {taken}"]
+        if isinstance(target, ast.Tuple) and own <= local:
+            return _each_where(place, target, value, node, test)
+        if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
+            number = _stays_on_host(place, target, local)  # a way that no step took would show nothing of it
+            return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"] if not number else []
+        if isinstance(target, (ast.Name, ast.Subscript)) and not _stays_on_host(place, target, local):
+            return [f"{name} = torch.where({test}, {taken}, {name})"]
+    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
+        head = place.text(part)[: -len(place.text(part.value))]
+        return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
+    return []
+
+
+def _of_torch(place: Place, text: str) -> str:
+    """``math.sqrt(x)`` of a tensor as ``torch.sqrt(x)``: it may be computed of what Python's refuses."""
+    found = ast.walk(ast.parse(text, mode="eval")) if "math." in text and "\n" not in text else ()
+    calls = (node for node in found if isinstance(node, ast.Call) and path_of(node.func).startswith("math."))
+    given = [node for node in calls if names_in(node) & place.tensors.keys()]
+    for call in sorted(given, key=lambda node: -node.col_offset):
+        text = f"{text[: call.col_offset]}torch{text[call.col_offset + len('math') :]}"
+    return text
+
+
+def _each_where(place: Place, target: ast.Tuple, value: ast.expr, node: ast.If, test: str) -> list[str]:
+    """``x, y = x / n, y / n`` of local names: all of the right side is computed before any of them is another one."""
+    values = value.elts if isinstance(value, ast.Tuple) else []
+    if len(values) != len(target.elts) or not all(isinstance(each, ast.Name) for each in target.elts):
+        return []
+    chosen = [
+        f"torch.where({test}, {kept_finite(place, new, node.test, test, taken=True)}, {place.text(name)})"
+        for name, new in zip(target.elts, values, strict=True)
+    ]
+    return [f"{place.text(target)} = {', '.join(chosen)}"]
+
+
+def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
+    """Whether a target outlives its function and is no tensor: replays would begin with the capture's number anew.
+
+    What is added in place, ``count += ...``, is another thing: by the capture an eager step has made a tensor of it.
+    """
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    first, *rest = path_of(target).split(".")
+    if not rest and first in local:
+        return False
+    found: Any = place.space.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    found = place.attributes.get(rest[-1]) if found is None and rest else found
+    return not isinstance(found, torch.Tensor)
+
+
+def _counts_on_host(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement makes a number that the host keeps of what it has been, and not in place."""
+    function = place.source.function_of(node)
+    local = locals_of(function) if function is not None else set[str]()
+    if not isinstance(node, ast.Assign):
+        return False
+    kept = [each for each in node.targets if not isinstance(each, ast.Tuple) and _stays_on_host(place, each, local)]
+    return any(place.text(each).partition("[")[0] in paths(node.value) for each in kept)
+
+
+def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:
+    """``x.copy_(v)`` where a condition holds, or ""."""
+    call = part.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not path_of(call.func.value):
+        return ""
+    x, name, given = place.text(call.func.value), call.func.attr, [*call.args, *(o.value for o in call.keywords)]
+    if not all(may_run(place, each, node) for each in given):
+        return ""
+    if name == "zero_" and not given:
+        return f"{x}.masked_fill_({test}, 0)"
+    scales = any(names_in(option.value) & place.tensors.keys() for option in call.keywords)
+    by = _scaled(place, call) if scales else ""
+    if name in _COMPUTED:
+        made = f"({by})" if by else place.text(call).removeprefix(f"{x}.{name}")
+        return f"{x}.copy_(torch.where({test}, {x}.{name[:-1]}{made}, {x}))"
+    if by:
+        return f"{x}.{name}(torch.where({test}, {by}, 0))"
+    if len(call.args) != 1 or call.keywords:
+        return ""
+    value = call.args[0]
+    taken = kept_finite(place, value, node.test, test, taken=True)
+    if name in ("copy_", "fill_"):
+        return f"{x}.copy_(torch.where({test}, {taken}, {x}))"
+    if name in _IN_PLACE:
+        return f"{x}.{name}(torch.where({test}, {taken}, {_IN_PLACE[name]}))"
+    return ""
+
+
+_IN_PLACE = {"add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
+_COMPUTED = frozenset(
+    """clamp_ clamp_min_ clamp_max_ clip_ nan_to_num_ neg_ abs_ sign_ lerp_ addcmul_ addcdiv_ masked_fill_ round_
+    tanh_ sigmoid_""".split()  # noqa: SIM905
+)
+
+
+def _has_attributes(node: ast.AST) -> bool:
+    return any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(node))
+
+
+def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> list[Edit]:
+    """``a if c else b`` becomes ``torch.where(c, a, b)``, where neither of them does anything but compute.
+
+    ``only`` is the one that is meant, and ``given`` what stands for its condition.
+    """
+    found = []
+    if _counts_on_host(place, place.statement):
+        return []
+    for node in heads(place.statement):
+        if (
+            not isinstance(node, ast.IfExp)
+            or only not in (None, node)
+            or not (may_run(place, node.body, node) and may_run(place, node.orelse, node))
+        ):
+            continue
+        if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
+            continue
+        condition = given or condition_of(place, node.test)
+        yes, no = (
+            kept_finite(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
+        )
+        found.append(place.source.replace(node, f"torch.where({condition}, {yes}, {no})"))
+    return found
+
+
+def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If, written: str = "") -> bool:
+    """Whether an expression may be computed although its branch is not taken; ``written``: what gets it."""
+    return is_pure(place, node) and not is_guarded(branch.test, node, place, written)
+
+
+_SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
+
+
+def scaled(place: Place) -> list[Edit]:
+    """``a.add_(b, alpha=t)`` with a tensor ``t`` becomes ``a.add_(b * t)``; ``addcdiv_(b, c, value=t)`` is as that."""
+    calls = place.calls(*_SCALES, *(f"{name}_" for name in _SCALES))
+    found = ((call, _scaled(place, call)) for call in calls)
+    return [place.source.replace(call, f"{place.text(call.func)}({given})") for call, given in found if given]
+
+
+def _scaled(place: Place, call: ast.Call) -> str:
+    """What such a call is given where a tensor scales its first argument; "" where none does."""
+    name = _SCALES.get(called(call).removesuffix("_"), "")
+    by = next((option.value for option in call.keywords if option.arg == name), None)
+    many = 1 if name == "alpha" else 2
+    if by is None or len(call.keywords) != 1 or len(call.args) != many or is_given(place, by):
+        return ""
+    first = f"{place.source.bracketed(call.args[0])} * {place.source.bracketed(by)}"
+    return ", ".join([first, *(place.text(each) for each in call.args[1:])])
+
+
+def assert_on_device(place: Place) -> list[Edit]:
+    """``assert c`` becomes ``torch._assert_async(c)``, which the device checks."""
+    node = place.statement
+    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+        test, wanted = node.test, False
+    elif isinstance(node, ast.Assert):
+        test, wanted = node.test, True
+    else:
+        return []
+    if handler_of(place.source, node, place.space) is not None:
+        return []  # the user's own lines go on with it, and a failed assertion of the device's ends its context
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, wanted = test.operand, not wanted
+    text = condition_on_device(place, test)
+    condition = text if wanted else f"torch.logical_not({text})"
+    told = node.msg if isinstance(node, ast.Assert) else getattr(getattr(node.body[0], "exc", None), "args", [None])[:1]
+    said = told[0] if isinstance(told, list) and told else told
+    message = f", {place.text(said)}" if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
+    return [place.source.replace(node, f"torch._assert_async({condition}{message})")]

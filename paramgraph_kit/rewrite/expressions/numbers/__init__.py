@@ -1,0 +1,1 @@
+"""Numbers that the device has found, and what is done with them."""

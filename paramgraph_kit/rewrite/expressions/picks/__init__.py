@@ -1,0 +1,1 @@
+"""Rows, parts and sizes that the device decides: all is kept, at a fixed size."""

@@ -1,0 +1,162 @@
+"""Lists of places become the masks that they were made of: ``keep = torch.where(c)[0]`` is ``c``, of a fixed size."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+
+from paramgraph_kit.rewrite.expressions.makes.values import fill_by_index
+from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
+from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
+from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
+from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
+
+_FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
+
+
+def keep_the_mask(place: Place) -> list[Edit]:
+    """``keep = torch.where(c)[0]`` that is an index, or asked how long it is, becomes ``keep = c``."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
+        return []
+    condition = _found_by(node.value)
+    every = [n for part in function.body for n in within(part)]
+    if condition is None or sum(isinstance(n, ast.Name) and n.id == target.id for n in every if _is_stored(n)) > 1:
+        return []
+    asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and not _is_stored(n)]
+    mask = mask_of(place, condition)
+    if mask == place.text(condition) and _is_written(every, path_of(condition)):
+        mask += ".clone()"
+    edits = [place.source.replace(node.value, mask)]
+    skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
+    edits += [place.source.without(n) for n in skips]
+    gone = {part for n in skips for part in ast.walk(n)}
+    length = f"int({target.id}.sum())"
+    lengths = {n for read, n in asked.items() if read in reads and read not in gone}
+    edits += [place.source.replace(n, length) for n in lengths if isinstance(n, ast.expr)]
+    picks = [n for n in reads if n not in asked and n not in gone]
+    return edits if picks and all(_is_index(place, n) for n in picks) else []
+
+
+def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
+    """``a, b = torch.where(c)`` of which only ``x[a, b]`` is read: that is ``x[c]``, in the same order."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
+        return []
+    names = [each.id for each in target.elts if isinstance(each, ast.Name)]
+    condition = _listed_by(node.value)
+    if condition is None or len(set(names)) != len(target.elts):
+        return []
+    every = [n for part in function.body for n in within(part)]
+    used = [n for n in every if isinstance(n, ast.Name) and n.id in names and n not in target.elts]
+    picks = {above for n in used if (above := place.source.parents.get(n)) is not None}
+    if not picks or not all(_picks_by(place, each, names) for each in picks):
+        return []
+    path, mask, edits = path_of(condition), mask_of(place, condition), [place.source.without(node)]
+    given = [n for n in every if isinstance(n, ast.Name) and n.id == path and _is_stored(n)]
+    if not isinstance(condition, ast.Name) or mask != path or len(given) > 1 or _is_written(every, path):
+        path = fresh("there", names_in(place.source.tree) | locals_of(function))
+        mask = f"{bracketed(mask)}.clone()" if isinstance(condition, (ast.Name, ast.Attribute)) else mask
+        edits = [place.source.replace(node, f"{path} = {mask}")]
+    return [*edits, *(place.source.replace(each, path) for each in picks if isinstance(each, ast.Tuple))]
+
+
+def _listed_by(value: ast.expr) -> ast.expr | None:
+    """``c`` of ``torch.where(c)`` and ``c.nonzero(as_tuple=True)``."""
+    if not isinstance(value, ast.Call) or called(value) not in ("where", "nonzero"):
+        return None
+    if [option.arg for option in value.keywords] != ["as_tuple"] * (called(value) == "nonzero"):
+        return None
+    if called(value) == "nonzero" and not value.args and isinstance(value.func, ast.Attribute):
+        return value.func.value
+    return value.args[0] if len(value.args) == 1 else None
+
+
+def _picks_by(place: Place, node: ast.AST, names: list[str]) -> bool:
+    """Whether a node is the index ``a, b`` of a value that is read."""
+    above = place.source.parents.get(node)
+    if not isinstance(node, ast.Tuple) or [path_of(each) for each in node.elts] != names:
+        return False
+    return isinstance(above, ast.Subscript) and above.slice is node and isinstance(above.ctx, ast.Load)
+
+
+def _is_written(every: Iterable[ast.AST], path: str) -> bool:
+    """Whether something is written in its place anywhere: a mask that is, is not what it was when it was listed."""
+    for node in every:
+        targets: list[ast.expr] = [node.target] if isinstance(node, ast.AugAssign) else []
+        targets += [n for n in node.targets if isinstance(n, ast.Subscript)] if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node).endswith("_"):
+            targets.append(node.func.value)
+        if path and path in map(path_of, targets):
+            return True
+    return False
+
+
+def fill_unless_a_mask(place: Place) -> list[Edit]:
+    """``x[at] = 3.0``, which stays as it is where ``at`` becomes a mask."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    name = path_of(target.slice) if isinstance(target, ast.Subscript) else ""
+    for part in function.body if function is not None and name else ():
+        for made in (n for n in within(part) if isinstance(n, ast.Assign) and name in map(path_of, n.targets)):
+            if keep_the_mask(replace(place, statement=made)):
+                return []
+    return fill_by_index(place)
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+
+
+def _is_index(place: Place, name: ast.Name) -> bool:
+    """Whether a name is an index by itself, or the first of one whose others are slices and ``None``."""
+    above = place.source.parents.get(name)
+    if isinstance(above, ast.Tuple) and above.elts[0] is name:
+        plain = all(
+            isinstance(n, ast.Slice) or (isinstance(n, ast.Constant) and n.value is None) for n in above.elts[1:]
+        )
+        return plain and isinstance(place.source.parents.get(above), ast.Subscript)
+    return isinstance(above, ast.Subscript) and above.slice is name
+
+
+def _skips_nothing(place: Place, node: ast.If, name: str) -> bool:
+    """``if len(at) == 0: continue`` before lines that do nothing where there is none."""
+    above = place.source.parents.get(node)
+    block = getattr(above, "body", [])
+    if not asks_whether_any(node, name) or node not in block:
+        return False
+    for part in block[block.index(node) + 1 :]:
+        targets = part.targets if isinstance(part, ast.Assign) else []
+        targets = [part.target] if isinstance(part, ast.AugAssign) else targets
+        adds = isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add) and counts(part.value, name)
+        into = all(isinstance(n, ast.Subscript) and path_of(n.slice) == name for n in targets)
+        if not targets or not (into or adds):
+            return False
+    return True
+
+
+def _found_by(value: ast.expr) -> ast.expr | None:
+    """``c`` of ``torch.where(c)[0]``, of ``c.nonzero().squeeze(1)`` and of what else lists where it holds."""
+    if isinstance(value, ast.Subscript):
+        first = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) else value.slice
+        if integer(first) != 0:
+            return None
+        inner, listed = value.value, not isinstance(value.slice, ast.Tuple)
+    elif isinstance(value, ast.Call) and called(value) in _FLAT and isinstance(value.func, ast.Attribute):
+        inner, listed = value.func.value, False
+    else:
+        return None
+    if not isinstance(inner, ast.Call):
+        return None
+    options = {option.arg for option in inner.keywords}
+    as_tuple = called(inner) == "where" or "as_tuple" in options
+    if called(inner) not in ("where", "nonzero", "argwhere") or options - {"as_tuple"} or as_tuple != listed:
+        return None
+    if isinstance(inner.func, ast.Attribute) and not inner.args and called(inner) == "nonzero":
+        return inner.func.value
+    return inner.args[0] if len(inner.args) == 1 else None

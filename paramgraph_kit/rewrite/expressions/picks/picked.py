@@ -1,0 +1,192 @@
+"""Parts of tensors whose ends, or whose rows, the device decides: rules that keep all of them.
+
+``x[s:e].mean(0)`` is a sum of the rows from ``s`` to ``e`` alone, and ``x[~eye]`` is what lies beside a diagonal.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
+
+
+def reduce_the_part(place: Place) -> list[Edit]:
+    """``x[s:e].sum(0)`` becomes a sum over all rows, with zeros outside of ``s`` and ``e``."""
+    found = []
+    for call in place.calls("sum", "mean"):
+        part = sliced(call)
+        if part is None:
+            continue
+        assert isinstance(part.slice, ast.Slice)
+        x = place.source.bracketed(part.value)
+        ends = ((">=", part.slice.lower), ("<", part.slice.upper))
+        at = f"torch.arange({x}.shape[0], device={x}.device)"
+        tests = [f"({at} {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None]
+        test = " & ".join(tests)
+        whole = not call.args and not call.keywords
+        text = f"torch.where({test}, {x}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
+        if called(call) == "mean":
+            count = f"({test}).sum()" if len(tests) > 1 else f"{test}.sum()"
+            text += f" / ({x}[0].numel() * {count})" if whole else f" / {count}"
+            text = f"({text})" if binds_tighter(place.source, call) else text
+        found.append(place.source.replace(call, text))
+    return found
+
+
+def sliced(call: ast.Call) -> ast.Subscript | None:
+    """``x[s:e]`` of ``x[s:e].sum()`` and ``x[s:e].mean(0)``."""
+    given = [*call.args, *(option.value for option in call.keywords if option.arg == "dim")]
+    if len(given) > 1 or len(given) != len(call.args) + len(call.keywords) or not isinstance(call.func, ast.Attribute):
+        return None
+    part = call.func.value
+    if any(integer(each) != 0 for each in given) or not isinstance(part, ast.Subscript):
+        return None
+    if not isinstance(part.slice, ast.Slice) or part.slice.step is not None:
+        return None
+    ends = [end for end in (part.slice.lower, part.slice.upper) if end is not None]
+    if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
+        return None  # below zero it would count from the end
+    return None if all(integer(end) is not None for end in ends) else part
+
+
+def take_by_rank(place: Place) -> list[Edit]:
+    """``x.topk(k)`` with a ``k`` of the device picks of all of ``x``, sorted: ``x.sort(...).values[arange < k]``."""
+    for call in place.calls("topk"):
+        of_torch = path_of(call.func) == "torch.topk"
+        given = call.args[of_torch:]
+        x = (
+            call.args[0]
+            if of_torch and call.args
+            else call.func.value
+            if isinstance(call.func, ast.Attribute)
+            else None
+        )
+        form = form_of(place, x) if isinstance(x, ast.Name) else None
+        if x is None or len(given) != 1 or call.keywords or integer(given[0]) is not None:
+            continue
+        if form is None or len(form.shape) != 1:
+            continue
+        above, node = place.source.parents.get(call), place.statement
+        name = place.source.bracketed(x)
+        at = f"torch.arange({name}.shape[0], device={name}.device) < {place.source.bracketed(given[0])}"
+        text = f"{name}.sort(descending=True).values[{at}]"
+        first = isinstance(above, ast.Subscript) and integer(above.slice) == 0
+        if first or (isinstance(above, ast.Attribute) and above.attr == "values"):
+            return [place.source.replace(above, text)] if isinstance(above, ast.expr) else []
+        target = node.targets[0] if isinstance(node, ast.Assign) and node.value is call else None
+        if isinstance(target, ast.Tuple) and len(target.elts) == 2 and not _is_read(place, target.elts[1]):
+            return [place.source.replace(node, f"{place.text(target.elts[0])} = {text}")]
+    return []
+
+
+def _is_read(place: Place, target: ast.expr) -> bool:
+    """Whether the function reads a name that a statement gives a value to."""
+    function = place.source.function_of(place.statement)
+    every = ast.walk(function) if function is not None else ()
+    names = (n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return not isinstance(target, ast.Name) or any(n.id == target.id for n in names)
+
+
+def beside_the_diagonal(place: Place) -> list[Edit]:
+    """``x[~torch.eye(n).bool()]`` is all but a diagonal: views of what is there."""
+    function = place.source.function_of(place.statement)
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+            continue
+        mask, beside = node.slice, False
+        if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
+            mask, beside = mask.operand, True
+        if not _is_eye(function, mask):
+            continue
+        x = place.source.bracketed(node.value)
+        text = f"{x}.diagonal()"
+        if beside:
+            text = f"{x}.flatten()[:-1].view(len({x}) - 1, len({x}) + 1)[:, 1:].flatten()"
+        found.append(place.source.replace(node, text))
+    return found
+
+
+def _is_eye(function: Function | None, node: ast.expr) -> bool:
+    """Whether an expression is an identity matrix, as far as its names tell."""
+    while isinstance(node, ast.Call) and called(node) in ("to", "cuda") and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    if isinstance(node, ast.Name) and function is not None:
+        every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+        made = [n for n in every if any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)]
+        stores = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == node.id]
+        once = len(made) == 1 and sum(isinstance(n.ctx, ast.Store) for n in stores) == 1
+        return once and isinstance(made[0].value, ast.Call) and _is_eye(None, made[0].value)
+    while (
+        isinstance(node, ast.Call) and called(node) in ("bool", "to", "cuda") and isinstance(node.func, ast.Attribute)
+    ):
+        node = node.func.value
+    return isinstance(node, ast.Call) and called(node) == "eye" and len(node.args) == 1
+
+
+def mask_by_rank(place: Place) -> list[Edit]:
+    """``x[order[gone]] = v`` with the order of a sort becomes ``x.masked_fill_(mask, v)``, a mask in the order of x.
+
+    Also where the places have a name first: ``at = order[gone]``, ``x[at] = v``.
+    """
+    node, function = place.statement, place.source.function_of(place.statement)
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or function is None:
+        return []
+    target = node.targets[0]
+    if isinstance(target, ast.Subscript):
+        index = _last_index(target)
+        mask = _by_rank(place, function, index)
+        row = _row_of(place, target)
+        gone = form_of(place, index.slice) if isinstance(index, ast.Subscript) else None
+        if mask and gone is not None and gone.shape[:1] == (1,) and len(gone.shape) > 1 and _picks_one(target):
+            mask += "[0]"  # of the only row
+        return [place.source.replace(node, f"{row}.masked_fill_({mask}, {place.text(node.value)})")] if mask else []
+    mask = _by_rank(place, function, node.value) if isinstance(target, ast.Name) else ""
+    if not mask or not isinstance(target, ast.Name):
+        return []
+    every = [n for part in function.body for n in within(part)]
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)]
+    edits = [place.source.replace(node.value, mask)]
+    for read in reads:
+        put = next((n for n in every if isinstance(n, ast.Assign) and read in set(ast.walk(n.targets[0]))), None)
+        to = put.targets[0] if put is not None else None
+        if put is None or not isinstance(to, ast.Subscript) or _last_index(to) is not read:
+            return []
+        text = f"{_row_of(place, to)}.masked_fill_({target.id}, {place.text(put.value)})"
+        edits.append(place.source.replace(put, text))
+    return edits if reads else []
+
+
+def _last_index(node: ast.Subscript) -> ast.expr:
+    return node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+
+
+def _picks_one(node: ast.Subscript) -> bool:
+    """``x[0, at]`` of an ``x`` with one row."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return len(parts) == 2 and integer(parts[0]) in (0, -1)
+
+
+def _row_of(place: Place, node: ast.Subscript) -> str:
+    """``x[b]`` of ``x[b, at]``, and ``x`` of ``x[at]``."""
+    x = place.source.bracketed(node.value)
+    first = node.slice.elts[:-1] if isinstance(node.slice, ast.Tuple) else []
+    return f"{x}[{', '.join(place.text(each) for each in first)}]" if first else x
+
+
+def _by_rank(place: Place, function: Function, node: ast.expr) -> str:
+    """The mask, in the order of what was sorted, of ``order[gone]``, or ""."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Tuple, ast.Slice, ast.Constant)):
+        return ""
+    name = path_of(node.value)
+    for made in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+        target = made.targets[0]
+        second = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
+        sorts = isinstance(made.value, ast.Call) and called(made.value) == "sort"
+        ranks = isinstance(made.value, ast.Call) and called(made.value) == "argsort"
+        if (sorts and second is not None and path_of(second) == name) or (ranks and path_of(target) == name):
+            order, gone = place.source.bracketed(node.value), place.text(node.slice)
+            return f"torch.zeros_like({gone}).scatter_(-1, {order}, {gone})"
+    return ""

@@ -1,0 +1,1 @@
+"""What lives from step to step."""
