@@ -39,6 +39,29 @@ def f(x):
     return x * n
 args = (torch.ones(1, device=device),)
 """,
+    "keys of a table, none of which was there in the trial": """\
+TABLE = {7: 0.5}
+def f(x, ids):
+    w = torch.zeros(4, device=device)
+    for k in range(4):
+        w[k] = w[k] + TABLE.get(ids[k].item(), 1.0)
+    return x * w
+args = (torch.randn(4, device=device), torch.zeros(4, dtype=torch.long, device=device))
+def feed(i):
+    return torch.ones(4, device=device), torch.full((4,), i, device=device)
+""",
+    "a number under a name, which is looked for among others": """\
+class Seen:
+    def __init__(self):
+        self.names = {5: 2.0}
+table = Seen()
+def f(x):
+    k = (x > 0).sum().item()
+    return x * (table.names[k] if k in table.names else 1.0)
+args = (-torch.ones(8, device=device),)
+def feed(i):
+    return (torch.arange(8, device=device) - 7.5 + i,)
+""",
 }
 
 
