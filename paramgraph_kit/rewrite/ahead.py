@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts
 from paramgraph_kit.rewrite.around.guards import Guard
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.expressions.state import carried
@@ -23,6 +24,7 @@ from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
     Source,
+    is_method,
     is_text,
     locals_of,
     names_in,
@@ -33,7 +35,7 @@ from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.trace.model import Failure
 
-Fed = tuple[ast.stmt, ast.expr, feeding.Values]
+Fed = tuple[ast.stmt, ast.expr, Values]
 _COPIED = ("copy-to-gpu", "tensor-literal")
 
 
@@ -240,7 +242,7 @@ class Ahead(Lending):
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and self.records(source, statement) and not without_gradients(source, statement)
         at, space = self._definition(), self.space_in(source)
-        if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
+        if at is not None and source.function_of(statement) is at[1] and is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
         begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}

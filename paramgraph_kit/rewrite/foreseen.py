@@ -32,13 +32,14 @@ from paramgraph_kit.rewrite.loops.asks import (
     skipped,
 )
 from paramgraph_kit.rewrite.proving.proof import STEPS
-from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source import hosts, moving, writes
 from paramgraph_kit.rewrite.source.edits import (
     COMPOUND,
     Edit,
     Function,
     Source,
     first_line,
+    is_method,
     locals_of,
     names_in,
     path_of,
@@ -106,7 +107,7 @@ class _Foresight:
         self.source, self.function, self.asks, self.is_host = source, function, asks, is_host
         self.device, self.value_of = device_text, value_of
         self.arguments = moving.arguments_of(function)
-        self.owner = self.arguments[:1] if moving.is_method(source, function) else []
+        self.owner = self.arguments[:1] if is_method(source, function) else []
         self.every = [n for part in function.body for n in within(part) if isinstance(n, ast.stmt)]
         self.kept: list[ast.stmt] = []  # what the host does for it
         self.loops = {loop for ask in asks for loop in loops_around(source, ask)}
@@ -139,7 +140,7 @@ class _Foresight:
         top = [*[""] * (not blank), f"def {name}({', '.join(parameters)}):  # before each launch"]
         for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
             outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-            if here := sorted(outer & {path for each in self.kept for path in moving.written(each)}):
+            if here := sorted(outer & {path for each in self.kept for path in writes.written(each)}):
                 top.append(f"    {word} {', '.join(here)}")
         top += [f"    {asked} = []", *self._lines(function.body, asked, "")]
         top += [
@@ -179,11 +180,11 @@ class _Foresight:
     def _paths(self, node: ast.AST) -> set[str]:
         """What is read below a node, but for sizes."""
         return {
-            path for path in moving.paths(node) if path.partition(".")[0] not in hosts.only_sized(self.source, node)
+            path for path in writes.paths(node) if path.partition(".")[0] not in hosts.only_sized(self.source, node)
         }
 
     def _writes(self, node: ast.stmt, needed: set[str]) -> bool:
-        paths = set(moving.written(node)) | moving.stored([node])
+        paths = set(writes.written(node)) | moving.stored([node])
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         of_owner = [n for n in calls if [path_of(n.func.value)] == self.owner]  # type: ignore[attr-defined]
         if all(isinstance(self.value_of(path_of(n.func)), torch.nn.Module) for n in of_owner):
@@ -191,7 +192,7 @@ class _Foresight:
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call):  # ``random.shuffle(x)``
             paths |= {each.id for each in call.args if isinstance(each, ast.Name)}
-        return any(moving.touches(a, b) for a in paths for b in needed)
+        return any(writes.touches(a, b) for a in paths for b in needed)
 
     def _is_of_host(self) -> bool:
         """Whether all of it is the host's alone, and runs in every round."""
@@ -289,17 +290,17 @@ class _Foresight:
                 if each not in self.both:
                     self.both.append(each)
                     left |= names_in(each) & made
-            writes = [each for each in self.kept if name in moving.stored([each])]
-            if any(self._writes(each, {name}) for each in self.kept if each not in writes):
+            gives = [each for each in self.kept if name in moving.stored([each])]
+            if any(self._writes(each, {name}) for each in self.kept if each not in gives):
                 return False  # the host changes what it reads
-        outer = {path for each in self.kept for path in moving.written(each)} - locals_of(self.function)
+        outer = {path for each in self.kept for path in writes.written(each)} - locals_of(self.function)
         reads = set[str]()
         for node in (n for n in self.every if n not in self.kept):
             tops: list[ast.AST | None] = [getattr(node, name, None) for name in ("test", "iter")]
             tops = tops if isinstance(node, COMPOUND) else [node]
             parts = [n for top in tops if top is not None for n in ast.walk(top) if n not in moved]
             reads |= {path_of(n) for n in parts if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) != "self"}
-        return not any(moving.touches(a, b) for a in outer for b in reads)
+        return not any(writes.touches(a, b) for a in outer for b in reads)
 
     def _lines(self, statements: Sequence[ast.stmt], asked: str, deep: str) -> Iterator[str]:
         """The host's part of some statements."""

@@ -17,7 +17,17 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.source import hosts, moving
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    first_line,
+    is_method,
+    locals_of,
+    names_in,
+    path_of,
+    within,
+)
 from paramgraph_kit.rewrite.source.place import around_launch
 from paramgraph_kit.trace.model import Failure
 
@@ -46,7 +56,7 @@ class Helping(Attempt):
         if not found:
             return plan
         methods = any(isinstance(source.parents.get(helper), ast.ClassDef) for helper in wanted)
-        together = _together(source, function, found, own, always=methods or moving.is_method(source, function))
+        together = _together(source, function, found, own, always=methods or is_method(source, function))
         if together is None:
             return plan
         self.fed = together
@@ -194,7 +204,7 @@ def _called_with(
         given = {}
     if not all(isinstance(each, ast.Constant) for each in given.values()):
         given = {name: each for name, each in given.items() if isinstance(each, ast.Constant)}
-    owner = parameters[0] if moving.is_method(source, helper) and isinstance(call.func, ast.Attribute) else ""
+    owner = parameters[0] if is_method(source, helper) and isinstance(call.func, ast.Attribute) else ""
     if owner and isinstance(call.func, ast.Attribute):
         given[owner] = call.func.value
     given |= dict(zip(parameters[bool(owner) :], call.args, strict=False))

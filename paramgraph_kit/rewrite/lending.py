@@ -21,6 +21,7 @@ from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
@@ -328,9 +329,9 @@ class Lending:
         self,
         source: Source,
         nodes: Sequence[ast.expr],
-        make: Callable[[], feeding.Values] = feeding.Values,
+        make: Callable[[], Values] = Values,
         more: Iterable[Edit] = (),
-    ) -> list[feeding.Values]:
+    ) -> list[Values]:
         """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen."""
         found = [make() for _ in nodes]
         space = self.entry.__globals__ if self.entry is not None else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paramgraph_kit.rewrite.expressions.picks.longest import PADDED
 from paramgraph_kit.rewrite.expressions.state.graded import OWN
 
 ASSERTED = (
@@ -24,6 +25,11 @@ ONCE = (
     "and a graph keeps what it was given then"
 )
 
+LONGEST = (
+    "where what the mask is laid over is as wide as the longest of the lengths: with another width eager fails, "
+    "unless all lengths are one"
+)
+
 
 def provisos(new: Sequence[str]) -> list[str]:
     """What goes for a rewriting's new lines.
@@ -32,6 +38,6 @@ def provisos(new: Sequence[str]) -> list[str]:
     [True]
     """
     signs = [("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN)]
-    signs += [("made_once[", ONCE), ("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
+    signs += [("made_once[", ONCE), (PADDED, LONGEST), ("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
     found = [text for sign, text in signs if any(sign in line for line in new)]
     return list(dict.fromkeys(found))

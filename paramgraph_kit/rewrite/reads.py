@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, path_of, within
-from paramgraph_kit.rewrite.source.moving import MODULES
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.writes import MODULES
 
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
-from paramgraph_kit.rewrite.expressions import calls, spectra
+from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
 from paramgraph_kit.rewrite.expressions.decisions import branches, chains
 from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     edges,
     lengthwise,
     listed,
+    longest,
     masks,
     penalized,
     picked,
@@ -34,7 +35,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     widened,
 )
 from paramgraph_kit.rewrite.expressions.state import carried, let_go
-from paramgraph_kit.rewrite.loops import early, ending, lists, searched
+from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.set_later import is_set_later
@@ -54,6 +55,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lists.reduce_on_device,
         values.keep_on_device,
         noted.go_on_with_the_tensor,
+        longest.as_wide_as_masked,
         lengthwise.mask_the_part,
         searched.look_at_all,
         early.go_on,
@@ -108,6 +110,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         tables.gather_there,
         lists.stack_the_elements,
         lists.join_on_device,
+        lists.keep_those_that_go_back,
         number_lists.list_on_device,
         ending.end_all,
         readings.reduce_there,
@@ -137,7 +140,9 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "cpu-scalar-frozen": (tables.pick_from_a_copy, tables.make_it_on_device),
     "scalar-assignment": (listed.fill_unless_a_mask,),
     "dynamic-shape": (
+        each_alone.in_its_own_line,
         readings.count_there,
+        at_places.ask_in_each_round,
         distinct.compute_each,
         distinct.go_through_all,
         penalized.change_those_there,

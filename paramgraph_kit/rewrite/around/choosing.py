@@ -8,18 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import Function, free_names, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import (
-    READS,
-    arguments_of,
-    body_of,
-    is_closed,
-    is_movable,
-    paths,
-    stored,
-    touches,
-    written,
-)
+from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, is_closed, is_movable, stored
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.writes import READS, paths, touches, written
 
 
 def choose(

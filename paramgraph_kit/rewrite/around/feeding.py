@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
 
 from paramgraph_kit.rewrite.around import parts
 from paramgraph_kit.rewrite.around.makers import is_call_of
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting.advance import rates
-from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source import moving, writes
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    first_line,
+    is_method,
+    locals_of,
+    names_in,
+    path_of,
+)
 from paramgraph_kit.rewrite.source.hosts import done_again, is_of_host, only_sized
-from paramgraph_kit.rewrite.source.place import NUMBER, Form, around_launch, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, renamed
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -30,89 +36,6 @@ FED = frozenset(
 WATCH = "_paramgraph_kit_watched"
 _COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray", "full")
 _MOVABLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.If, ast.Expr)
-
-
-@dataclass(slots=True)
-class Values:
-    """What an expression had in each step that was watched."""
-
-    forms: set[Form] = field(default_factory=set)  # of tensors
-    kinds: set[type] = field(default_factory=set)
-    as_tensor: bool = False  # they were arrays or lists
-    listed: bool = False  # lists of numbers with a fraction, which are no indexes
-    seen: list[Any] = field(default_factory=list)
-
-    def note(self, value: Any) -> Any:
-        """Note one value; returns it."""
-        plain = value.item() if hasattr(value, "__array__") and not getattr(value, "ndim", 1) else value
-        if isinstance(value, torch.Tensor):
-            plain = value.detach()
-        elif hasattr(value, "__array__") or (isinstance(value, list) and value and type(value[0]) in (int, float)):
-            self.listed |= isinstance(value, list) and float in map(type, value)
-            with suppress(TypeError, ValueError, RuntimeError):
-                plain = torch.as_tensor(value)
-                self.as_tensor = True
-        if isinstance(plain, torch.Tensor):
-            self.forms.add(Form.of(plain))
-        self.kinds.add(type(plain))
-        known = isinstance(plain, (torch.Tensor, *NUMBER))
-        self.seen.append(plain.tolist() if isinstance(plain, torch.Tensor) else plain if known else None)
-        return value
-
-    @property
-    def form(self) -> Form | None:
-        """That of the tensors, where they were tensors."""
-        return next(iter(self.forms), None)
-
-    @property
-    def moves(self) -> bool:
-        """Whether it was not always the same."""
-        return any(value != self.seen[0] for value in self.seen[1:])
-
-    def is_fed(
-        self,
-        device: str,
-        above: ast.AST | None,
-        *,
-        copied: bool,
-        refused: bool,
-        moves: bool = False,
-        chosen: bool = False,
-    ) -> bool:
-        """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
-
-        ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there, ``moves`` that a
-        number does although these steps have not shown it, ``chosen`` that it is one of two that the device chooses
-        between.
-        """
-        if len(self.kinds) != 1 or len(self.forms) > 1:
-            return False
-        if self.listed:
-            return self.form is not None and (moves or self.moves)
-        if self.form is not None:
-            refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
-            return copied == (self.form.device == device) and (refused or self.moves)
-        # How many is what the device can decide.
-        ranked = (isinstance(above, ast.Call) and called(above) == "topk") or chosen
-        if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
-            return ranked and (moves or self.moves)  # perhaps a size
-        return (moves or self.moves) and (
-            self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
-        )
-
-    def zeros(self, device: str, indexes: bool) -> str:
-        """A tensor for it, as it would be written."""
-        shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
-        if self.kinds <= {int, bool}:
-            shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
-        size = ", ".join(map(str, shape)) if shape else "()"
-        kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
-        return f"torch.zeros({size}{kind}, device={device})"
-
-    def seen_one(self, device: str) -> str:
-        """The same for what is written in some steps alone: a zero might make gradients of the others no numbers."""
-        value = next((each for each in self.seen if type(each) in (int, float)), None)
-        return self.zeros(device, False) if value is None else f"torch.full((), {value!r}, device={device})"
 
 
 @dataclass(slots=True)
@@ -256,19 +179,19 @@ def slice_before(
     """The statements that a value is made by, in order; None where one of them cannot be taken out."""
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
-    needed, quiet = set(moving.paths(node)), moving.changes_nothing(source)
+    needed, quiet = set(writes.paths(node)), writes.changes_nothing(source)
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
-        written = set(moving.written(before, quiet, modules)) | (moving.stored([before]) - _bound(before))
-        touched = {b.partition(".")[0] for a in written for b in needed if a and moving.touches(a, b)}
+        written = set(writes.written(before, quiet, modules)) | (moving.stored([before]) - _bound(before))
+        touched = {b.partition(".")[0] for a in written for b in needed if a and writes.touches(a, b)}
         if not touched or (touched <= sized and _keeps_its_size(before)):
             continue
         if not isinstance(before, _MOVABLE) or not moving.is_closed(before):
             return None
         kept.insert(0, before)
         sized = (sized | only_sized(source, before)) - (names_in(before) - only_sized(source, before))
-        needed |= moving.paths(before)
+        needed |= writes.paths(before)
     made = moving.stored(kept) | _bound(node)
     if {name.partition(".")[0] for name in needed} & local - arguments - made:
         return None  # of a with block, or of a function defined inside
@@ -339,7 +262,7 @@ def feed(
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
         n for each in together for n in ast.walk(each)
     }
-    written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
+    written = {path for each in moved for path in writes.written(each)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
     anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in given(statement)}
@@ -358,18 +281,18 @@ def feed(
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
     own = local - set(arguments)
-    reads = [(order.index(tops[statement]), moving.paths(node)) for statement, node, _ in fed]
-    reads += [(order.index(each), moving.paths(each)) for each in moved]
-    quiet = moving.changes_nothing(source)
+    reads = [(order.index(tops[statement]), writes.paths(node)) for statement, node, _ in fed]
+    reads += [(order.index(each), writes.paths(each)) for each in moved]
+    quiet = writes.changes_nothing(source)
     for each in stays:  # what is read behind it would be read before it
-        changed = {p for p in moving.written(each, quiet, modules) if not (_keeps_its_size(each) and p in sized)}
+        changed = {p for p in writes.written(each, quiet, modules) if not (_keeps_its_size(each) and p in sized)}
         behind = {path for number, known in reads if number > order.index(each) for path in known}
-        if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
+        if any(writes.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
             return None
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
-    hoisted, edits = [], [source.without(each) for each in moved]
+    hoisted, edits = [], source.without_all(moved)
     hoisted, edits = [*fetched.hoisted], [*edits, *fetched.edits]
     writing = {node: [*lines] for node, lines in fetched.lines.items()}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
@@ -428,7 +351,7 @@ def feed(
             return None
         edits += sliced
     needed = fetched.reads | {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
-    owner = arguments[:1] if moving.is_method(source, function) else []
+    owner = arguments[:1] if is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = around_launch(source, function, "before")
     blank = not source.lines[first_line(function) - 2].strip()
@@ -439,7 +362,7 @@ def feed(
         top.append(f"    global {', '.join(shared_names)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-        outside = written | fetched.writes | {path for each in head for path in moving.written(each)}
+        outside = written | fetched.writes | {path for each in head for path in writes.written(each)}
         if named := sorted(outer & outside):
             top.append(f"    {word} {', '.join(named)}")
     for each in sorted({*together, *writing}, key=order.index):  # the host draws in its own order
@@ -450,7 +373,7 @@ def feed(
         lines_of = source.apply(rates(source, [each])) if each in head else source.lines
         text_lines = source.part(each, lines_of)
         top += [f"    {line[depth:].rstrip()}" for line in text_lines]
-    edits += [source.without(each) for each in head]
+    edits += source.without_all(head)
     edits.append(source.before(function, [*top, ""], rank=1))
     edits += moving.handed_out(source, function, name)
     inside |= {n for each in fetched.gone for n in ast.walk(each)}

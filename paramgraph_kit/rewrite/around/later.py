@@ -24,18 +24,9 @@ from paramgraph_kit.rewrite.source.edits import (
     scope_of,
     within,
 )
-from paramgraph_kit.rewrite.source.moving import (
-    arguments_of,
-    body_of,
-    cloned,
-    is_closed,
-    is_kept,
-    paths,
-    stored,
-    touches,
-    written,
-)
+from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, cloned, is_closed, is_kept, stored
 from paramgraph_kit.rewrite.source.place import called, fresh
+from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias"))
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)

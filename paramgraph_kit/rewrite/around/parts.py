@@ -10,7 +10,7 @@ from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import integer, is_number
 
 if TYPE_CHECKING:
-    from paramgraph_kit.rewrite.around.feeding import Values
+    from paramgraph_kit.rewrite.around.watched import Values
 
 Item = tuple[ast.stmt, ast.expr, "Values"]
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.around import feeding
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, within
@@ -40,7 +41,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Seen(feeding.Values):
+class Seen(Values):
     """What an ask has had, in the order of all."""
 
     order: list[tuple[Seen, Form | None]] = field(default_factory=list)
@@ -60,7 +61,7 @@ class Seen(feeding.Values):
                 form = None
             self.known |= {form} if form is not None else set()
             self.order.append((self, form))
-            feeding.Values.note(self, each)
+            Values.note(self, each)
         return value
 
     @property
@@ -70,7 +71,7 @@ class Seen(feeding.Values):
         return "" if value is None else repr(float(f"{value:.3g}") if type(value) is float else value)
 
 
-def is_needed(values: feeding.Values) -> bool:
+def is_needed(values: Values) -> bool:
     """Whether a graph has to be given it."""
     return values.moves or values.form is not None
 

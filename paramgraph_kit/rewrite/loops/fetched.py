@@ -18,9 +18,10 @@ import torch
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding
 from paramgraph_kit.rewrite.around.later import reached
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.loops import nested
 from paramgraph_kit.rewrite.loops.asks import of_a_step, room
-from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source import moving, writes
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Form, called, fresh
 
@@ -46,7 +47,7 @@ class Fetch:
 
 
 @dataclass(slots=True)
-class Batch(feeding.Values):
+class Batch(Values):
     """What a fetch has given, in the order of all."""
 
     order: list[tuple[Any, Form | None]] = field(default_factory=list)
@@ -108,7 +109,7 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
     if len(names) != len(given) or not all(map(_is_passed, source.above(statement))):
         return None
     bound = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    needed, moved = moving.paths(statement.value) - bound, list[ast.stmt]([statement])
+    needed, moved = writes.paths(statement.value) - bound, list[ast.stmt]([statement])
     block = source.block_of(statement)
     for before in reversed(block[: block.index(statement)]):
         if not _writes(before, needed, _leaving_alone(source, {*needed, *_read_by_calls(source, statement)})):
@@ -116,7 +117,7 @@ def _fetch(source: Source, function: Function, statement: ast.stmt, is_host: IsH
         if not isinstance(before, _MOVABLE):
             return None
         moved.insert(0, before)
-        needed |= moving.paths(before)
+        needed |= writes.paths(before)
     made = moving.stored(moved)
     for loop in (above for above in source.above(statement) if isinstance(above, ast.For)):
         made |= moving.stored([loop.target])
@@ -146,7 +147,7 @@ def _is_passed(above: ast.stmt) -> bool:
 
 
 def _writes(node: ast.stmt, needed: Collection[str], quiet: Collection[str] = ()) -> bool:
-    return any(moving.touches(a, b) for a in {*moving.written(node, quiet), *moving.stored([node])} for b in needed)
+    return any(writes.touches(a, b) for a in {*writes.written(node, quiet), *moving.stored([node])} for b in needed)
 
 
 def _leaving_alone(source: Source, needed: Collection[str]) -> set[str]:
@@ -156,7 +157,7 @@ def _leaving_alone(source: Source, needed: Collection[str]) -> set[str]:
     for each in every:
         parts = [n for part in each.body for n in within(part) if isinstance(n, ast.stmt)]
         stores = {n.attr for part in parts for n in ast.walk(part) if isinstance(n, ast.Attribute) and _is_store(n)}
-        changed = stores | {step for part in parts for path in moving.written(part) for step in path.split(".")[1:]}
+        changed = stores | {step for part in parts for path in writes.written(part) for step in path.split(".")[1:]}
         touching |= {each.name} if last & changed or {"setattr", "__dict__"} & names_in(each) else set()
     return {each.name for each in every if not reached([source], [each.name]) & touching}
 
@@ -190,7 +191,7 @@ def _stands_alone(source: Source, function: Function, found: Sequence[Fetch]) ->
     gone = {n for one in found for each in one.moved for n in ast.walk(each)}
     given = {name for one in found for name in one.names}
     kept = {name for node in ast.walk(function) if isinstance(node, moving.NAMED) for name in node.names}
-    made = {path for one in found for each in one.moved for path in (*moving.written(each), *moving.stored([each]))}
+    made = {path for one in found for each in one.moved for path in (*writes.written(each), *moving.stored([each]))}
     for node in (n for part in function.body for n in within(part) if n not in gone):
         if not isinstance(node, (ast.Name, ast.Attribute)):
             continue
@@ -253,7 +254,7 @@ def bring(
     made.edits += source.without_all(gone)
     names = {name for one in found for name in one.names}
     for node in (n for part in function.body for n in within(part) if isinstance(n, moving.NAMED)):
-        writes = names | {path for each in made.gone for path in moving.written(each)}
+        writes = names | {path for each in made.gone for path in writes.written(each)}
         made.writes |= writes & set(node.names)
         left = [name for name in node.names if name not in names]
         if left != node.names:

@@ -11,6 +11,7 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
+from paramgraph_kit.rewrite.expressions.numbers.readings import is_cpu
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
@@ -18,6 +19,7 @@ from paramgraph_kit.rewrite.source.pure import kept_finite
 
 _TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
 
+_JOINS = ("torch.stack", "torch.cat", "torch.vstack", "torch.hstack")
 _REDUCED = {  # by what the host reduces a list of numbers, and what a tensor of them has
     "max": "max()",
     "min": "min()",
@@ -205,3 +207,27 @@ def _calls(node: ast.AST | None, function: str, name: str) -> bool:
     if not isinstance(node, ast.Call) or called(node) != function or len(node.args) != 1 or node.keywords:
         return False
     return isinstance(node.args[0], ast.Name) and node.args[0].id == name
+
+
+def keep_those_that_go_back(place: Place) -> list[Edit]:
+    """``rows.append(r.cpu() * 2)`` keeps the tensor there, where ``torch.stack(rows).to(d)`` brings all back."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return []
+    name = path_of(call.func.value)
+    copies = [n for n in ast.walk(call) if isinstance(n, ast.Call) and is_cpu(place, n)]
+    if function is None or name not in locals_of(function) or not copies:
+        return []
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Name) and n.id == name]
+    for other in (n for n in every if isinstance(n.ctx, ast.Load) and n is not call.func.value):
+        joined = place.source.parents.get(other)
+        method = place.source.parents.get(joined) if isinstance(joined, ast.Call) else None
+        back = isinstance(method, ast.Attribute) and method.attr in ("to", "cuda")
+        if not isinstance(joined, ast.Call) or path_of(joined.func) not in _JOINS or not back:
+            return []
+    above = [place.source.parents.get(each) for each in copies]
+    if any(isinstance(each, ast.Attribute) and each.attr in ("numpy", "item", "tolist") for each in above):
+        return []
+    kept = ((each, each.func.value) for each in copies if isinstance(each.func, ast.Attribute))
+    return [place.source.replace(each, place.text(inner)) for each, inner in kept]

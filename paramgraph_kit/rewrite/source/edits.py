@@ -317,6 +317,12 @@ def functions_of(tree: ast.AST, names: Collection[str], outer: str = "") -> list
     return found
 
 
+def is_method(source: Source, function: Function) -> bool:
+    """Whether a function gets its owner first."""
+    names = {path_of(each) for each in function.decorator_list}
+    return isinstance(source.parents.get(function), ast.ClassDef) and not names & {"staticmethod", "classmethod"}
+
+
 def is_text(node: ast.stmt) -> bool:
     """Whether a statement is a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

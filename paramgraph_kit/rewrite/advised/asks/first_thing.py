@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.advised.host.from_host import READS
-from paramgraph_kit.rewrite.source.edits import Function, is_text, path_of, within
-from paramgraph_kit.rewrite.source.moving import NAMED, arguments_of, is_method, stored
+from paramgraph_kit.rewrite.source.edits import Function, is_method, is_text, path_of, within
+from paramgraph_kit.rewrite.source.moving import NAMED, arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place
 
 _WORKS = (ast.Call, ast.BinOp, ast.Subscript, ast.AugAssign, ast.Await, ast.Yield)

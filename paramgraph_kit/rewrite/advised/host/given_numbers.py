@@ -6,8 +6,8 @@ import ast
 import re
 
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
-from paramgraph_kit.rewrite.source.edits import Function, names_in, within
-from paramgraph_kit.rewrite.source.moving import arguments_of, is_method, stored
+from paramgraph_kit.rewrite.source.edits import Function, is_method, names_in, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place
 
 _GIVEN = re.compile(r"(?:argument (\d+)|(\w+)) = ")

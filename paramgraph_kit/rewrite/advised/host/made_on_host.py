@@ -18,8 +18,9 @@ from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import CHANGES, arguments_of, body_of
+from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.writes import CHANGES
 
 _SEVERAL = re.compile(r"of \w+\[\d")  # of more than one number
 _FROM_LISTS = ("tensor", "as_tensor")

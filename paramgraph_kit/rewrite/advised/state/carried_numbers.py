@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.source.edits import path_of, within
-from paramgraph_kit.rewrite.source.moving import paths
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.writes import paths
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 

@@ -13,9 +13,9 @@ from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_throu
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.moving import paths
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
+from paramgraph_kit.rewrite.source.writes import paths
 
 PATHS = (ast.Name, ast.Attribute)
 _DRAWN = ("random", "np.random", "numpy.random")

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.source.edits import locals_of
-from paramgraph_kit.rewrite.source.moving import arguments_of, written_in_place
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.writes import written_in_place
 
 _VIEWS = frozenset("view reshape t transpose squeeze unsqueeze flatten detach expand permute contiguous to".split())  # noqa: SIM905
 

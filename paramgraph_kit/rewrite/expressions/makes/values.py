@@ -423,7 +423,8 @@ def index_on_device(place: Place) -> list[Edit]:
                     found.append(place.source.replace(made, text))
                 continue
             known = place.space.get(part.id) if isinstance(part, ast.Name) and not place.local(part) else None
-            if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)):
+            there = isinstance(known, torch.Tensor) and known.device.type != "cpu"
+            if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)) and not there:
                 text = f"torch.as_tensor({part.id}, device={place.device})"
                 found.append(place.source.replace(part, place.hoist(f"{part.id}_on_device", text)))
     return found
@@ -454,7 +455,10 @@ def fill_by_index(place: Place) -> list[Edit]:
         return index_on_device(place)  # a number is filled in through a mask, and a tensor is not
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
-    return [*index_on_device(place), place.source.replace(node.value, number)]
+    index = index_on_device(place)
+    if place.failure.code == "cpu-index" and not index:
+        return []  # the list comes there another way
+    return [*index, place.source.replace(node.value, number)]
 
 
 def _is_mask(place: Place, index: ast.expr) -> bool:

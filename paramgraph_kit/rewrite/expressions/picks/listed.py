@@ -22,7 +22,7 @@ def keep_the_mask(place: Place) -> list[Edit]:
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
         return []
-    condition = _found_by(node.value)
+    condition = listed_mask(node.value)
     every = [n for part in function.body for n in within(part)]
     if condition is None or sum(isinstance(n, ast.Name) and n.id == target.id for n in every if _is_stored(n)) > 1:
         return []
@@ -140,7 +140,7 @@ def _skips_nothing(place: Place, node: ast.If, name: str) -> bool:
     return True
 
 
-def _found_by(value: ast.expr) -> ast.expr | None:
+def listed_mask(value: ast.expr) -> ast.expr | None:
     """``c`` of ``torch.where(c)[0]``, of ``c.nonzero().squeeze(1)`` and of what else lists where it holds."""
     if isinstance(value, ast.Subscript):
         first = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) else value.slice

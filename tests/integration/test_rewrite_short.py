@@ -1,0 +1,110 @@
+"""Short functions as people ask about them: one line breaks the capture, and what is written instead is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+ROWS = "args = (torch.randn(6, 4, device=device),)\n"
+LENGTHS = """\
+args = (torch.randn(3, 5, 4, device=device), torch.tensor([2, 5, 3], device=device))
+def feed(i):
+    return torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(i)).to(device), args[1].roll(i)
+"""
+# What is written, what it is given, and lines that stand there then.
+SHORT = {
+    "places as numbers, by which rows are written": (
+        """\
+    out = x.clone()
+    for i in (x.sum(1) > 0).nonzero().flatten().tolist():
+        out[i] = out[i] / out[i].norm()
+    return out
+""",
+        ROWS,
+        ["there = x.sum(1) > 0", "out[i] = torch.where(there[i], out[i] / out[i].norm(), out[i])"],
+    ),
+    "places under a name, by which rows are added up": (
+        """\
+    total = torch.zeros(4, device=x.device)
+    keep = x[:, 0] > 0
+    at = torch.where(keep)[0]
+    for i in at:
+        y = x[i] * 2
+        total += y  # one by one
+    return total
+""",
+        ROWS,
+        ["there = keep.clone()", "for i in range(len(there)):"],
+    ),
+    "two picks in one line": (
+        """\
+    m = x[:, 0] > 0
+    a, b = x[m], x[~m]
+    return a.sum(0) - b.sum(0)
+""",
+        ROWS,
+        [],
+    ),
+    "two draws in one line": (
+        """\
+    i = random.randint(0, 2); j = random.randint(0, 1)
+    return x[i : i + 3, j : j + 3] * 2
+""",
+        ROWS,
+        ["i = random.randint(0, 2)", "j = random.randint(0, 1)"],
+    ),
+    "what a sample of numbers picks is filled with one": (
+        """\
+    at = random.sample(range(4), 2)
+    x = x.clone()
+    x[:, at] = 0
+    return x
+""",
+        ROWS,
+        ["at = random.sample(range(4), 2)", "at_in.copy_(torch.as_tensor(at))"],
+    ),
+    "an order that the host shuffles": (
+        """\
+    order = list(range(6))
+    random.shuffle(order)
+    return x[order] - x
+""",
+        ROWS,
+        ["order_in.copy_(torch.as_tensor(order))", "return x[order_in] - x"],
+    ),
+    "a mask as wide as the longest": (
+        """\
+    mask = torch.arange(lengths.max().item(), device=x.device)[None, :] < lengths[:, None]
+    return (x * mask[..., None]).sum(1) / lengths[:, None]
+""",
+        LENGTHS,
+        [
+            "mask = torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None]  # padded to the longest",
+        ],
+    ),
+    "rows that are copied one by one, and go back together": (
+        """\
+    rows = []
+    for r in x:
+        rows.append(r.cpu() * 2)
+    return torch.stack(rows).to(x.device)
+""",
+        ROWS,
+        ["rows.append(r * 2)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("title", SHORT)
+def test_a_short_function_is_whole_in_one_graph(fixed: Fixed, title: str) -> None:
+    # GIVEN a function that people ask about
+    body, given, lines = SHORT[title]
+    # WHEN a fix is asked for
+    fix = fixed(f"import random\n{given}def f({'x, lengths' if given is LENGTHS else 'x'}):\n{body}")
+    # THEN it is whole, with these lines, and ten other steps agree
+    assert fix.complete, fix
+    assert {*lines} <= {line.strip() for line in lines_of(fix)}, fix
