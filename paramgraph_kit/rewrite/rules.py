@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
 from paramgraph_kit.rewrite.expressions.picks import (
     distinct,
     edges,
+    labelled,
     lengthwise,
     listed,
     longest,
@@ -144,6 +145,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         readings.count_there,
         at_places.ask_in_each_round,
         distinct.compute_each,
+        labelled.label_each,
         distinct.go_through_all,
         penalized.change_those_there,
         picked.mask_by_rank,

@@ -86,6 +86,27 @@ SHORT = {
             "mask = torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None]  # padded to the longest",
         ],
     ),
+    "means of rows that are alike": (
+        """\
+    v = (x * 2).floor().long()
+    u, inv = torch.unique(v[:, :2], dim=0, return_inverse=True)
+    s = torch.zeros(u.shape[0], 4, device=x.device).index_add_(0, inv, x)
+    n = torch.bincount(inv)
+    return x - (s / n[:, None])[inv]
+""",
+        ROWS,
+        ["u, inv = v[:, :2], (v[:, :2][:, None] == v[:, :2]).all(-1).long().argmax(1)"],
+    ),
+    "sums by labels, and how many there are of each": (
+        """\
+    best = x.argmax(1)
+    u, inv, c = best.unique(return_inverse=True, return_counts=True)
+    s = x.new_zeros((len(u), 4)).index_add(0, inv, x)
+    return s[inv] / c[inv].unsqueeze(1)
+""",
+        ROWS,
+        ["u, inv, c = best, (best[:, None] == best).long().argmax(1), (best[:, None] == best).sum(1)"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []
@@ -98,6 +119,13 @@ SHORT = {
     ),
 }
 
+LABELLED = {
+    "all of a table": "return s.mean(0) * x",
+    "the labels themselves": "k = inv.max()\n    return s[inv] * k",
+    "how many there are": "return s[inv] / len(u)",
+    "what is there": "return s[inv], u",
+}
+
 
 @pytest.mark.parametrize("title", SHORT)
 def test_a_short_function_is_whole_in_one_graph(fixed: Fixed, title: str) -> None:
@@ -108,3 +136,15 @@ def test_a_short_function_is_whole_in_one_graph(fixed: Fixed, title: str) -> Non
     # THEN it is whole, with these lines, and ten other steps agree
     assert fix.complete, fix
     assert {*lines} <= {line.strip() for line in lines_of(fix)}, fix
+
+
+@pytest.mark.parametrize("title", LABELLED)
+def test_labels_are_listed_where_more_than_sums_is_made_with_them(fixed: Fixed, title: str) -> None:
+    # GIVEN what would be another number with other labels, or with more of them
+    body = """\
+    best = x.argmax(1)
+    u, inv = torch.unique(best, return_inverse=True)
+    s = torch.zeros(len(u), 4, device=x.device).index_add(0, inv, x)
+"""
+    # WHEN a fix is asked for THEN no row is labelled by the first that is like it
+    assert "best[:, None] ==" not in fixed(f"{ROWS}def f(x):\n{body}    {LABELLED[title]}\n").diff
