@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paramgraph_kit.rewrite.expressions.picks.distinct import NOT_BELOW
 from paramgraph_kit.rewrite.expressions.picks.longest import PADDED
 from paramgraph_kit.rewrite.expressions.state.graded import OWN
 
@@ -30,6 +31,8 @@ LONGEST = (
     "unless all lengths are one"
 )
 
+FROM_ZERO = "where the numbers that pick one of the modules are not below zero: eager counts such from the end"
+
 
 def provisos(new: Sequence[str]) -> list[str]:
     """What goes for a rewriting's new lines.
@@ -38,6 +41,12 @@ def provisos(new: Sequence[str]) -> list[str]:
     [True]
     """
     signs = [("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN)]
-    signs += [("made_once[", ONCE), (PADDED, LONGEST), ("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
+    signs += [
+        ("made_once[", ONCE),
+        (PADDED, LONGEST),
+        (NOT_BELOW, FROM_ZERO),
+        ("lr=torch.tensor(", RATED),
+        ('["lr"] = torch.tensor(', RATED),
+    ]
     found = [text for sign, text in signs if any(sign in line for line in new)]
     return list(dict.fromkeys(found))

@@ -107,6 +107,18 @@ SHORT = {
         ROWS,
         ["u, inv, c = best, (best[:, None] == best).long().argmax(1), (best[:, None] == best).sum(1)"],
     ),
+    "heads that are picked by labels that are there": (
+        """\
+    task = x[:, 0].abs().long().clamp(max=2)
+    out = x.new_zeros(6, 2)
+    for t in task.unique().tolist():
+        m = task == t
+        out[m] = heads[t](x[m])
+    return out
+""",
+        f"{ROWS}heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(3)).to(device).requires_grad_(False)\n",
+        ["for t in range(len(heads)):  # no number is below zero"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []

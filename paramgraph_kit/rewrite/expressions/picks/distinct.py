@@ -10,10 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import torch
+
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, integer
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
+NOT_BELOW = "# no number is below zero"  # by which what a rewriting takes for granted is found
 _RANKS = ("argmax", "argmin")
 _PAIRS = ("max", "min", "topk", "sort")
 
@@ -97,9 +100,28 @@ def go_through_all(place: Place) -> list[Edit]:
     x = given_to_unique(given)
     options = given.keywords if isinstance(given, ast.Call) else []
     count = _how_many(place, function, x) if x is not None and not options else ""
-    if not count or not _does_nothing_for_none(place, node, place.text(x) if x is not None else ""):
+    told = "" if count or x is None or options else _how_many_parts(place, node)
+    if not (count or told) or not _does_nothing_for_none(place, node, place.text(x) if x is not None else ""):
         return []
-    return [place.source.replace(node.iter, f"range({count})")]
+    if not told:
+        return [place.source.replace(node.iter, f"range({count})")]
+    line = place.source.lines[node.lineno - 1].rstrip()
+    if not line.endswith(":") or node.iter.end_lineno != node.lineno:
+        return []
+    end = Edit(node.lineno, len(line), node.lineno, len(line), f"  {NOT_BELOW}")
+    return [place.source.replace(node.iter, f"range({told})"), end]
+
+
+def _how_many_parts(place: Place, loop: ast.For) -> str:
+    """``len(heads)`` where a round calls ``heads[e]``: eager fails with a number that none of them has."""
+    assert isinstance(loop.target, ast.Name)
+    for node in (n for part in loop.body for n in within(part) if isinstance(n, ast.Subscript)):
+        path = path_of(node.value)
+        last = path.rpartition(".")[2]
+        held = place.attributes.get(last) if "." in path else place.space.get(path)
+        if path_of(node.slice) == loop.target.id and isinstance(held, (torch.nn.ModuleList, torch.nn.ParameterList)):
+            return f"len({path})"
+    return ""
 
 
 def _how_many(place: Place, function: Function, x: ast.expr) -> str:
