@@ -119,6 +119,28 @@ SHORT = {
         f"{ROWS}heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(3)).to(device).requires_grad_(False)\n",
         ["for t in range(len(heads)):  # no number is below zero"],
     ),
+    "an average whose rate the host moves, under names": (
+        """\
+    state.n += 1
+    d = min(0.9, (1 + state.n) / (10 + state.n))
+    for k, v in net.state_dict().items():
+        ema[k].mul_(d).add_(v, alpha=1 - d)
+    return net(x), {k: v.clone() for k, v in ema.items()}
+""",
+        f"""\
+{ROWS}class State:
+    n = 0
+state = State()
+net = nn.Linear(4, 2).to(device).requires_grad_(False)
+ema = {{k: v.clone() for k, v in net.state_dict().items()}}
+""",
+        ["ema[k].mul_(d_in).add_(v * (1 - d_in))"],
+    ),
+    "a table of the CPU that is gathered from there": (
+        "    return x * table.gather(-1, x.argmax(1).cpu()).to(x.device)[:, None]\n",
+        f"{ROWS}table = torch.linspace(0, 1, 4)\n",
+        ["return x * table_on_device.gather(-1, x.argmax(1)).to(x.device)[:, None]"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []
@@ -160,3 +182,25 @@ def test_labels_are_listed_where_more_than_sums_is_made_with_them(fixed: Fixed, 
 """
     # WHEN a fix is asked for THEN no row is labelled by the first that is like it
     assert "best[:, None] ==" not in fixed(f"{ROWS}def f(x):\n{body}    {LABELLED[title]}\n").diff
+
+
+def test_rows_that_are_compared_with_each_other_are_not_told_to_be_zeros(fixed: Fixed) -> None:
+    # GIVEN a smallest distance between rows that two masks pick, which zeros would change
+    text = "    pos = x[n > 2]\n    neg = x[n < 3]\n    return torch.cdist(pos, neg).min()\n"
+    head = "args = (torch.randn(6, 4, device=device), torch.arange(6, device=device))\n"
+    # WHEN a fix is asked for
+    fix = fixed(f"{head}def feed(i):\n    return args[0] + i, args[1].roll(i)\ndef f(x, n):\n{text}")
+    # THEN all rows are compared, and it is told which pairs count, in lines that give the same when they are followed
+    assert "`torch.cdist(x, x)`" in str(fix), fix
+    assert "`there = (n > 2)[:, None] & (n < 3)[None, :]`" in str(fix), fix
+    x, n = torch.randn(6, 4), torch.arange(6)
+    found = torch.cdist(x, x).masked_fill(~((n > 2)[:, None] & (n < 3)[None, :]), torch.inf).min()
+    torch.testing.assert_close(found, torch.cdist(x[n > 2], x[n < 3]).min())
+
+
+def test_what_is_kept_of_arguments_is_told_to_be_copied_behind_each_launch(fixed: Fixed) -> None:
+    # GIVEN a step that keeps what it is given, and draws one of what it has kept
+    text = "    buffer.append((x, x * 2))\n    a, b = random.choice(buffer)\n    return (a - b).sum()\n"
+    # WHEN a fix is asked for THEN the line itself is told, with copies
+    fix = fixed(f"import random\nbuffer = []\n{ROWS}def f(x):\n{text}")
+    assert "behind each launch `buffer.append((x.clone(), x.clone() * 2))`" in str(fix), fix

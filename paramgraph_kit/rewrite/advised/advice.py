@@ -24,9 +24,11 @@ from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_th
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
+from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
+from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
@@ -414,7 +416,9 @@ _ADVICE: tuple[Advice, ...] = (
     cut_where_it_is_read,
     behind,
     computed_anyway,
+    rows_that_meet,
     rows_of_a_mask,
     moved_by_itself,
     at_least,
+    kept_copies,
 )

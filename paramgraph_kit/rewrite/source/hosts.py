@@ -113,6 +113,9 @@ def host_test(
         for each in (value, owner):  # a method of a tensor computes where that is
             if isinstance(each, torch.Tensor):
                 return each.device.type != device
+        if isinstance(value, Mapping):  # of tensors by their names, as averages of a network's have it
+            held = (each for each in value.values() if isinstance(each, torch.Tensor))
+            return all(each.device.type != device for each in held)
         return not isinstance(value, torch.nn.Module) or isinstance(value, ModuleType)
 
     def _was_of_host(name: str, node: ast.expr) -> bool:

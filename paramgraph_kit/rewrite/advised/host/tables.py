@@ -60,6 +60,11 @@ def gather_there(place: Place) -> list[Edit]:
         return []
     table, reads = calls[0].func.value, [n for n in calls[0].args if isinstance(n, ast.Call) and called(n) == "cpu"]
     names = arguments_of(function)
+    if isinstance(table, ast.Name) and len(reads) == 1 and is_table(place, table.id):
+        there = place.hoist(f"{table.id}_on_device", f"{table.id}.to({place.device})")
+        assert isinstance(reads[0].func, ast.Attribute)
+        index = place.text(reads[0].func.value)
+        return [place.source.replace(table, there), place.source.replace(reads[0], index)]
     if not isinstance(table, ast.Name) or table.id not in names or len(reads) != 1:
         return []
     number, given = names.index(table.id), list[ast.Name]()

@@ -1,0 +1,92 @@
+"""Advice for picked rows that are compared with each other, or of which one is taken: zeros would take part in that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.source.edits import names_in, path_of
+from paramgraph_kit.rewrite.source.place import Place, called, renamed
+
+_PAIRS = ("cdist", "matmul", "mm", "outer", "cosine_similarity", "pairwise_distance")
+_TAKES = {"min": "inf", "amin": "inf", "argmin": "inf", "max": "-inf", "amax": "-inf", "argmax": "-inf"}
+_TAKES |= {"softmax": "-inf", "log_softmax": "-inf", "logsumexp": "-inf"}
+
+
+def rows_that_meet(place: Place) -> str:
+    """``pos = x[m]`` before ``torch.cdist(pos, neg).min()``, and before ``pos.min()``."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "dynamic-shape" or not isinstance(node, ast.Assign) or function is None:
+        return ""
+    pick = _pick(node)
+    if pick is None:
+        return ""
+    name, x, mask = pick[0], place.text(pick[1].value), place.source.bracketed(pick[1].slice)
+    picks = dict(each for n in ast.walk(function) if isinstance(n, ast.Assign) for each in _named(n))
+    for each in (n for n in ast.walk(function) if isinstance(n, ast.expr) and n.lineno > node.lineno):
+        sides = _sides(each)
+        both = [bool(names_in(side) & picks.keys()) for side in sides]
+        if any(name in names_in(side) for side in sides) and (all(both) or _is_of_pairs(each)):
+            return _of_pairs(place, each, sides, picks)
+        taken = _taken(each, name)
+        if taken:
+            return (
+                f"keep all of `{x}`, and {_TAKES[taken]} where `{mask}` leaves it out, before `{taken}`: "
+                f"`{name} = {x}.masked_fill(~{mask}, {_TAKES[taken].replace('inf', 'torch.inf')})`, with "
+                f"`~{mask}[:, None]` where these are rows"
+            )
+    return ""
+
+
+def _pick(node: ast.Assign) -> tuple[str, ast.Subscript] | None:
+    """``pos`` and ``x[m]`` of ``pos = x[m]``, where the index is a name or a condition."""
+    target, value = node.targets[0], node.value
+    conditions = (ast.Name, ast.Compare, ast.UnaryOp)
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.Subscript):
+        return None
+    return (target.id, value) if isinstance(value.slice, conditions) else None
+
+
+def _named(node: ast.Assign) -> Iterator[tuple[str, ast.Subscript]]:
+    if (pick := _pick(node)) is not None:
+        yield pick
+
+
+def _sides(node: ast.expr) -> list[ast.expr]:
+    """The two whose rows meet in ``torch.cdist(a, b)`` and ``a @ b.T``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        return [node.left, node.right]
+    plain = isinstance(node, ast.Call) and called(node) in _PAIRS and len(node.args) == 2
+    return list(node.args) if plain and isinstance(node, ast.Call) else []
+
+
+def _is_of_pairs(node: ast.expr) -> bool:
+    """Whether a call compares all rows with all, whatever they are."""
+    return isinstance(node, ast.Call) and called(node) == "cdist"
+
+
+def _taken(node: ast.expr, name: str) -> str:
+    """By what one of those that were picked is taken."""
+    if not isinstance(node, ast.Call) or called(node) not in _TAKES or not isinstance(node.func, ast.Attribute):
+        return ""
+    given = [node.func.value, *node.args[:1]]
+    return called(node) if name in map(path_of, given) else ""
+
+
+def _of_pairs(place: Place, pairs: ast.expr, sides: list[ast.expr], picks: dict[str, ast.Subscript]) -> str:
+    """That all rows meet all, and which of the pairs count."""
+    text, masks = place.text(pairs), list[str]()
+    for side, index in zip(sides, ("[:, None]", "[None, :]"), strict=True):
+        names = sorted(names_in(side) & picks.keys())
+        if len(names) > 1:
+            return ""
+        for name in names:
+            pick = picks[name]
+            text = renamed(text, {name: place.source.bracketed(pick.value)})
+            masks.append(f"{place.source.bracketed(pick.slice)}{index}")
+    count = " & ".join(masks)
+    return (
+        f"all rows meet all, `{text}`, and of the pairs those count that `there = {count}` marks: "
+        "`.masked_fill(~there, torch.inf)` behind it before a minimum, `-torch.inf` before a maximum or a softmax, 0 "
+        "before a sum, which a mean divides by `there.sum()`"
+    )
