@@ -141,6 +141,18 @@ ema = {{k: v.clone() for k, v in net.state_dict().items()}}
         f"{ROWS}table = torch.linspace(0, 1, 4)\n",
         ["return x * table_on_device.gather(-1, x.argmax(1)).to(x.device)[:, None]"],
     ),
+    "points that are found one after the other": (
+        """\
+    picked = [0]
+    d = torch.full((6,), torch.inf, device=x.device)
+    for _ in range(3):
+        d = torch.minimum(d, (x - x[picked[-1]]).pow(2).sum(1))
+        picked.append(d.argmax().item())
+    return x[picked], torch.tensor(picked, device=x.device)
+""",
+        ROWS,
+        ["picked.append(d.argmax())", "return x[torch.stack(picked)], torch.stack(picked)"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []
@@ -196,6 +208,28 @@ def test_rows_that_are_compared_with_each_other_are_not_told_to_be_zeros(fixed: 
     x, n = torch.randn(6, 4), torch.arange(6)
     found = torch.cdist(x, x).masked_fill(~((n > 2)[:, None] & (n < 3)[None, :]), torch.inf).min()
     torch.testing.assert_close(found, torch.cdist(x[n > 2], x[n < 3]).min())
+
+
+BOUNDED = {
+    "F.one_hot(y)": "F.one_hot(y, num_classes=n)",
+    "torch.bincount(y)": "torch.zeros(n, dtype=torch.long, device=y.device).scatter_add_(0, y, torch.ones_like(y))",
+    "torch.histc(x, bins=4)": (
+        "torch.zeros(4, device=x.device).scatter_add_(0, ((x - low) * 4 / (high - low)).long().clamp(max=3).flatten(), "
+        "torch.ones_like(x).flatten())"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", BOUNDED)
+def test_what_looks_for_its_own_bounds_is_told_how_it_is_given_them(fixed: Fixed, call: str) -> None:
+    # GIVEN an operation whose size, or limits, the device finds WHEN a fix is asked for
+    given = "args = (torch.randn(5, device=device), torch.tensor([0, 2, 1, 3, 2], device=device))\n"
+    fix = fixed(f"{given}def f(x, y):\n    x = x * 2\n    return x.sum() + {call}.sum()\n")
+    # THEN what to write is told, and gives the same numbers on the CPU
+    assert f"`{BOUNDED[call]}`" in str(fix), fix
+    x, y = torch.randn(50), torch.tensor([0, 2, 1, 3, 2])
+    names = {"x": x, "y": y, "F": torch.nn.functional, "torch": torch, "n": 4, "low": x.min(), "high": x.max()}
+    torch.testing.assert_close(eval(BOUNDED[call], names), eval(call, names))
 
 
 def test_what_is_kept_of_arguments_is_told_to_be_copied_behind_each_launch(fixed: Fixed) -> None:

@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
+from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
@@ -378,6 +379,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,
     read_by_a_lambda,

@@ -456,7 +456,9 @@ def fill_by_index(place: Place) -> list[Edit]:
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     index = index_on_device(place)
-    if place.failure.code == "cpu-index" and not index:
+    given = node.targets[0].slice
+    parts = given.elts if isinstance(given, ast.Tuple) else [given]
+    if place.failure.code == "cpu-index" and not index and any(isinstance(n, ast.Name) for n in parts):
         return []  # the list comes there another way
     return [*index, place.source.replace(node.value, number)]
 

@@ -1,0 +1,44 @@
+"""Advice for operations that look for their own bounds: they are given them, or are written with tensors for them."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.place import Place, called, integer
+
+
+def given_its_bounds(place: Place) -> str:
+    """``F.one_hot(y)``, ``torch.bincount(y)`` and ``torch.histc(x, bins=10)``."""
+    if place.failure.code != "hidden-size":
+        return ""
+    for call in place.calls("one_hot", "bincount", "histc"):
+        own = isinstance(call.func, ast.Attribute) and called(call) == "histc" and len(call.args) < 1
+        given = call.func.value if own and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
+        if given is None:
+            continue
+        x, text = place.source.bracketed(given), place.text(call)
+        options = {o.arg: o.value for o in call.keywords}
+        if called(call) == "histc":
+            bins = options.get("bins", call.args[1] if len(call.args) > 1 else None)
+            number = 100 if bins is None else integer(bins)
+            if number is None or {"min", "max"} & options.keys():
+                continue
+            return (
+                "give it limits that you know, `min=` and `max=`; or with those of the device: "
+                f"`low, high = {x}.aminmax()` before it, and for `{text}` "
+                f"`torch.zeros({number}, device={x}.device).scatter_add_(0, (({x} - low) * "
+                f"{number} / (high - low)).long().clamp(max={number - 1}).flatten(), torch.ones_like({x}).flatten())`"
+            )
+        if len(call.args) > 1 or options:
+            continue
+        if called(call) == "one_hot":
+            return (
+                f"its width is known on the device alone: give it, `{text[:-1]}, num_classes=n)`, with a number `n` of "
+                f"which all of `{place.text(given)}` are less; columns beyond the largest are zeros"
+            )
+        return (
+            f"its length is known on the device alone: with a number `n` of which all of `{place.text(given)}` are "
+            f"less `torch.zeros(n, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))` "
+            "counts the same, with zeros beyond the largest"
+        )
+    return ""
