@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
-from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
@@ -29,7 +28,6 @@ ANEW = (
 )
 AHEAD = "draw or count it before each launch, into a tensor that this line reads"
 BY_FIX = {BEHIND: "fix=True moves it there", ANEW: "fix=True writes that", AHEAD: "fix=True writes that"}
-IN_A_CELL = "with the cell's lines in a function, fix=True moves it there"
 LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
@@ -139,6 +137,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
+        elif pair[1] == [IN_DIFF]:
+            pair = _moved(failure, at, fix)
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
     said = _said_by_hand(failure, fix) if pair and fix is not None and id(failure) in attempt.unsafe else ""
@@ -237,17 +237,17 @@ def _pair(
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
-            return line, [_by_fix(AHEAD, source, tried=tried)]
+            return line, [_by_fix(AHEAD, tried=tried)]
     if belongs_behind or tells:
         pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
-        return line, [_by_fix(pinned, source, tried=tried)]
-    said = said or (_by_fix(ANEW, source, tried=tried) if failure.code in _OF_STEPS else "")
+        return line, [_by_fix(pinned, tried=tried)]
+    said = said or (_by_fix(ANEW, tried=tried) if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "") + more]) if said else None
 
 
-def _by_fix(text: str, source: Source, *, tried: bool) -> str:
+def _by_fix(text: str, *, tried: bool) -> str:
     """The same, and what a trial would do about it, unless there was one."""
-    done = IN_A_CELL if text == BEHIND and is_made_of(source.file) else "" if tried else BY_FIX.get(text, "")
+    done = "" if tried else BY_FIX.get(text, "")
     return f"{text}; {done}" if done else text
 
 

@@ -188,6 +188,7 @@ diagnose = Diagnose()
 def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
     from paramgraph_kit.rewrite import rewriting
+    from paramgraph_kit.rewrite.cell_step import as_step
     from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
 
@@ -209,6 +210,9 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
 
         if (alone := one_round(what, args, kwargs, found.failures, of_loader=False)) is not None:
             found.fix, alone.known = alone, rewritten.known
+            return []
+        if (in_a_function := as_step(what)) is not None:
+            found.fix = in_a_function
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
         if left:

@@ -276,8 +276,6 @@ class _Teller:
             for failure in fix.unsaid if fix is not None else left:
                 if failure.fix:
                     self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
-            if is_cell(self.function):
-                where += ", and in a function of yours what the host does could move behind the launch"
             if not left and fix is not None and not fix.instead:
                 raise self.stop(
                     f"the rewritten function is not proved: {fix.verified[-1]}. {_unproved(fix.verified[-1])}"
@@ -291,7 +289,8 @@ class _Teller:
         """The story goes on with what of a loop can be a graph."""
         from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 
-        self.chapter(f"One round of its loop, {fix.alone}: from here on the story is about that")
+        what = "The cell's lines as a function" if is_cell(self.function) else "One round of its loop"
+        self.chapter(f"{what}, {fix.alone}: from here on the story is about that")
         self.function = partial(made, *fix.given[: fix.bound]) if fix.bound else made
         self.args, self.kwargs, fix.given = fix.given[fix.bound :], {}, ()
         self.prover = Prover(self.function, self.args, self.kwargs)

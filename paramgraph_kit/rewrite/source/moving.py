@@ -190,9 +190,9 @@ def move(
         around = source.parents[node] if context else None
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
         edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
-        text = source.part(node, edited)
+        text = [each.rstrip() for each in source.part(node, edited)]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
-        lines += [f"{deep}{'    ' * bool(context)}{each[depth:].rstrip()}" for each in text]
+        lines += [each if each[:depth].strip() else deep + "    " * bool(context) + each[depth:] for each in text]
     edits += [source.after(function, lines), *handed_out(source, function, name)]
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
 
