@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -34,8 +34,18 @@ from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
+from paramgraph_kit.rewrite.round_calls import called, named, with_calls
 from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, diff_of, left_of
-from paramgraph_kit.rewrite.round_parts import TELLS, Lines, computes, goes_through_loader, holds, keeps, optimizes
+from paramgraph_kit.rewrite.round_parts import (
+    TELLS,
+    Lines,
+    bodies,
+    computes,
+    goes_through_loader,
+    holds,
+    keeps,
+    optimizes,
+)
 from paramgraph_kit.rewrite.round_run import Run, graded
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
@@ -101,9 +111,9 @@ def rounds_of(
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
         copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
-        done = list[Loop]()
-        for loop in loops:
-            if any(holds(loop, inner) for inner in done):
+        done = list[Loop | ast.If]()
+        for loop in chain.from_iterable(bodies(each, works, tells) for each in loops):
+            if any(holds(loop, inner) or holds(inner, loop) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied)
@@ -135,7 +145,7 @@ class _Cutting:
     whole: Ways
     source: Source
     definition: Function
-    loop: Loop
+    loop: Loop | ast.If
     asked: Asked  # whether a statement computes, and whether it only tells
     truth: Truth
     rated: Sequence[Failure]  # learning rates that are others in a later round
@@ -205,12 +215,14 @@ class _Cutting:
         return any(self.old[id(each)] is node for each in plain.part)
 
     def _rates(self, part: Sequence[ast.stmt]) -> list[Edit]:
-        """What fills learning rates beside a round."""
+        """What fills learning rates beside a round, and keeps them as numbers."""
         inside = {id(n) for node in part for n in ast.walk(node)}
         every = [n for top in self._ran() for n in within(top) if isinstance(n, ast.Assign)]
-        return advance.rates(self.source, [n for n in every if id(n) not in inside])
+        own = [n for n in within(self.definition) if isinstance(n, ast.Expr | ast.Assign) and id(n) not in inside]
+        kept = [edit for node in own for edit in advance.rates_as_numbers(self.source, node)]
+        return [*advance.rates(self.source, [n for n in every if id(n) not in inside]), *kept]
 
-    def _edited(self) -> tuple[Source, Function, Loop, Asked]:
+    def _edited(self) -> tuple[Source, Function, Loop | ast.If, Asked]:
         """The function with what is done around its rounds, and the same loop in it."""
         edits = [*self.told, *self.halves.edits, *self.rates, *self.zeros, *self.lent]
         if not edits:
@@ -379,32 +391,12 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     return Rewriting("", verified=[REPLAYED.format(how=how, where=driver().source().label())], complete=True)
 
 
-def _with_calls(found: Round, fix: Rewriting, lines: Sequence[str]) -> list[str]:
-    """The lines of a file whose loop also calls what goes around a launch of its round."""
-    results, arguments = ", ".join(found.results), ", ".join(found.parameters)
-    call = f"{results} = " * bool(results) + f"{found.name}({arguments})"
-    at = next(n for n, line in enumerate(lines) if line.strip() == call)
-    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-    around = []
-    for line in fix.loop:
-        gets, _, rest = _named(line, found).rpartition(" = ")
-        rest = f"{found.name}({arguments})" if rest.startswith("launched(") else rest
-        around.append(f"{indent}{gets} = {rest}\n" if gets else f"{indent}{rest}\n")
-    return [*lines[:at], *around, *lines[at + 1 :]]
-
-
-def _named(line: str, found: Round) -> str:
-    """A line around a launch, with the loop's names for what a round gives."""
-    results = f"{', '.join(found.results)} = " * bool(found.results)
-    return results + line.removeprefix("out = ") if line.startswith("out = ") else line
-
-
 def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Truth) -> list[str]:
     """The lines of the file with these calls, where the function gives what it gave as they stand; else none."""
     file = whole.file + REWRITTEN
     space = whole.entry.__globals__ if whole.entry is not None else {}
     try:
-        lines = _with_calls(found, fix, fix.texts[file]) if fix.loop else fix.texts[file]
+        lines = with_calls(found, fix, fix.texts[file]) if fix.loop else fix.texts[file]
         code = compiled(file, lines)
         called_there = {line.rpartition(" = ")[2].partition("(")[0] for line in fix.loop} - {"launched"}
         made = {c.co_name: types.FunctionType(c, space, c.co_name) for c in codes_in(code) if c.co_name in called_there}
@@ -426,7 +418,9 @@ def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Tr
     return lines if not wrong else []
 
 
-def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Loop) -> Rewriting:
+def _shown(
+    whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Loop | ast.If
+) -> Rewriting:
     """What is shown of it: one diff from the user's own lines."""
     whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
     texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
@@ -436,8 +430,9 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, 
     name_of_it = whole.entry_name
     given, run.given = run.given, ()  # whoever keeps the fix may let go of them
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
+    where = "branch" if isinstance(loop, ast.If) else "loop"
     told = [
-        f"one round of the loop of line {loop.lineno} is what a graph holds: capture `{captured}` for the loop",
+        f"one round of the {where} of line {loop.lineno} is what a graph holds: capture `{captured}` for the loop",
         f"`{name_of_it}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
     ]
     if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
@@ -472,9 +467,9 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, 
         alone=found.name,
         bound=len(run.bound),
         usage=fix.usage if not whole_loop else "",
-        loop=[_named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]
+        loop=[named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]
         if fix.usage
-        else [_called(found, len(run.bound), graph)],
+        else [called(found, len(run.bound), graph)],
         given=given,
         capture=captured,
         complete=False,  # of the function itself
@@ -484,8 +479,3 @@ def _shown(whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, 
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
-
-
-def _called(found: Round, bound: int, graph: str) -> str:
-    """What the loop writes for a round that is launched, from which graph."""
-    return f"{', '.join(found.results)} = " * bool(found.results) + f"{graph}({', '.join(found.parameters[bound:])})"

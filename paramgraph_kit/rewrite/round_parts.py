@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,11 +29,27 @@ _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 
 
-def goes_through_loader(whole: Ways, loop: Loop) -> bool:
+def goes_through_loader(whole: Ways, loop: Loop | ast.If) -> bool:
     """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
     given = whole._given()
     paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
     return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
+
+
+def bodies(loop: Loop, works: Callable[[ast.stmt], bool], tells: Callable[[ast.stmt], bool]) -> list[Loop | ast.If]:
+    """Where a round may be: a loop, or ``if step > begin: if step % every == 0: train()`` where it trains there only.
+
+    Such a branch comes first where it also tells something, as then it is in no round of the loop.
+    """
+    found, body = list[ast.If](), loop.body
+    while True:
+        computing = [node for node in body if works(node)]
+        trained = [node for node in computing if any(map(is_backward, ast.walk(node)))] or computing
+        if len(trained) != 1 or not isinstance(trained[0], ast.If) or trained[0].orelse:
+            break
+        found.insert(0, trained[0])
+        body = trained[0].body
+    return [*found, loop] if found and tells(found[-1]) else [loop, *found]
 
 
 def keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:

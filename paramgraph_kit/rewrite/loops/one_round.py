@@ -34,7 +34,7 @@ class Round:
     """What of a loop's rounds is a function: the edits that make it one, and what they call it."""
 
     name: str
-    loop: Loop
+    loop: Loop | ast.If
     parameters: tuple[str, ...]
     results: tuple[str, ...]
     edits: tuple[Edit, ...]
@@ -52,7 +52,7 @@ def loops_around(source: Source, function: Function, nodes: Collection[ast.stmt]
 def cut(
     source: Source,
     function: Function,
-    loop: Loop,
+    loop: Loop | ast.If,
     computes: Callable[[ast.stmt], bool],
     tells: Callable[[ast.stmt], bool],
     returned: Mapping[str, str] = MappingProxyType({}),
@@ -116,7 +116,7 @@ def cut(
 
 def kept_for_later(
     source: Source,
-    loop: Loop,
+    loop: Loop | ast.If,
     computes: Callable[[ast.stmt], bool],
     tells: Callable[[ast.stmt], bool],
     tensors: Collection[str],
@@ -204,7 +204,7 @@ def _begins_as_store(part: Sequence[ast.stmt], name: str) -> bool:
     return first is not None and isinstance(first.ctx, ast.Store) and id(first) not in added
 
 
-def _shares_lines(loop: Loop, part: Collection[ast.stmt]) -> bool:
+def _shares_lines(loop: Loop | ast.If, part: Collection[ast.stmt]) -> bool:
     """Whether a statement of a part stands on a line with one that is none, or beside its loop."""
     if first_line(loop.body[0]) == loop.lineno:
         return True
@@ -239,7 +239,11 @@ def _block(source: Source, run: Sequence[ast.stmt], call: str) -> Edit:
 
 
 def _text(
-    source: Source, function: Function, loop: Loop, part: Sequence[ast.stmt], called: tuple[str, list[str], list[str]]
+    source: Source,
+    function: Function,
+    loop: Loop | ast.If,
+    part: Sequence[ast.stmt],
+    called: tuple[str, list[str], list[str]],
 ) -> list[str]:
     name, parameters, results = called
     lines = [f"def {name}({', '.join(parameters)}):  # one round of a loop of {function.name}"]

@@ -47,7 +47,7 @@ class Split:
 
 def split(
     source: Source,
-    loop: Loop,
+    loop: Loop | ast.If,
     computes: Callable[[ast.stmt], bool],
     helpers: Collection[str],
     value: Callable[[str], Any],

@@ -1,0 +1,84 @@
+"""Rounds of the loops in which agents and teachers are updated: a branch of the loop, and rates that the host logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.launches import Launches
+from tests.integration.rewritten import TIMES, lines_of, run
+from tests.programs.running import differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+DQN = """\
+q, target = nn.Linear(4, 3).to(device), nn.Linear(4, 3).to(device)
+opt = torch.optim.Adam(q.parameters(), lr=1e-2)
+memory, scalars = torch.utils.data.DataLoader(torch.randn(48, 10), 8), []
+args = ()
+def f():
+    for step, data in enumerate(memory):
+        if step > 1:
+            if step % 2 == 0:
+                data = data.to(device)
+                with torch.no_grad():
+                    best, _ = target(data[:, :4]).max(dim=1)
+                    wanted = data[:, 9] + 0.9 * best
+                value = q(data[:, 4:8]).gather(1, (data[:, 8:9] > 0).long()).squeeze()
+                loss = F.mse_loss(value, wanted)
+                if step % 4 == 0:
+                    scalars.append((loss.item(), step))
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+            if step % 3 == 0:
+                target.load_state_dict(q.state_dict())
+"""
+RATED = """\
+student, teacher = nn.Linear(4, 3).to(device), nn.Linear(4, 3).to(device)
+opt = torch.optim.AdamW(student.parameters())
+rates, momenta = np.linspace(0.01, 0.05, 16), np.linspace(0.9, 1.0, 16)
+batches = torch.utils.data.DataLoader(torch.randn(32, 4), 8)
+meters = {"loss": [], "rate": []}
+args = (1,)
+def f(epoch):
+    for it, x in enumerate(batches):
+        it = len(batches) * epoch + it
+        for group in opt.param_groups:
+            group["lr"] = rates[it]
+        x = x.to(device)
+        loss = F.mse_loss(student(x), teacher(x).detach())
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        with torch.no_grad():
+            m = momenta[it]
+            for new, old in zip(teacher.parameters(), student.parameters()):
+                new.data.mul_(m).add_((1 - m) * old.detach().data)
+        meters["loss"].append(loss.item())
+        meters["rate"].append(opt.param_groups[0]["lr"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "replays"),
+    [
+        pytest.param(DQN, "loss = f_round(data)", 3, id="a branch in which it trains"),
+        pytest.param(RATED, 'meters["rate"].append(float(opt.param_groups[0]["lr"]))', 20, id="a rate that is logged"),
+    ],
+)
+def test_a_round_is_cut_out_of_what_a_loop_does(program: str, line: str, replays: int, tmp_path: Path) -> None:
+    # GIVEN a loop WHEN it is rewritten THEN one round is a function
+    truth, names = eager(run(program, tmp_path), "f"), run(program, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.alone == "f_round", fix
+    assert line in "\n".join(lines_of(fix)), fix
+    # AND the loop does from graphs what it does as it is
+    with fix.applied() as made:
+        names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
+        assert not differences(truth, eager(names, "f"), TIMES)
+    assert launches.replays > replays
