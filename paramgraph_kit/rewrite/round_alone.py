@@ -334,7 +334,8 @@ class _Cutting:
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""
-        if self.left or not goes_through_loader(self.whole, self.loop):
+        whole_but_one = fix is not None and fix.complete  # only what its loop sets is left, which is told in lines
+        if not goes_through_loader(self.whole, self.loop) or (self.left and (self.left[0].left or not whole_but_one)):
             return
         texts = {self.source.file: run.texts}
         if fix is not None and (lines := _calls_itself(self.whole, found, fix, run, self.truth)):
@@ -343,7 +344,7 @@ class _Cutting:
         whole, functions = self.whole, self._ran()
         of_groups = group_numbers.told(self.source, functions, found.part, found.name, whole._value, whole.device)
         why = of_groups or why
-        self.left.append(left_of(whole.entry_name, found.name, texts, self.loop.lineno, fix, why))
+        self.left[:] = [left_of(whole.entry_name, found.name, texts, self.loop.lineno, fix, why)]
 
 
 def _written_anywhere(value: torch.Tensor) -> torch.Tensor:

@@ -210,7 +210,7 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
 
         if (alone := one_round(what, args, kwargs, found.failures, of_loader=False)) is not None:
             found.fix, alone.known = alone, rewritten.known
-            return []
+            return tell_missed(what, args, kwargs, found.failures, alone)
         if (in_a_function := as_step(what)) is not None:
             found.fix = in_a_function
             return []

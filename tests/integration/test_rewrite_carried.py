@@ -71,6 +71,28 @@ def f(x):
 """,
         ["velocity[i].copy_(0.9 * velocity[i] + g)", "p.data.copy_(p.data - 0.1 * velocity[i])"],
     ),
+    "weights that climb and are put back from the optimizer's copies": (
+        """
+lin = nn.Linear(3, 2).to(device)
+opt = torch.optim.SGD(lin.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    lin(x).square().mean().backward()
+    with torch.no_grad():
+        for p in lin.parameters():
+            opt.state[p]["old"] = p.data.clone()
+            p.add_(0.05 * p.grad / p.grad.norm())
+    opt.zero_grad()
+    loss = lin(x).square().mean()
+    loss.backward()
+    for p in lin.parameters():
+        p.data = opt.state[p]["old"]
+    opt.step()
+    opt.zero_grad()
+    return loss.detach()
+""",
+        ['p.data.copy_(opt.state[p]["old"])', 'opt.state[p]["old"] = p.data'],
+    ),
     "a rate of many branches, which the host writes first and a log reads": (
         """
 lin, it, log = nn.Linear(3, 1).to(device), 0, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ INDENT = " " * 11
 
 
 def told(
-    source: Source, functions: Iterable[ast.AST], part: Sequence[ast.stmt], name: str, known: Any, device: str
+    source: Source, functions: Sequence[ast.AST], part: Sequence[ast.stmt], name: str, known: Any, device: str
 ) -> str:
     """What to do about the first of them that functions set, or "".
 
@@ -74,5 +74,17 @@ def told(
             value=source.text(node.value),
             line_of_it=by,
             indent=INDENT,
-        )
+        ) + _read_elsewhere(source, functions)
     return ""
+
+
+def _read_elsewhere(source: Source, functions: Sequence[ast.AST]) -> str:
+    """Where the decay is read as a number, which is 0 then."""
+    every = (n for function in functions for n in within(function) if isinstance(n, ast.Subscript))
+    read = [n for n in every if isinstance(n.slice, ast.Constant) and n.slice.value == "weight_decay"]
+    lines = (
+        f'\n{INDENT}in line {n.lineno} `float({source.text(n.value)}["decay"])` in place of `{source.text(n)}`'
+        for n in read
+        if isinstance(n.ctx, ast.Load)
+    )
+    return "".join(dict.fromkeys(lines))

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import fewer_globals
-from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
 
@@ -81,9 +81,9 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
         return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
-    called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
+    names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
     for other in ast.walk(place.source.tree):
-        runs = isinstance(other, Function) and other is not function and other.name in called - _MAKERS
+        runs = isinstance(other, Function) and other is not function and other.name in names - _MAKERS
         if runs and any(getattr(n, "attr", getattr(n, "id", "")) == last for n in ast.walk(other)):
             return False  # what it calls reads it as well
     return True
@@ -131,12 +131,29 @@ def _alone(value: Any) -> Any:
 
 
 def fill_the_data(place: Place) -> list[Edit]:
-    """``p.data = v`` becomes ``p.data.copy_(v)``, which leaves the parameter where a graph reads it."""
+    """``p.data = v`` becomes ``p.data.copy_(v)``, which leaves the parameter where a graph reads it.
+
+    An entry that keeps a copy of it until then, ``state["old"] = p.data.clone()``, is the parameter itself from there
+    on, as it was: what is compared, or saved, has the same numbers.
+    """
     node = place.statement
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr != "data":
         return []
-    return [place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})")]
+    text = f"{place.text(target)}.copy_({place.text(node.value)})"
+    if isinstance(node.value, ast.Subscript) and _is_copied_for_it(place, node.value):
+        text += f"\n{place.source.indent(node)}{place.text(node.value)} = {place.text(target)}"
+    return [place.source.replace(node, text)]
+
+
+def _is_copied_for_it(place: Place, entry: ast.Subscript) -> bool:
+    """Whether an entry is a copy that something of the file makes, and that nothing else there reads."""
+    text = place.text(entry)
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Subscript) and place.text(n) == text]
+    made = [place.source.parents.get(n) for n in every if isinstance(n.ctx, ast.Store)]
+    values = [each.value for each in made if isinstance(each, ast.Assign)]
+    copies = [v for v in values if isinstance(v, ast.Call) and called(v) == "clone"]
+    return len(every) == 2 and len(copies) == 1
 
 
 def fill_the_entry(place: Place) -> list[Edit]:
