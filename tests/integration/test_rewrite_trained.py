@@ -232,7 +232,7 @@ class Own(torch.optim.Optimizer):
                 update = m / ((state["v"] / (1 - 0.99 ** state["step"])).sqrt() + 1e-6)
                 w, u = p.norm().item(), update.norm().item()
                 trust = min(w / u, 10.0) if w > 0 and u > 0 else 1.0
-                p.add_(update, alpha=-group["lr"] * trust)
+                p.add_(update, alpha=float(-group["lr"] * trust))
 net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
 opt = Own(net.parameters())
 args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))

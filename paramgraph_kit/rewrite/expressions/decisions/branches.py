@@ -458,6 +458,8 @@ def _scaled(place: Place, call: ast.Call) -> str:
     many = 1 if name == "alpha" else 2
     if by is None or len(call.keywords) != 1 or len(call.args) != many or is_given(place, by):
         return ""
+    if isinstance(by, ast.Call) and not by.keywords and called(by) in ("float", "item"):  # it need not be read
+        by = by.args[0] if by.args else by.func.value if isinstance(by.func, ast.Attribute) else by
     first = f"{place.source.bracketed(call.args[0])} * {place.source.bracketed(by)}"
     return ", ".join([first, *(place.text(each) for each in call.args[1:])])
 
