@@ -178,7 +178,7 @@ class _Teller:
             raise self.stop(
                 f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first{hint}"
             ) from error
-        sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.seen.items()}
+        sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.measured().items()}
         results = sizes.pop(RETURNS, 0)
         self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)
         self.say(f"and {sum(sizes.values()):,} of what it changes; all of that is put back after each step", 3)
@@ -406,7 +406,7 @@ class _Teller:
     def compare(self, trace: Trace, label: str, seen: Seen) -> Proof:
         """Compare bits and shapes with the original's."""
         pairs: list[tuple[Any, Any]] = []
-        for name in sorted(self.truth.seen.keys() & seen.keys()):
+        for name in sorted(self.truth.measured().keys() & seen.keys()):
             got, expected = seen[name], self.truth.seen[name]
             if [tuple(t.shape) for t in got] != [tuple(t.shape) for t in expected]:
                 what, shapes = name.partition("#")[0], [str([tuple(t.shape) for t in e[:3]]) for e in (got, expected)]

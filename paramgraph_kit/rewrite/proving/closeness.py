@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.rewrite.proving.printed import PRINTS, difference
+
 RETURNS = "what it returns"
 GRADIENTS = "gradients"
 WRITES = "a tensor that it writes"
@@ -20,6 +22,9 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
+        if said == PRINTS:
+            found += [f"{said}: {told}" for told in [difference(one, other)] if told]
+            continue
         if len(one) != len(other):
             found.append(f"{said}: {len(one)} values, then {len(other)}")
             continue
@@ -54,7 +59,7 @@ def _another_kind(a: Any, b: Any) -> str:
 def farther(a: Seen, near: Seen, other: Seen) -> Seen:
     """Of two roundings what is farther from a run, element by element: one alone may happen to leave it where it is."""
     found = dict(near)
-    for name in a.keys() & near.keys() & other.keys():
+    for name in (n for n in a.keys() & near.keys() & other.keys() if not n.startswith(PRINTS)):
         rows = a[name], near[name], other[name]
         if len({len(row) for row in rows}) == 1:
             found[name] = [_farther(*map(_real, each)) for each in zip(*rows, strict=True)]

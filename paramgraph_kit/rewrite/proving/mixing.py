@@ -1,6 +1,8 @@
-"""Integers in another order, as far as each may stand where another one stood."""
+"""Other values for a trial: integers in another order, where each may stand there, and numbers rounded otherwise."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -36,3 +38,15 @@ def _likeness(plain: torch.Tensor, dim: int) -> float:
     below = torch.searchsorted(ordered, slices.amax(1), right=True).double() / len(ordered)
     above = 1 - torch.searchsorted(ordered, slices.amin(1)).double() / len(ordered)
     return float((torch.minimum(below, above) ** length).min())
+
+
+def rounded_otherwise(value: Any, up: int = 0) -> Any:
+    """A tensor whose last bits are others; ``up`` says whether the even or the odd elements become larger."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    plain = value.detach().cpu()
+    signs = torch.ones_like(plain).flatten()
+    signs[1 - up :: 2] = -1
+    signs[plain.flatten().abs() == 1] = -1  # beyond 1 lies no probability
+    other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
+    return other.to(value.device).requires_grad_(value.requires_grad)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,8 @@ from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
-from paramgraph_kit.rewrite.proving.mixing import in_another_order
+from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
+from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 
 STEPS = 6
 WARM_UP = 2
@@ -197,11 +197,12 @@ class Prover:
         """
         with self._run(watched=False) as keeper:
             results = [self._step(inputs, around, function) for inputs in self._inputs]
+            keeper.said.in_capture |= function is not self.function  # who knows when such a one prints
             return self._seen(results, keeper)
 
     def rounded(self, around: Around = NOTHING, *, others: bool = False) -> Seen:
         """The same with inputs and parameters that are rounded otherwise, up or down: how far that alone can lead."""
-        change = partial(_rounded, up=1 if others else 0)
+        change = partial(rounded_otherwise, up=1 if others else 0)
         with self._run() as keeper, torch.random.fork_rng(devices=[]):
             with torch.no_grad():
                 for parameter in self.state.tensors:
@@ -229,7 +230,7 @@ class Prover:
                 results = [self._step(inputs, around) for inputs in self._inputs[:WARM_UP]]
             cuda.current_stream().wait_stream(side)
             static = tree_map(held, self._inputs[WARM_UP])
-            with keeper.paused(), capture(graph, lines=look is not None):
+            with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             if look is not None:
                 look(graph)
@@ -266,7 +267,7 @@ class Prover:
         try:
             self._random.put_back()
             mode: AbstractContextManager[Any] = keeper if watched else nullcontext()
-            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), mode:
+            with warnings.catch_warnings(), redirect_stdout(keeper.said), redirect_stderr(Printed()), mode:
                 warnings.simplefilter("ignore")
                 yield keeper
         finally:
@@ -281,7 +282,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: _flat(results)}
+        found: Seen = {RETURNS: _flat(results), **keeper.said.seen()}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
@@ -333,7 +334,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.keeper = Keeper()
+        self.keeper, self.said = Keeper(), Printed()
         self._as_ever = AsEver()
         self._operations = count if count is not None else [0, 0]
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
@@ -406,6 +407,10 @@ class Truth:
             return []
         return found
 
+    def measured(self) -> Seen:
+        """What was seen but for what it prints."""
+        return {name: values for name, values in self.seen.items() if not name.startswith(PRINTS)}
+
     def _in_other_forms(self, prover: Prover, around: Around, forms: Iterable[Form]) -> list[Seen]:
         """What the function as it is does with its optimizers in forms for a capture, if the first is not the same.
 
@@ -428,7 +433,7 @@ class Truth:
         """Whether a run that is not wrong agrees to the last bit."""
         return all(
             torch.equal(torch.as_tensor(x), torch.as_tensor(y))
-            for name in self.seen.keys() & seen.keys()
+            for name in self.measured().keys() & seen.keys()
             for x, y in zip(self.seen[name], seen[name], strict=False)
         )
 
@@ -486,15 +491,3 @@ def _numbers(value: Any) -> list[Any]:
     plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
     leaves = (leaf for leaf in tree_leaves(plain) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
     return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
-
-
-def _rounded(value: Any, up: int = 0) -> Any:
-    """A tensor whose last bits are others; ``up`` says whether the even or the odd elements become larger."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    plain = value.detach().cpu()
-    signs = torch.ones_like(plain).flatten()
-    signs[1 - up :: 2] = -1
-    signs[plain.flatten().abs() == 1] = -1  # beyond 1 lies no probability
-    other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
-    return other.to(value.device).requires_grad_(value.requires_grad)

@@ -12,6 +12,13 @@ from typing import Any
 
 from paramgraph_kit.rewrite.source.edits import Source, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.set_elsewhere import (
+    Aliases,
+    aliases,
+    is_of_library,
+    is_set_in_other_files,
+    sets_by_text,
+)
 from paramgraph_kit.rewrite.source.stores import GROWS
 
 _WRITES = (*GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update", "setdefault", "popitem", "put")
@@ -25,14 +32,40 @@ def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[
     Args:
         space: global names of the function.
     """
-    names, attributes = set[str](), set[str]()
+    names, attributes, keys, modules = set[str](), set[str](), set[object](), set[str]()
     for node in ast.walk(ast.parse(text, mode="eval")):
         if isinstance(node, ast.Name) and not isinstance(space.get(node.id), ModuleType):
             names.add(node.id)
         elif isinstance(node, ast.Attribute):
             root = path_of(node).partition(".")[0]
-            attributes |= {node.attr} if root and not isinstance(space.get(root), ModuleType) else set()
-    return any(_sets(source, statement, node, names, attributes) for node in ast.walk(source.tree))
+            held = space.get(root)
+            attributes |= {node.attr} if root and not is_of_library(held) else set()
+            modules |= {held.__name__.rpartition(".")[2]} if isinstance(held, ModuleType) else set()
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            keys |= {node.slice.value} if isinstance(node.slice.value, str) else set()
+    if any(_sets(source, statement, node, names, attributes) for node in ast.walk(source.tree)):
+        return True
+    known = names | attributes
+    others = aliases(source, known)
+    if any(_by_another_name(source, statement, node, known, others, keys) for node in ast.walk(source.tree)):
+        return True
+    return bool(known) and is_set_in_other_files(source, known, keys, modules)
+
+
+def _by_another_name(
+    source: Source, statement: ast.stmt, node: ast.AST, names: set[str], others: Aliases, keys: set[object]
+) -> bool:
+    """Whether a node sets one of them by its text, or writes into it through a name that it has as well."""
+    target = _written(node)
+    path = path_of(target) if target is not None else ""
+    keyed = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and getattr(node, "slice", None)
+    by_text = sets_by_text(node, names) or (isinstance(keyed, ast.Constant) and keyed.value in keys)
+    if not by_text and not any(each == path for _, each in others):
+        return False
+    function = source.function_of(node)
+    if function is None and _is_before(source, statement, node):
+        return False
+    return by_text or any(each == path and of in (None, function) for of, each in others)
 
 
 def _sets(source: Source, statement: ast.stmt, node: ast.AST, names: set[str], attributes: set[str]) -> bool:
