@@ -100,7 +100,7 @@ def f(i):
     j = torch.LongTensor(np.random.randint(0, 12, len(i))).to(device)
     return (items(i) - items(j)).sum(1).detach()
 """,
-        ["j_in.copy_(torch.LongTensor(np.random.randint(0, 12, len(i))).to(device))", "j = j_in"],
+        ["j_in.copy_(torch.LongTensor(np.random.randint(0, 12, len(i))).to(device).view_as(j_in))", "j = j_in"],
     ),
     "hidden states that begin as None": (
         """
@@ -137,7 +137,7 @@ def f(real):
     i += 1
 """,
         [
-            "z_in.copy_(torch.Tensor(np.random.normal(0, 1, (real.shape[0], 3))).to(device))",
+            "z_in.copy_(torch.Tensor(np.random.normal(0, 1, (real.shape[0], 3))).to(device).view_as(z_in))",
             "optG.zero_grad(set_to_none=False)",
         ],
     ),

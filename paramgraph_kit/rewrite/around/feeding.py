@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paramgraph_kit.rewrite.around import parts
+from paramgraph_kit.rewrite.around.full import in_full
 from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting.advance import rates
@@ -198,13 +199,12 @@ def slice_before(
     return kept
 
 
-def _data_of(source: Source, node: ast.expr) -> set[str]:
-    """Names that an expression reads for more than their size, their type or their device."""
+def _data_of(source: Source, node: ast.expr, apart: Collection[str]) -> set[str]:
+    """Names that an expression reads for more than what is ``apart`` of them, as their type or their device."""
     found = set()
     for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
         above = source.parents.get(each)
-        about = isinstance(above, ast.Attribute) and above.attr in ("shape", "size", "device", "dtype", "ndim", "dim")
-        if not about and not (isinstance(above, ast.Call) and called(above) == "len"):
+        if not isinstance(above, ast.Attribute) or above.attr not in apart:
             found.add(each.id)
     return found
 
@@ -321,12 +321,13 @@ def feed(
                 lines.append(f"{drawn[statement]} = {text}")
             given_text = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
             whole = f"torch.as_tensor({given_text})" if values.as_tensor else given_text
-            if values.form and values.form.shape and _data_of(source, node) & set(arguments):
+            if values.form and values.form.shape and _data_of(source, node, ("device", "dtype")) & set(arguments):
                 whole = f"({whole})" if isinstance(node, ast.BinOp) and not values.as_tensor else whole
                 whole += f".view_as({name})"  # a last batch of one row would be spread over all
             deep = "    " * bool(asked)
-            written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"
-            lines += [*asked, f"{deep}{written_in}"]
+            writes = in_full(node, name, whole if values.form else given_text, values, taken) if not indexes else []
+            writes = writes or [f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"]
+            lines += [*asked, *(f"{deep}{each}" for each in writes)]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
