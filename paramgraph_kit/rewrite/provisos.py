@@ -25,6 +25,11 @@ ONCE = (
     "where it runs once before it is captured, as a warm-up does: what `made_once` keeps is found in the first call, "
     "and a graph keeps what it was given then"
 )
+LARGER = "where the second of both is no nan: Python's `max(a, b)` and `min(a, b)` give `a` there, and the device nan"
+NEGATIVE = (
+    "where no number is negative: eager counts such from the end, so that -1 and the last are one element, which it "
+    "changes twice"
+)
 
 LONGEST = (
     "where what the mask is laid over is as wide as the longest of the lengths: with another width eager fails, "
@@ -48,5 +53,6 @@ def provisos(new: Sequence[str]) -> list[str]:
         ("lr=torch.tensor(", RATED),
         ('["lr"] = torch.tensor(', RATED),
     ]
+    signs += [("torch.maximum(", LARGER), ("torch.minimum(", LARGER), ("there.index_fill(0, ", NEGATIVE)]
     found = [text for sign, text in signs if any(sign in line for line in new)]
     return list(dict.fromkeys(found))

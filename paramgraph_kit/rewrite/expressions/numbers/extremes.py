@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, called
+
+_READ = re.compile(r"_local_scalar_dense of (?P<dtype>\w+)\[")
 
 
 def _of_all(place: Place, call: ast.Call) -> str:
@@ -17,6 +20,24 @@ def _of_all(place: Place, call: ast.Call) -> str:
     text = place.text(given)
     text = text[1:-1] if text[0] in "([" else text
     return f"torch.stack([{text}]).{call.func.id}()" if isinstance(call.func, ast.Name) else ""
+
+
+def _is_whole(place: Place, there: list[ast.expr]) -> bool:
+    """Whether what the device has found are whole numbers, of which none is nan."""
+    read = _READ.search(place.failure.message)
+    forms = [place.tensors.get(each.id) if isinstance(each, ast.Name) else None for each in there]
+    whole = [form is not None and not form.dtype.is_floating_point for form in forms]
+    if len(there) == 1 and any(isinstance(n, ast.Compare) for n in ast.walk(there[0])):
+        return True  # how many there are
+    return all(whole) or (len(there) == 1 and read is not None and "int" in read["dtype"])
+
+
+def _of_two(place: Place, name: str, one: str, other: str) -> str:
+    """The larger or the smaller of two; Python's keeps the first one where the second is nan."""
+    sign = ">" if name == "max" else "<"
+    if one.isidentifier() and other.isidentifier():
+        return f"torch.where({other} {sign} {one}, {other}, {one})"
+    return f"torch.{name}imum({one}, {other})"
 
 
 def larger_on_device(place: Place) -> list[Edit]:
@@ -36,9 +57,12 @@ def larger_on_device(place: Place) -> list[Edit]:
         name = "min" if called(call) == "max" else "max"
         text = place.text(there[0])
         for other in there[1:]:
-            text = f"torch.{called(call)}imum({text}, {place.text(other)})"
+            text = _of_two(place, called(call), text, place.text(other))
         if known:
             x = place.source.bracketed(there[0]).replace(".item()", "") if len(there) == 1 else text
             text = f"{x}.clamp({name}={place.text(known[0])})"
+            if call.args[0] is known[0] and not _is_whole(place, there):  # Python's keeps its first one if it meets nan
+                infinite = 'posinf=float("inf")' if name == "min" else 'neginf=-float("inf")'
+                text += f".nan_to_num({place.text(known[0])}, {infinite})"
         found.append(place.source.replace(call, text))
     return found
