@@ -12,9 +12,10 @@ import torch
 from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite import by_hand, known_on_host
+from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
+from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.rewrite.reads import frozen
@@ -185,7 +186,22 @@ def _given_in_tensors(stale: Sequence[tuple[Ways, str]], failures: Sequence[Fail
 
 
 def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
-    """One way of rewriting it."""
+    """One way of rewriting it; lines that are wrong with inputs of other kinds are taken back."""
+    for _ in range(TRIES):
+        made, rounds = _in_rounds(attempt, failures, truth, Rewriting(found.function))
+        if not made.complete:
+            return made
+        if not (why := unlike(attempt.prover, truth, rounds)):
+            made.verified += [*kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
+            return made
+        truth.tried.clear()
+        found.verified, found.left = [why], list(failures)
+    found.instead, found.unsaid = by_hand.lines(attempt, failures), by_hand.unsaid(attempt, failures)
+    return found
+
+
+def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> tuple[Rewriting, Rounds]:
+    """The same as far as six steps show."""
     gc.collect()  # what a way before has left in circles: a loss of its own would keep the backward on its stream
     rounds = Rounds()
     plans = safe(attempt, None, failures, truth)
@@ -225,7 +241,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     if plans and stale and (text := _instead_of(rounds, stale)):
         found.instead.append(text)
     found.unsaid = by_hand.unsaid(attempt, left, failures)
-    return found
+    return found, rounds
 
 
 def _not_caught(attempt: Ways) -> list[str]:

@@ -138,7 +138,10 @@ def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: T
 def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     try:
         with attempt.borrow(plans)():
-            wrong = truth.wrong(attempt.prover.from_now().eager(_joined(around or NOTHING, attempt.around(plans))))
+            joined = _joined(around or NOTHING, attempt.around(plans))
+            wrong = truth.wrong(attempt.prover.from_now().eager(joined))
+            if not wrong and truth.conditions is not None and truth.conditions.prover is attempt.prover:
+                return str(truth.conditions.wrong(joined))
         return f"the numbers would change ({wrong[0]})" if wrong else ""
     except KeyboardInterrupt:
         raise  # it is the user's

@@ -13,6 +13,5 @@ def truth_of(prover: Prover) -> Truth:
     """What runs of a rewritten function are compared with."""
     found = optimizers.found_in(prover.state)
     ways = [(rate, fuse) for fuse in (False, True) for rate in (False, True)] if found else []
-    return Truth(
-        prover, forms=[partial(optimizers.prepared, found, device(), rate=rate, fuse=fuse) for rate, fuse in ways]
-    )
+    forms = [partial(optimizers.prepared, found, device(), rate=rate, fuse=fuse) for rate, fuse in ways]
+    return Truth(prover, forms=forms)

@@ -41,3 +41,189 @@ def f(x):
     # THEN no line is right that would print another count
     assert not any("print(" in line for line in lines_of(fix)) or not fix.complete, fix
     assert eager(run(text, tmp_path), "f")["n"] == [20]
+
+
+ARGS = "args = (torch.rand(4, device=device) + 1,)\n"
+# the step, inputs that its trial does not have, and a line of what is made of it
+ELSEWHERE = {
+    "the larger of a number and nan": (
+        "def f(x):\n    s = max(1e-3, x.sum().item())\n    return x / s\n" + ARGS,
+        "(torch.tensor([float('nan'), 1, 2, 3], device=device),)",
+        's = x.sum().detach().clamp(min=1e-3).nan_to_num(1e-3, posinf=float("inf"))',
+    ),
+    "the larger of two of which the second is nan": (
+        "def f(x):\n    a, b = x[:2].sum().item(), x[2:].sum().item()\n    return x / max(a, b)\n" + ARGS,
+        "(torch.tensor([1, 2, 3, float('nan')], device=device),)",
+        "return x / torch.where(b > a, b, a)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_step_gives_the_same_with_inputs_that_its_trial_does_not_have(name: str, tmp_path: Path) -> None:
+    # GIVEN a step, rewritten
+    text, given, line = ELSEWHERE[name]
+    names = run(text, tmp_path)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert line in lines_of(fix)
+    # WHEN its lines run with such inputs
+    inputs = eval(given, names)
+    truth = names["f"](*inputs)
+    with fix.applied():
+        found = names["f"](*inputs)
+    # THEN they give eager's numbers
+    torch.testing.assert_close(found, truth, equal_nan=True)
+
+
+def test_a_number_that_becomes_a_fraction_is_not_cut(tmp_path: Path) -> None:
+    # GIVEN a step that is tried with a whole number
+    text = (
+        "def f(x, k):\n    s = torch.tensor(k).to(device)\n    return x * s\nargs = (torch.ones(4, device=device), 1)\n"
+    )
+    fix = fix_of(text, tmp_path)
+    assert fix.complete, fix
+    # WHEN it is a half later THEN the lines before the launch refuse it
+    with fix.applied():
+        fix.around.prepare(((torch.ones(4), 3), {}))
+        with pytest.raises(AssertionError, match="a fraction would be cut"):
+            fix.around.prepare(((torch.ones(4), 0.5), {}))
+
+
+# branches of which the trial takes one way, and what the other one gives
+UNLIKE = {
+    "another type": "    if x.sum() > -100:\n        y = x * 2\n    else:\n        y = x.long()\n    return y\n",
+    "another shape": "    if x.sum() > -100:\n        return x * 2\n    return x.sum()\n",
+    "another shape of a name": "    y = x * 2\n    if x.sum() < -100:\n        y = y[:1]\n    return y\n",
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_ways_of_a_branch_that_are_of_other_kinds_are_not_chosen_between(name: str, tmp_path: Path) -> None:
+    # GIVEN a branch whose other way has another shape or type WHEN it is rewritten
+    fix = fix_of(f"def f(x):\n{UNLIKE[name]}{ARGS}", tmp_path)
+    # THEN no line stands for both ways
+    assert not fix.complete
+    assert "torch.where" not in fix.diff
+    assert "its ways give tensors of other kinds" in str(fix)
+
+
+# what a step reads, what sets it otherwise than by its name, and the line that reads it before each launch
+SET = {
+    "in the names of the file": (
+        "w = 2.0\ndef change():\n    globals()['w'] = 5.0\n",
+        "x * torch.tensor([w, 1.0, 2.0, 3.0]).to(device)",
+        "given_in.copy_(torch.tensor([w, 1.0, 2.0, 3.0]).to(device))",
+    ),
+    "a list by another name": (
+        "table = [1.0, 2.0, 3.0, 4.0]\nsame = table\ndef change():\n    same[0] = 9.0\n",
+        "x * torch.tensor(table).to(device)",
+        "given_in.copy_(torch.tensor(table).to(device))",
+    ),
+    "an entry of a dictionary that a function is given": (
+        "CFG = {'k': 2.0}\ndef change(cfg=None):\n    cfg = cfg or CFG\n    cfg['k'] = 7.0\n",
+        "x * torch.tensor([CFG['k'], 1.0, 2.0, 3.0]).to(device)",
+        "given_in.copy_(torch.tensor([CFG['k'], 1.0, 2.0, 3.0]).to(device))",
+    ),
+    "a module's number in another file": (
+        """\
+import knobs
+from driving import change
+# file: knobs.py
+k = 2.0
+# file: driving.py
+import knobs as own
+def change():
+    own.k = 5.0
+# file: the program
+""",
+        "x * torch.tensor([knobs.k, 1.0, 2.0, 3.0]).to(device)",
+        "given_in.copy_(torch.tensor([knobs.k, 1.0, 2.0, 3.0]).to(device))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SET)
+def test_what_is_set_by_another_name_or_file_is_read_before_each_launch(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that reads what other lines set WHEN it is rewritten
+    held, value, line = SET[name]
+    names = run(f"{held}def f(x):\n    return {value}\n{ARGS}", tmp_path)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN each launch reads what is there by then
+    assert fix is not None
+    assert fix.complete, fix
+    assert line in lines_of(fix)
+    with fix.applied():
+        fix.around.prepare((names["args"], {}))
+        names["change"]()
+        fix.around.prepare((names["args"], {}))
+        found = names["f"](*names["args"])
+    torch.testing.assert_close(found, names["f"](*names["args"]))
+
+
+TOLD = {
+    "an attribute": (
+        """\
+class Sim:
+    def __init__(self):
+        self.time = 0.0
+    def step(self, v):
+        dt = 0.1 / v.abs().max().item()
+        self.time += dt
+        return v * (1 - dt)
+sim = Sim()
+def f(v):
+    return sim.step(v)
+""",
+        "`sim.time` is a tensor from now on where it was a number",
+    ),
+    "what a function in a table returns": (
+        """\
+def scale(x):
+    return x.abs().max().item()
+FUNCTIONS = {"scale": scale}
+def f(x):
+    return x / scale(x)
+""",
+        "`scale` returns a tensor from now on where it was a number",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_number_that_becomes_a_tensor_is_told(name: str, tmp_path: Path) -> None:
+    # GIVEN a step after which other code meets a tensor in the place of a number WHEN it is rewritten
+    text, words = TOLD[name]
+    fix = fix_of(text + ARGS, tmp_path)
+    # THEN the fix says so
+    assert fix.complete, fix
+    assert any(words in line for line in fix.verified), fix
+
+
+FROZEN = {
+    "a number that a loop declares global": (
+        (
+            "K = 4.0\ndef f(x):\n    s = x.abs().max().item()\n    return x + torch.linspace(0, s * K, 4).to(device)\n"
+            "def train():\n    global K\n    for i in range(3):\n        K = float(i)\n        f(args[0])\n"
+        ),
+        "before each launch `K_in.fill_(K)`, and `K_in` for `K` in the step",
+    ),
+    "an attribute that another method sets": (
+        (
+            "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.tau = 1.0\n"
+            "    def anneal(self, i):\n        self.tau = 1 - 0.1 * i\n"
+            "    def forward(self, x):\n        return x / x.abs().max().item() / self.tau\n"
+            "net = Net()\ndef f(x):\n    return net(x)\n"
+        ),
+        "`self.tau` is set outside of the step",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_number_that_lines_around_a_step_set_is_told(name: str, tmp_path: Path) -> None:
+    # GIVEN a step whose trial does not show that a number moves WHEN it is rewritten
+    text, words = FROZEN[name]
+    fix = fix_of(text + ARGS, tmp_path)
+    # THEN the fix says that a graph keeps it
+    assert any(words in line for line in fix.verified), fix

@@ -47,6 +47,34 @@ class Plain(torch.Tensor):
         return format(self.item(), spec)  # torch formats none but its own class's
 
 
+def loosely_apart(a: Seen, b: Seen) -> str:
+    """How two runs differ by more than roundings that have grown; "" where they do not."""
+    for name in sorted(a.keys() & b.keys()):
+        one, other = a[name], b[name]
+        said = name.partition("#")[0]
+        if said == PRINTS:
+            told = difference(one, other)
+        elif len(one) != len(other):
+            told = f"{len(one)} values, then {len(other)}"
+        else:
+            kinds = filter(None, map(_another_kind, one, other)) if name == RETURNS else iter(())
+            pairs = ((x, y) for x, y in zip(one, other, strict=True) if not _loosely(_real(x), _real(y)))
+            told = next(kinds, "") or next((_short(x, y) for x, y in pairs), "")
+        if told:
+            return f"{said}: {told}"
+    return ""
+
+
+def _loosely(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.numel() == y.numel() == 1:
+        x, y = x.flatten(), y.flatten()
+    if x.shape != y.shape:
+        return False
+    known = x[x.isfinite()].abs()
+    most = float(known.max()) if known.numel() else 0.0
+    return torch.allclose(x, y, rtol=1e-3, atol=1e-6 + 1e-4 * most, equal_nan=True)
+
+
 def _another_kind(a: Any, b: Any) -> str:
     """Of two tensors how their shapes or types differ; a number may have become a tensor, which makes a loss wider."""
     if isinstance(a, Plain) or isinstance(b, Plain):

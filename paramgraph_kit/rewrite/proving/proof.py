@@ -157,10 +157,11 @@ class Prover:
         """The arguments of its first step."""
         return self._inputs[0]
 
-    def given(self, change: Callable[[int, Arguments], Arguments]) -> Prover:
-        """The same with other arguments in each of its steps."""
+    def given(self, change: Callable[[int, Arguments], Arguments], steps: int = STEPS) -> Prover:
+        """The same with other arguments in each of its steps, or in the first of them."""
         other = copy.copy(self)
-        other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs)]
+        other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs[:steps])]
+        other.operations, other.products = [0, 0], [0, 0]
         return other
 
     def eager(self, around: Around = NOTHING) -> Seen:
@@ -394,6 +395,7 @@ class Truth:
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
         self._alike = self._in_other_forms(prover, around, forms) if trains else []
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
+        self.conditions: Any = None  # what it does with inputs of other kinds, where that was asked
         self.drifted = False  # whether any comparison so far has needed that
         self.reformed = False  # or what the optimizers' other forms give
 

@@ -1,0 +1,162 @@
+"""A step with inputs of other kinds than its own: what six steps alike do not show of lines that are rewritten.
+
+Negated inputs take other ways of a branch, a batch of fewer rows has other sizes, a rate of 1 may be 0.5 later. Where
+the original runs with such, the rewritten lines have to give the same, or to raise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.proving.chosen import Chosen
+from paramgraph_kit.rewrite.proving.closeness import loosely_apart
+from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
+
+LIMIT_S = 4.0
+AS_THEY_ARE = "as they are"
+Change = Callable[[Any], Any]
+
+
+def _scaled(by: float) -> Change:
+    def change(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        return (value.detach() * by).requires_grad_(value.requires_grad)
+
+    return change
+
+
+def _more(value: Any) -> Any:
+    return value + 1 if type(value) is int else value * 0.5 if type(value) is float else value
+
+
+def _broken(value: Any) -> Any:
+    """Half of a whole number, which may have been a rate."""
+    return value + 0.5 if type(value) is int else value
+
+
+def _rows(given: Arguments, number: int | None = None) -> Change:
+    """So many of the rows that all tensors have; without a number half of them."""
+    sizes = {len(each) if each.dim() else 0 for each in tree_leaves(given) if isinstance(each, torch.Tensor)}
+    rows = min(sizes, default=0)
+    if len(sizes) != 1 or rows < 2:
+        return lambda value: value
+    kept = rows // 2 if number is None else number
+
+    def change(value: Any) -> Any:
+        cut = isinstance(value, torch.Tensor)
+        return value.detach()[:kept].clone().requires_grad_(value.requires_grad) if cut else value
+
+    return change
+
+
+class Lent(Protocol):
+    """Rewritten lines, and what goes around their launch."""
+
+    around: Around
+
+    def applied(self) -> AbstractContextManager[None]:
+        """While this lasts the user's functions run them."""
+
+
+class Conditions:
+    """What the original does with such inputs, in one step each."""
+
+    def __init__(self, prover: Prover) -> None:
+        self.prover = prover
+        self._known: dict[str, tuple[Prover, Seen] | None] = {}
+        self.asked: list[str] = []  # in which a trial looks at each rewritten line
+        floats = [t for t in tree_leaves(prover.inputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+        found: dict[str, Change] = {AS_THEY_ARE: lambda value: value}
+        # Elsewhere an index or a probability that is none ends the process's context.
+        if device().type != "cuda" or all(bool((t < 0).any()) for t in floats):
+            found["negated"] = _scaled(-1.0)
+        if device().type != "cuda":
+            found["that are zero"] = _scaled(0.0)
+            found["64 times as large"] = _scaled(64.0)
+        found["64 times as small"] = _scaled(1 / 64)
+        found["of half the rows"] = _rows(prover.inputs)
+        found["of one row"] = _rows(prover.inputs, 1)
+        found["with other numbers"] = _more
+        found["with fractions in the place of whole numbers"] = _broken
+        self._changes = found
+
+    def unlike(self, lines: Lent) -> str:
+        """How rewritten lines differ from the original in the first of them in which they do, and "" in none.
+
+        From then on ``asked`` has that one, which the trial of each rewritten line runs with.
+        """
+        until, ran = time.monotonic() + LIMIT_S, dict[str, tuple[Seen, str]]()
+        for name, change in self._changes.items():
+            if name not in self._known and time.monotonic() < until:
+                self._known[name] = self._plainly(name, change)
+        with lines.applied():
+            for name, known in self._known.items():
+                if known is not None and name not in self.asked and time.monotonic() < until + LIMIT_S:
+                    ran[name] = self._now(name, *known, lines.around)
+        for name, (new, why) in ran.items():
+            known = self._known[name]
+            if why and known is not None:
+                one, seen = known
+                steady = seen if not new else self._steady(one, seen)
+                if not new or loosely_apart(steady, new):
+                    self._known[name] = one, steady
+                    self.asked.append(name)
+                    return why
+        return ""
+
+    def wrong(self, around: Around) -> str:
+        """How lines that run now in the place of the original's differ from it in those that were asked for."""
+        found = (self._now(name, *known, around)[1] for name in self.asked if (known := self._known[name]) is not None)
+        return next(filter(None, found), "")
+
+    def _plainly(self, name: str, change: Change) -> tuple[Prover, Seen] | None:
+        """The original's step with other inputs; None where there are none, or it does not take them."""
+        given = tree_map(change, self.prover.inputs)
+        same = all(x is y for x, y in zip(tree_leaves(given), tree_leaves(self.prover.inputs), strict=True))
+        if same and name != AS_THEY_ARE:
+            return None
+        one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
+        try:
+            return one, one.eager()
+        except Exception:
+            return None
+
+    @staticmethod
+    def _steady(one: Prover, seen: Seen) -> Seen:
+        """What another run, and other roundings, leave as it was."""
+        others = [one.from_now().eager(), one.from_now().rounded(), one.from_now().rounded(others=True)]
+        return {name: v for name, v in seen.items() if not any(loosely_apart({name: v}, each) for each in others)}
+
+    @staticmethod
+    def _now(name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
+        """What the lines that run now give, which is empty where the lines themselves tell, and how that differs."""
+        looked = Chosen() if name == AS_THEY_ARE else None
+        try:
+            with looked if looked is not None else nullcontext():
+                new = one.from_now().eager(around)
+        except Exception:
+            return {}, ""  # that is loud
+        if looked is not None and looked.unlike:
+            return {}, looked.unlike
+        told = loosely_apart(seen, new)
+        return new, f"with inputs {name} the numbers would change ({told})" if told else ""
+
+
+def unlike(prover: Prover, truth: Truth, lines: Lent) -> str:
+    """How rewritten lines are wrong with other inputs, for which trials of each line look from then on; or ""."""
+    if truth.conditions is None:
+        truth.conditions = Conditions(prover)
+    known: Conditions = truth.conditions
+    if known.prover is not prover:
+        return ""  # it is given other arguments
+    with lines.applied():
+        again = known.wrong(lines.around)
+    return again or known.unlike(lines)

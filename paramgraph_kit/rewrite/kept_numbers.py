@@ -1,0 +1,89 @@
+"""Numbers that lines outside of a step set, as a schedule around it does, and that its graph reads: they stay in it.
+
+Six steps alone do not show them. A capture that failed has kept none, and one that works now keeps today's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+
+from paramgraph_kit.rewrite.rounds import Rounds
+from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.place import NUMBER
+from paramgraph_kit.rewrite.source.reach import numbers_of
+from paramgraph_kit.rewrite.source.set_later import is_set_later
+from paramgraph_kit.rewrite.ways import Ways
+
+MOST = 3
+KEPT = (
+    "`{path}` is set outside of the step, and a graph keeps the number that it has at the capture (`{line}`): capture "
+    "again once it is another one, or give it to each launch, once `{name}_in = torch.tensor(float({outer}), "
+    "device={device})`, before each launch `{name}_in.fill_({outer})`, and `{name}_in` for `{path}` in the step"
+)
+
+
+def told(attempt: Ways, rounds: Rounds) -> list[str]:
+    """What to know of each, as far as the program's own lines set it."""
+    found: dict[str, str] = {}
+    attributes = numbers_of(attempt.prover.state)
+    for file, lines in rounds.texts.items():
+        source, tree = attempt.sources.get(file), ast.parse("".join(lines))
+        if source is None:
+            continue
+        ran = {code.co_qualname for code in attempt.ran}
+        bound = {name for each in _functions(source, attempt) for name in _bound(each)}
+        for function in functions_of(tree, ran):
+            for node, statement in _reads(function, attributes, attempt):
+                path = path_of(node)
+                last = path.rpartition(".")[2]
+                if last in bound or path in found or not _is_set(source, function.name, path, attempt):
+                    continue
+                line = lines[statement.lineno - 1].strip()
+                outer = path if not path.startswith("self.") else f"{_object(attempt)}.{last}"
+                found[path] = KEPT.format(path=path, line=line, name=last, outer=outer, device=attempt.device)
+    return list(found.values())[:MOST]
+
+
+def _object(attempt: Ways) -> str:
+    """What stands for ``self`` around the step: the name of its object, where one is told."""
+    owner = getattr(attempt.function, "__self__", None)
+    return next((name for name, value in attempt.space.items() if value is owner and owner is not None), "self")
+
+
+def _functions(source: Source, attempt: Ways) -> list[Function]:
+    """What a step runs, as it is written."""
+    return list(functions_of(source.tree, {code.co_qualname for code in attempt.ran}))
+
+
+def _bound(function: Function) -> Iterator[str]:
+    """What the step itself gives another value, which is seen to otherwise."""
+    for node in (n for part in function.body for n in within(part)):
+        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            yield path_of(node).rpartition(".")[2]
+
+
+def _reads(
+    function: Function, attributes: Collection[str], attempt: Ways
+) -> Iterator[tuple[ast.Name | ast.Attribute, ast.stmt]]:
+    """Numbers around a function, and attributes that are one, with the statement that reads them."""
+    local = locals_of(function)
+    for statement in (n for part in function.body for n in within(part) if isinstance(n, ast.stmt)):
+        calls = {n.func for n in within(statement) if isinstance(n, ast.Call)}
+        for node in within(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+                value = attempt.space.get(node.id)
+                if type(value) in NUMBER and type(value) is not bool:
+                    yield node, statement
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and path_of(node):
+                known = node.attr in attributes and node not in calls
+                yield from [(node, statement)] if known else []
+
+
+def _is_set(source: Source, name: str, path: str, attempt: Ways) -> bool:
+    """Whether lines that no step runs set it, by the text of its file and of others."""
+    ran = {code.co_name for code in attempt.ran}
+    if name not in ran:
+        return False
+    owner = next((n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == name), None)
+    return owner is not None and is_set_later(source, owner, path, attempt.space)

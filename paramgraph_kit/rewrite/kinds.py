@@ -1,0 +1,143 @@
+"""Numbers of Python's that rewritten lines leave in tensors, where code that no step runs may meet them: they are told.
+
+``self.time += dt`` of a ``dt`` that stays on the device makes ``self.time`` a tensor, which ``json`` does not take, and
+which a list that keeps it would see written by each launch; ``scale(x)`` that returned a number returns a tensor.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.rewrite.conditions import Lent
+from paramgraph_kit.rewrite.lending import Lending
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source.place import NUMBER, called
+
+HELD = (
+    "{names} is a tensor from now on where it was a number: read `float({one})` where other code prints, compares, "
+    "saves or lists it, as each launch writes the same tensor"
+)
+ALL_HELD = (
+    HELD.replace("is a tensor", "are tensors").replace("it was a number", "they were numbers").replace("it,", "them,")
+)
+RETURNED = (
+    "`{name}` returns a tensor from now on where it was a number: what else calls it gets one, too, and each launch "
+    "writes the same: keep a number of it, `.item()`, behind the launch"
+)
+_KINDS = ("global", "cell", "attributes", "container")
+
+
+def told(attempt: Lending, lines: Lent) -> list[str]:
+    """What became a tensor that was a number."""
+    before = list(_numbers(attempt))
+    after, returned = set[tuple[int, str]](), dict[tuple[str, str], set[int]]()
+    try:
+        with lines.applied(), _returning(returned):
+            for holder, values in _whole(attempt, lines).watched():
+                after |= {(id(holder.target), name) for name, value in _named(holder, values[-1]) if _is_one(value)}
+    except Exception:
+        return []  # who knows why not now
+    held = sorted({path for place, path in before if place in after})
+    was = {(file, name): numbers for (file, name, _), numbers in attempt.numbers_returned.items()}
+    by = sorted({at[1] for at, tensors in returned.items() if tensors & was.get(at, set())})
+    behind = {attempt.entry_name} if lines.around.after is not None else set()  # which may return a number again
+    by = [name for name in by if name not in behind and _is_met_elsewhere(attempt, name)]
+    found = []
+    if held:
+        text = HELD if len(held) == 1 else ALL_HELD
+        found.append(text.format(names=_listed(held), one=held[0]))
+    found += [RETURNED.format(name=name) for name in by]
+    return found
+
+
+def _whole(attempt: Lending, lines: Lent) -> Prover:
+    """Steps with what goes around their launch."""
+    one, around = attempt.prover.from_now().given(lambda _, inputs: inputs), lines.around
+    function = one.function
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        around.prepare((args, kwargs))
+        return around.finish((args, kwargs), function(*args, **kwargs))
+
+    one.function = step
+    return one
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1
+
+
+def _named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a holder has, by its names."""
+    if holder.kind in ("global", "cell"):
+        yield holder.name, value
+    elif isinstance(value, dict):
+        yield from ((name, each) for name, each in value.items() if isinstance(name, str))
+
+
+def _path(holder: Holder, name: str) -> str:
+    if holder.kind in ("global", "cell") or not holder.name:
+        return name
+    return f"{holder.name}.{name}" if holder.kind == "attributes" else f'{holder.name}["{name}"]'
+
+
+def _numbers(attempt: Lending) -> Iterator[tuple[tuple[int, str], str]]:
+    """Where numbers are now, and what the user calls each."""
+    for holder in attempt.prover.state.holders:
+        if holder.kind not in _KINDS or holder.of_torch:
+            continue
+        for name, value in _named(holder, holder.read()):
+            if type(value) in NUMBER and type(value) is not bool:
+                yield (id(holder.target), name), _path(holder, name)
+
+
+@contextmanager
+def _returning(found: dict[tuple[str, str], set[int]]) -> Iterator[None]:
+    """Note which functions of rewritten files return one tensor."""
+    before = sys.getprofile()
+
+    def look(frame: types.FrameType, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "return" and REWRITTEN in file:
+            at = file.replace(REWRITTEN, ""), frame.f_code.co_name
+            parts = enumerate(argument if type(argument) is tuple else (argument,))
+            found.setdefault(at, set()).update(n for n, value in parts if _is_one(value))
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        set_profile(before)
+
+
+def _is_met_elsewhere(attempt: Lending, name: str) -> bool:
+    """Whether something but calls that a step has made names a function: a table, another function, a decorator's."""
+    if name == attempt.entry_name:
+        return True
+    ran = {code.co_name for code in attempt.ran}
+    for source in attempt.sources.values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Constant) and node.value == name:
+                return True
+            if name not in (getattr(node, "id", ""), getattr(node, "attr", "")) or not isinstance(node, ast.expr):
+                continue
+            above, function = source.parents.get(node), source.function_of(node)
+            calls = isinstance(above, ast.Call) and above.func is node and called(above) == name
+            if not calls or function is None or function.name not in ran:
+                return True
+    decorated = (n for s in attempt.sources.values() for n in ast.walk(s.tree) if isinstance(n, ast.FunctionDef))
+    return any(n.name == name and n.decorator_list for n in decorated)
