@@ -77,6 +77,27 @@ FORMS = {
             "d = torch.where(x > 0, x, x * s) + torch.where(x <= s / 2, 0.0, x)",
         ],
     ),
+    "losses and limits that take a number": (
+        """\
+    s = (x - w).abs().median().item()
+    a = F.huber_loss(x, w, delta=max(s, 1e-3))
+    b = F.smooth_l1_loss(x @ w, w, beta=s / 2)
+    c = F.triplet_margin_loss(x, x * 2, w, margin=math.exp(-s))
+    d = F.softplus(x, s) + F.elu(x, alpha=s)
+    w.grad = x.cos()
+    n = torch.nn.utils.clip_grad_norm_([w], 0.5 * s)
+    return a, b, c, d, n, w.grad
+""",
+        [
+            (
+                "a = ((x - w).abs().clamp(max=s.clamp(min=1e-3))"
+                " * ((x - w).abs() - 0.5 * (x - w).abs().clamp(max=s.clamp(min=1e-3)))).mean()"
+            ),
+            "d = (torch.nn.functional.softplus(x * s) / s) + torch.where(x > 0, x, s * torch.expm1(x.clamp(max=0)))",
+            "n = torch.nn.utils.get_total_norm(grads)",
+            "grad.mul_(((0.5 * s) / (n + 1e-6)).clamp(max=1.0))",
+        ],
+    ),
     "read in other ways": (
         """\
     s = x.abs().max().cpu().item()

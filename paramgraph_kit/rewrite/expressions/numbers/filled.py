@@ -19,6 +19,9 @@ from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, is
 _READ = re.compile(r"_local_scalar_dense of (?P<dtype>\w+)\[")
 _EMPTY = {"full": "empty", "full_like": "empty_like", "new_full": "new_empty"}
 _KEPT = ("dtype", "device", "memory_format", "size")
+_OF_TORCH = ("exp", "log", "sqrt", "cos", "sin", "tanh", "log1p", "expm1")
+_STAY = ("clamp", "detach", "abs", "sqrt", "exp", "log")  # methods whose result is a number where theirs is one
+_ONE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -120,7 +123,7 @@ def _there(place: Place, node: ast.expr) -> tuple[str, str, bool] | None:
         kind = type(node.value).__name__
         return (place.text(node), kind, False) if kind in ("float", "int", "bool") else None
     if isinstance(node, ast.Call):
-        return _read(place, node)
+        return _read(place, node) or _computed(place, node)
     if isinstance(node, ast.Name) and (form := place.tensors.get(node.id)) is not None:
         if form.shape or form.device == "cpu":
             return None
@@ -147,6 +150,34 @@ def _read(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
     whole = called(call) == "int" and inner[1] != "int"
     text = inner[0] if not isinstance(call.args[0], (ast.BinOp, ast.UnaryOp)) or not whole else f"({inner[0]})"
     return f"{text}.long()" if whole else text, called(call), True
+
+
+def _computed(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
+    """``max(s, 1e-3)``, ``math.exp(s)`` and ``s.clamp(min=1e-3)`` of a number of the device."""
+    if called(call) in _STAY and isinstance(call.func, ast.Attribute) and all(map(is_number, _given(call))):
+        inner = _there(place, call.func.value)
+        return (place.text(call), inner[1], True) if inner is not None and inner[2] else None
+    if call.keywords or not call.args or path_of(call.func).partition(".")[0] in place.space.keys() - {"math"}:
+        return None
+    parts = [_there(place, each) for each in call.args]
+    known = [each for each in parts if each is not None]
+    if len(known) < len(parts) or not any(each[2] for each in known):
+        return None
+    kinds = {each[1] for each in known}
+    name, kind = called(call), kinds.pop() if len(kinds) == 1 else ""
+    if isinstance(call.func, ast.Name) and name in ("max", "min") and len(known) == 2:
+        one, other = sorted(known, key=lambda each: not each[2])
+        if other[2]:
+            return f"torch.{name}imum({one[0]}, {other[0]})", kind, True
+        text = one[0] if isinstance(ast.parse(one[0], mode="eval").body, _ONE) else f"({one[0]})"
+        return f"{text}.clamp({'min' if name == 'max' else 'max'}={other[0]})", kind, True
+    if path_of(call.func) == f"math.{name}" and name in _OF_TORCH and len(known) == 1:
+        return f"torch.{name}({known[0][0]})", "float", True
+    return None
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(option.value for option in call.keywords)]
 
 
 def _kind(dtype: str) -> str:
