@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.expressions.numbers import (
 )
 from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
 from paramgraph_kit.rewrite.expressions.picks import (
+    counts,
     distinct,
     edges,
     labelled,
@@ -46,6 +47,7 @@ from paramgraph_kit.rewrite.source.set_later import is_set_later
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
+        counts.add_up_as_many,
         branches.scaled,
         filled.fill_from_device,
         filled.spread_from_device,
@@ -153,6 +155,8 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         distinct.go_through_all,
         penalized.change_those_there,
         picked.mask_by_rank,
+        counts.count_those_kept,
+        counts.add_up_the_largest,
         shapes.reduce_the_whole,
         shapes.reduce_the_selected,
         shapes.weigh_the_whole,
@@ -169,6 +173,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         number_only.write_it_out,
     ),
     "tensor-bound": (
+        counts.add_up_the_largest,
         indexed.look_up_there,
         indexed.fill_there,
         picked.take_by_rank,
@@ -179,7 +184,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lengthwise.mask_the_part,
     ),
     "mask-assignment": (picked.mask_by_rank, shapes.assign_by_where, shapes.assign_each_by_where, shapes.put_by_index),
-    "hidden-size": (shapes.count_by_scatter,),
+    "hidden-size": (counts.count_those_kept, shapes.count_by_scatter),
     "synchronize": (calls.do_not_wait,),
     "linalg-check": (calls.unchecked,),
     "clip-check": (calls.clip_unchecked, number_only.write_it_out),

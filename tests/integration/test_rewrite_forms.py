@@ -98,6 +98,32 @@ FORMS = {
             "grad.mul_(((0.5 * s) / (n + 1e-6)).clamp(max=1.0))",
         ],
     ),
+    "what a mask picks, counted, sorted and compared": (
+        """\
+    keep, per = x[:, 0] < 1.5, x.square().sum(-1)
+    seen = x.argmax(-1)
+    counts = torch.bincount(4 * seen[keep] + seen[keep], minlength=16)
+    k = int(keep.sum().item() / 2)
+    hard = per[keep]
+    hard, _ = hard.sort(descending=True)
+    hard = hard[:k]
+    out = x.new_zeros(())
+    if keep.any():
+        kl = F.kl_div(x[keep].log_softmax(-1), w[keep].softmax(-1), reduction="batchmean")
+        out = out + 0.5 * kl
+    return counts, hard.sum(), torch.topk(per[keep], 1).values.sum(), out
+""",
+        [
+            (
+                "counts = torch.zeros(16, dtype=torch.long, device=seen.device)"
+                ".scatter_add_(0, torch.where(keep, 4 * seen + seen, 0).long(), keep.long())"
+            ),
+            (
+                'kl = torch.where(keep, F.kl_div(x.log_softmax(-1), w.softmax(-1), reduction="none")'
+                ".movedim(0, -1), 0).sum() / keep.sum()"
+            ),
+        ],
+    ),
     "read in other ways": (
         """\
     s = x.abs().max().cpu().item()

@@ -287,7 +287,9 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     if (loss := loss_of(place, call)) is not None:
         kind, way, function = loss
         given.pop("reduction", None)
-        if way not in _WAYS or len(call.args) != 2 or not all(_has_rows(place, a, mask, rows) for a in call.args):
+        if way not in (*_WAYS, "batchmean") or len(call.args) != 2:
+            return ""
+        if not all(_has_rows(place, a, mask, rows) for a in call.args):
             return ""
         one, other = (_whole(place, each, mask) for each in call.args)
         if kind in PER_ROW:
@@ -296,7 +298,7 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             rest = "".join(f", {place.text(o)}" for o in call.keywords)
             labels = f"torch.where({mask}, {other}, -100).flatten()"
             return f"{place.text(call.func)}({_call(call.args[0], one)}.flatten(0, -2), {labels}{rest})"
-        if given.keys() - {"beta", "delta"}:
+        if given.keys() - {"beta", "delta", "log_target"}:
             return ""
         rest = "".join(f", {place.text(o)}" for o in call.keywords if o.arg in given)
         mask, flat = _flat(place, mask, rows, call)
@@ -304,6 +306,8 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
         if way == "mean":
             text = f"{text} / ({each}[0].numel() * {count})"
+        elif way == "batchmean":
+            text = f"{text} / {count}"
         return f"({text})" if binds_tighter(place.source, call) else text
     assert isinstance(call.func, ast.Attribute)
     inner, others = (call.args[0], call.args[1:]) if _of_torch(call) else (call.func.value, call.args)

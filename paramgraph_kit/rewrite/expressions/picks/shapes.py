@@ -16,7 +16,11 @@ from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
-LOSSES = (*PER_ROW, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
+LOSSES = (
+    *PER_ROW,
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"),
+    *("binary_cross_entropy", "kl_div"),
+)
 
 
 def reduce_the_whole(place: Place) -> list[Edit]:
@@ -136,9 +140,12 @@ def count_by_scatter(place: Place) -> list[Edit]:
     found = []
     for call in place.calls("bincount"):
         given = {option.arg: place.text(option.value) for option in call.keywords}
-        if len(call.args) != 1 or set(given) != {"minlength"}:
+        args = call.args
+        if isinstance(call.func, ast.Attribute) and path_of(call.func) != "torch.bincount":
+            args = [call.func.value, *args]
+        if len(args) != 1 or set(given) != {"minlength"}:
             continue
-        x = place.source.bracketed(call.args[0])
+        x = place.source.bracketed(args[0])
         zeros = f"torch.zeros({given['minlength']}, dtype=torch.long, device={x}.device)"
         found.append(place.source.replace(call, f"{zeros}.scatter_add_(0, {x}, torch.ones_like({x}))"))
     return found
