@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_l
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
+from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
@@ -384,6 +385,8 @@ _ADVICE: tuple[Advice, ...] = (
     into_an_own_capture,
     read_by_a_lambda,
     kept_by_a_lambda,
+    left_by_chance,
+    follows_from_it,
     drawn_before_each_launch,
     staged,
     fewer_in_each_round,

@@ -1,0 +1,139 @@
+"""What is said of a problem that no diff has, followed to the letter: with these lines it is right from a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+from tests.programs.running import captured, differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+# A program, the line that something is said of, and lines that are said, with what they take the place of; the words
+# ``before`` and ``behind`` stand for what goes around the launch.
+FOLLOWED: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
+    "layers that a loop leaves out by chance, and counts": (
+        """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.p, self.skipped = 0.5, 0
+    def forward(self, x):
+        for layer in self.layers:
+            chance = torch.rand([])
+            if self.training and chance < self.p:
+                self.skipped += 1
+                continue
+            x = x + layer(x)
+        return x
+enc = Encoder().to(device)
+args = (torch.randn(4, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return enc(x)
+""",
+        "for layer in self.layers:",
+        [
+            ("@torch.no_grad()", "left_out = torch.zeros(len(enc.layers), dtype=torch.bool, device=device)"),
+            (
+                "before",
+                (
+                    "left_out.copy_(torch.tensor([bool(enc.training and torch.rand([]) < enc.p) "
+                    "for layer in enc.layers]))"
+                ),
+            ),
+            ("        for layer in self.layers:", "for n, layer in enumerate(self.layers):"),
+            ("            chance = torch.rand([])", ""),
+            ("            if self.training and chance < self.p:", "x_before = x"),
+            ("                self.skipped += 1", ""),
+            ("                continue", ""),
+            ("+            x = x + layer(x)", "x = torch.where(left_out[n], x_before, x)"),
+            ("behind", "enc.skipped += int(left_out.sum())"),
+        ],
+    ),
+    "blocks of which each leaves itself out": (
+        """
+class Block(nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.fn, self.p = nn.Linear(4, 4), p
+    def forward(self, x):
+        if self.training and random.random() < self.p:
+            return x
+        return x + torch.relu(self.fn(x))
+net = nn.Sequential(Block(0.3), Block(0.6)).to(device)
+args = (torch.randn(4, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return net(x)
+""",
+        "if self.training and random.random() < self.p:",
+        [
+            (
+                "@torch.no_grad()",
+                (
+                    "for m in [m for m in net.modules() if isinstance(m, Block)]: m.left_out = torch.zeros((), "
+                    "dtype=torch.bool, device=device)"
+                ),
+            ),
+            (
+                "before",
+                (
+                    "for m in [m for m in net.modules() if isinstance(m, Block)]: "
+                    "m.left_out.fill_(bool(m.training and random.random() < m.p))"
+                ),
+            ),
+            ("        if self.training and random.random() < self.p:", ""),
+            ("            return x", ""),
+            (
+                "        return x + torch.relu(self.fn(x))",
+                "return torch.where(self.left_out, x, x + torch.relu(self.fn(x)))",
+            ),
+        ],
+    ),
+}
+
+
+class _Around:
+    """What goes around each launch, in the program's names."""
+
+    def __init__(self, names: dict[str, Any], before: str, behind: str) -> None:
+        self.names, self.before, self.behind = names, before, behind
+
+    def prepare(self, _: object) -> None:
+        exec(self.before, self.names)
+
+    def finish(self, _: object, out: Any) -> Any:
+        exec(self.behind, self.names)
+        return out
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_words_that_are_followed_to_the_letter_give_a_graph_with_eager_s_numbers(name: str, tmp_path: Path) -> None:
+    # GIVEN a program with a problem that no diff has
+    text, line, said = FOLLOWED[name]
+    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = "\n".join(each for each in fix.instead if f" {line}" in each)
+    around = {"before": "", "behind": ""}
+    for old, new in said:
+        # WHEN what is said of it is written where it is said to be
+        assert f"`{new}`" in told or not new, str(fix)
+        if old in around:
+            around[old] = new
+            continue
+        kept, add = old.removeprefix("+"), old.startswith(("+", "@"))
+        at = f"{kept[: len(kept) - len(kept.lstrip())]}{new}\n" if new else ""
+        lines = (f"{kept}\n{at}" if old.startswith("+") else f"{at}{kept}\n") if add else at
+        assert f"{kept}\n" in text
+        text = text.replace(f"{kept}\n", lines, 1)
+    # THEN it captures, and its replays give eager's results and state
+    names = run(text, tmp_path)
+    seen = captured(names, "f", _Around(names, around["before"], around["behind"]))  # type: ignore[arg-type]
+    assert not differences(truth, seen, set()), text
