@@ -35,6 +35,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     penalized,
     picked,
     rows,
+    segments,
     shapes,
     widened,
 )
@@ -109,6 +110,8 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (
+        segments.of_each_segment,
+        segments.of_each_cut,
         typed.keep_it_there,
         distinct.go_through_all,
         penalized.change_those_there,
@@ -149,6 +152,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "dynamic-shape": (
         each_alone.in_its_own_line,
         readings.count_there,
+        segments.through_all_experts,
         at_places.ask_in_each_round,
         distinct.compute_each,
         labelled.label_each,

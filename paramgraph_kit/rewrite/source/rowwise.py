@@ -68,7 +68,7 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
         return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0
     if name in ("view", "reshape") and len(part.args) > 1:
         # How many rows there are is not said, and no two of them come together.
-        return integer(part.args[0]) == -1 and _parts_rows(place, part)
+        return integer(part.args[0]) == -1 and (_parts_rows(place, part) or _lets_go_of_one(part))
     if name == "unsqueeze" and _dim(part) == -1:
         return True
     if name in ("cat", "concat") and _is_function(part) and isinstance(part.args[0], (ast.List, ast.Tuple)):
@@ -137,6 +137,14 @@ def _parts_rows(place: Place, call: ast.Call) -> bool:
     return whole is not None and wanted > 0 and whole % wanted == 0
 
 
+def _lets_go_of_one(call: ast.Call) -> bool:
+    """``x[None, rows].reshape(-1, width)``, as experts are given their rows."""
+    x = call.func.value if isinstance(call.func, ast.Attribute) else None
+    first = x.slice.elts[0] if isinstance(x, ast.Subscript) and isinstance(x.slice, ast.Tuple) else None
+    one = isinstance(first, ast.Constant) and first.value is None and len(call.args) == 2
+    return one and isinstance(x, ast.Subscript) and isinstance(x.slice, ast.Tuple) and len(x.slice.elts) == 2
+
+
 def _size_of_row(place: Place, node: ast.AST | None) -> int | None:
     """How many elements a row has, as far as that was seen."""
     if isinstance(node, ast.Name):
@@ -191,6 +199,12 @@ def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
     )
     own = known or type(module) in _ROWWISE or _computes_rows(place, module)
     return own and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def has_rowwise_modules(place: Place, path: str) -> bool:
+    """Whether what a path holds is a list of modules, of which each computes each row alone."""
+    held = _value(place, path)
+    return isinstance(held, torch.nn.ModuleList) and all(_is_rowwise(place, each) for each in held.modules())
 
 
 def _value(place: Place, path: str) -> Any:
