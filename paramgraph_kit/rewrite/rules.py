@@ -35,6 +35,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     penalized,
     picked,
     rows,
+    scattered,
     segments,
     shapes,
     widened,
@@ -49,6 +50,7 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         counts.add_up_as_many,
+        scattered.put_as_many,
         branches.scaled,
         filled.fill_from_device,
         filled.spread_from_device,
@@ -177,6 +179,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         number_only.write_it_out,
     ),
     "tensor-bound": (
+        scattered.put_in_order,
         counts.add_up_the_largest,
         indexed.look_up_there,
         indexed.fill_there,
@@ -187,7 +190,13 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.pick_by_index,
         lengthwise.mask_the_part,
     ),
-    "mask-assignment": (picked.mask_by_rank, shapes.assign_by_where, shapes.assign_each_by_where, shapes.put_by_index),
+    "mask-assignment": (
+        scattered.put_in_order,
+        picked.mask_by_rank,
+        shapes.assign_by_where,
+        shapes.assign_each_by_where,
+        shapes.put_by_index,
+    ),
     "hidden-size": (counts.count_those_kept, shapes.count_by_scatter),
     "synchronize": (calls.do_not_wait,),
     "linalg-check": (calls.unchecked,),

@@ -124,6 +124,31 @@ FORMS = {
             ),
         ],
     ),
+    "rows that are put in order where a mask is, and parts that end where the device says": (
+        """\
+    bad, fresh = x[:, 0] > 0.5, x.sin()
+    out = x.clone()
+    out[bad] = fresh[: bad.sum()]
+    n = bad.sum().item()
+    fresh = fresh + 1
+    out[bad] = fresh[:n]
+    k = int((x[0] > 0).sum())
+    spec = torch.fft.rfft(x)
+    spec[:, k:] = 0
+    w[..., :k] *= 0.9
+    w[k:] += 0.1
+    return out, torch.view_as_real(spec), w
+""",
+        [
+            "out.masked_scatter_(bad[..., None], fresh)",
+            "spec.masked_fill_(torch.arange(spec.shape[1], device=spec.device) >= k, 0)",
+            "w.copy_(torch.where(torch.arange(w.shape[-1], device=w.device) < k, w * 0.9, w))",
+            (
+                "w.copy_(torch.where(torch.arange(w.shape[0], device=w.device).view(-1, *[1] * (w.dim() - 1)) >= k, "
+                "w + 0.1, w))"
+            ),
+        ],
+    ),
     "read in other ways": (
         """\
     s = x.abs().max().cpu().item()

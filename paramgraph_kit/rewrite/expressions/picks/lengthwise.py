@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
 
 _READS = ("item", "int", "tolist")
@@ -77,10 +77,17 @@ def _parts(place: Place, node: ast.stmt, names: set[str]) -> list[Edit] | None:
         at = pieces.index(ends[0])
         first, rest, part = pieces[:at], pieces[at + 1 :], ends[0]
         plain = all(isinstance(n, (ast.Name, ast.Constant)) and integer(n) != -1 for n in first)
+        plain &= not any(isinstance(n, ast.Constant) and n.value is ... for n in first)
         full = all(isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in rest)
         x = place.source.bracketed(sub.value)
-        if len(ends) > 1 or not plain or not full or part.step is not None or not path_of(sub.value):
+        if len(ends) > 1 or not full or part.step is not None or not path_of(sub.value):
             return None
+        if not plain or (not first and isinstance(node, ast.AugAssign) and sub is node.target):
+            text = _written(place, node, sub, first, rest, part)
+            if not text:
+                return None
+            edits.append(place.source.replace(node, text))
+            continue
         base = f"{x}[{', '.join(map(place.text, first))}]" if first else x
         places = f"torch.arange({x}.shape[{at}], device={x}.device)"
         tests = [f"{places} {sign} {text}" for sign, text in _tests(place, part)]
@@ -93,6 +100,35 @@ def _parts(place: Place, node: ast.stmt, names: set[str]) -> list[Edit] | None:
         else:
             return None
     return edits
+
+
+def _written(
+    place: Place, node: ast.stmt, sub: ast.Subscript, first: list[ast.expr], rest: list[ast.expr], part: ast.Slice
+) -> str:
+    """``x[:, n:] = 0`` and ``x[..., :n] *= 0.5`` with a mask of the places, or ""."""
+    from_the_end = bool(first) and isinstance(first[0], ast.Constant) and first[0].value is ...
+    whole = [n for n in first[from_the_end:] if not isinstance(n, ast.Slice) or n.lower or n.upper or n.step]
+    if whole or not isinstance(sub.ctx, ast.Store) or not isinstance(node, (ast.Assign, ast.AugAssign)):
+        return ""
+    if not (_is_filler(node.value) and (isinstance(node, ast.AugAssign) or len(node.targets) == 1)):
+        return ""
+    x = place.text(sub.value)
+    form = place.tensors.get(x)
+    if from_the_end:
+        axis, behind = -1 - len(rest), f"[:{', None' * len(rest)}]" * bool(rest)
+    elif form is not None:
+        axis, left = len(first), len(form.shape) - len(first) - 1
+        behind = f"[:{', None' * left}]" * bool(left)
+    else:
+        axis, behind = len(first), f".view(-1, *[1] * ({x}.dim() - {len(first) + 1}))"
+    places = f"torch.arange({x}.shape[{axis}], device={x}.device){behind}"
+    tests = [f"{places} {sign} {text}" for sign, text in _tests(place, part)]
+    mask = " & ".join(f"({each})" for each in tests) if len(tests) > 1 else "".join(tests)
+    value = place.text(node.value)
+    if isinstance(node, ast.Assign):
+        return f"{x}.masked_fill_({mask}, {value})"
+    value = combined(node, x, value)
+    return f"{x}.copy_(torch.where({mask}, {value}, {x}))" if value else ""
 
 
 def _is_filler(node: ast.expr) -> bool:
