@@ -7,7 +7,7 @@ from collections.abc import Callable
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
-from paramgraph_kit.rewrite.expressions.decisions import branches, chains
+from paramgraph_kit.rewrite.expressions.decisions import branches, chains, common_ends
 from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
@@ -49,6 +49,7 @@ from paramgraph_kit.rewrite.source.set_later import is_set_later
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
+        common_ends.do_it_behind,
         counts.add_up_as_many,
         scattered.put_as_many,
         branches.scaled,
@@ -82,6 +83,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.pick_by_index,
     ),
     "data-dependent-branch": (
+        common_ends.do_it_behind,
         calls.tell_that_masks_are_given,
         branches.ask_the_host_first,
         optimizers.leave_the_step_out,

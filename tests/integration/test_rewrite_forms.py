@@ -376,3 +376,28 @@ def test_a_choice_is_no_tensor_of_its_own_where_the_other_was_written_by_that_na
     found = fixed(HEAD + f"    y = x\n    {way}        y = x * 2\n    y += 1\n    return x + y\n")
     # WHEN rewritten THEN no choice is made, and behind the launch it is that tensor as well
     assert not [line for line in lines_of(found) if "torch.where" in line or "y = x.clone()" in line], found
+
+
+def test_what_both_ways_of_a_branch_end_with_is_done_behind_it(fixed: Fixed) -> None:
+    # GIVEN a number that both ways read and log, and a sort on the host WHEN rewritten THEN one choice stands there
+    found = fixed(
+        "temps = []\n"
+        + HEAD
+        + """\
+    s = x.std()
+    if s.item() > 1:
+        t = 0.5 + s.item()
+        temps.append(t)
+    else:
+        t = 2 - s.item()
+        temps.append(t)
+    ranked, order = (x / t).cpu().sort(dim=-1, descending=True)
+    return torch.zeros_like(x).scatter_(-1, order.to(x.device), ranked.to(x.device))
+"""
+    )
+    assert found.complete, found
+    lines = [
+        "t = torch.where(s > 1, 0.5 + s.detach(), 2 - s.detach())",
+        "ranked, order = (x / t).sort(dim=-1, descending=True)",
+    ]
+    assert not [line for line in lines if line not in lines_of(found)], found

@@ -15,6 +15,9 @@ _SAME = frozenset(
     """sqrt exp log log2 log10 log1p expm1 sin cos tan tanh abs floor ceil isnan isinf isfinite sign square""".split()  # noqa: SIM905
 )
 # What gives a tensor of its own, which nobody writes by another name.
+_ANEW = frozenset(
+    ("sort", "topk", "argsort", "softmax", "log_softmax", "cumsum", "argmax", "argmin", "sum", "mean", "max", "min")
+)
 _OWN = frozenset("sum mean std var norm abs sqrt exp log max min amax amin argmax argmin prod median any all".split())  # noqa: SIM905
 
 
@@ -192,11 +195,15 @@ def stay_there(place: Place) -> list[Edit]:
     node = place.statement
     value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     target = node.targets[0] if isinstance(node, ast.Assign) else None
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    while isinstance(value, ast.Call) and called(value) in _ANEW and isinstance(value.func, ast.Attribute):
+        value = value.func.value  # of `x.cpu().sort()`, whose result is another tensor anyway
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not is_cpu(place, value):
         return []
-    if not isinstance(target, ast.Name) or not place.is_local(target.id):
+    if not all(isinstance(each, ast.Name) and place.is_local(each.id) for each in names):
         return []
     inner = value.func.value
     text = place.source.bracketed(inner)
     own = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _OWN
+    own |= isinstance(node, ast.Assign) and value is not node.value
     return [place.source.replace(value, text if own else f"{text}.clone()")]
