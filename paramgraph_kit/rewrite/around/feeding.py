@@ -325,9 +325,9 @@ def feed(
                 whole = f"({whole})" if isinstance(node, ast.BinOp) and not values.as_tensor else whole
                 whole += f".view_as({name})"  # a last batch of one row would be spread over all
             deep = "    " * bool(asked)
-            writes = in_full(node, name, whole if values.form else given_text, values, taken) if not indexes else []
-            writes = writes or [f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"]
-            lines += [*asked, *(f"{deep}{each}" for each in writes)]
+            filled = in_full(node, name, whole if values.form else given_text, values, taken) if not indexes else []
+            filled = filled or [f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"]
+            lines += [*asked, *(f"{deep}{each}" for each in filled)]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
