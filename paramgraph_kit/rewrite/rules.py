@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.expressions.numbers import (
 )
 from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
 from paramgraph_kit.rewrite.expressions.picks import (
+    corners,
     counts,
     distinct,
     edges,
@@ -175,6 +176,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         masks.leave_out,
         edges.leave_edges_out,
         picked.beside_the_diagonal,
+        corners.first_and_last,
         listed.keep_the_mask,
         listed.keep_the_mask_of_pairs,
         scalars.take_a_tensor,

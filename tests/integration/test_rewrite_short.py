@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+from tests.integration.rewritten import Fixed, changed, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -153,6 +153,35 @@ ema = {{k: v.clone() for k, v in net.state_dict().items()}}
         ROWS,
         ["picked.append(d.argmax())", "return x[torch.stack(picked)], torch.stack(picked)"],
     ),
+    "a number that a function keeps of itself, by which it averages now and then": (
+        """\
+    f.n += 1
+    if f.n % 2 == 0:
+        for a, p in zip(average, net.parameters()):
+            a += (p.detach() - a) / (f.n // 2 + 1)
+    return net(x), [a.clone() for a in average]
+f.n = 0
+def other(x):
+    other.n += 1
+    return x * other.n
+other.n = 0
+""",
+        f"""\
+{ROWS}net = nn.Linear(4, 2).to(device).requires_grad_(False)
+average = [p.detach().clone() * 0 for p in net.parameters()]
+""",
+        ["f.n = torch.tensor(0, device=device)"],
+    ),
+    "a box around what a mask marks": (
+        """\
+    m = x > -1
+    ys, xs = torch.where(m)
+    m[:] = False
+    return torch.stack([xs.min(), ys.min(), xs.max(), ys.max()]).float() / 8
+""",
+        ROWS,
+        ["there = m.clone()"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []
@@ -182,6 +211,7 @@ def test_a_short_function_is_whole_in_one_graph(fixed: Fixed, title: str) -> Non
     # THEN it is whole, with these lines, and ten other steps agree
     assert fix.complete, fix
     assert {*lines} <= {line.strip() for line in lines_of(fix)}, fix
+    assert not any("other.n" in line for line in changed(fix.diff))  # which another function has
 
 
 @pytest.mark.parametrize("title", LABELLED)

@@ -224,7 +224,9 @@ def first_values(source: Source, counter: Counter) -> Iterator[ast.expr]:
             function = source.function_of(node)
             if counter.holder.kind == "attributes":
                 own = isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self"
-                if own and function is not None and function.name == "__init__":
+                if (own and function is not None and function.name == "__init__") or (
+                    counter.owner and function is None
+                ):
                     yield value
             elif counter.holder.kind == "global" and function is None:
                 if not isinstance(source.parents.get(node), ast.ClassDef):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,8 @@ class Counter:
     value: Any
     made: bool = False  # in the first step
     called: frozenset[str] = frozenset()  # other names of the dictionary, ``state`` of ``state = self.states[p]``
+    owner: str = ""  # the function that has it: ``step`` of ``step.calls``
+    others: frozenset[str] = frozenset()  # names of functions and modules, none of which has it
 
     @property
     def name(self) -> str:
@@ -39,7 +41,10 @@ class Counter:
         if self.holder.kind in ("global", "cell"):
             return isinstance(node, ast.Name) and node.id == self.name
         if self.holder.kind == "attributes":
-            return isinstance(node, ast.Attribute) and node.attr == self.name
+            if not isinstance(node, ast.Attribute) or node.attr != self.name:
+                return False
+            first = node.value.id if isinstance(node.value, ast.Name) else ""
+            return first == self.owner if self.owner else first not in self.others
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
             return False
         owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
@@ -106,8 +111,18 @@ def _counters(prover: Prover) -> list[Counter]:
             for key in keys:
                 seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
                 if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
-                    found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0], made))
+                    real = any(type(value) is float for value in seen)
+                    owner, others = _owners(prover, holder)
+                    found.append(Counter(holder, key, real, seen[0], made, owner=owner, others=others))
     return found
+
+
+def _owners(prover: Prover, holder: Holder) -> tuple[str, frozenset[str]]:
+    """The name of the function that has a number, if one has it, and those of functions and modules that do not."""
+    space = {name: value for each in prover.state.functions for name, value in each.__globals__.items()}
+    held = {name: vars(v) is holder.target for name, v in space.items() if isinstance(v, (FunctionType, ModuleType))}
+    owners = [name for name, own in held.items() if own and isinstance(space[name], FunctionType)]
+    return next(iter(owners), ""), frozenset(name for name, own in held.items() if not own)
 
 
 def listed(prover: Prover) -> list[Counter]:

@@ -29,7 +29,7 @@ def keep_the_mask(place: Place) -> list[Edit]:
     asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
     reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and not _is_stored(n)]
     mask = mask_of(place, condition)
-    if mask == place.text(condition) and _is_written(every, path_of(condition)):
+    if mask == place.text(condition) and is_written(every, path_of(condition)):
         mask += ".clone()"
     edits = [place.source.replace(node.value, mask)]
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
@@ -49,7 +49,7 @@ def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
         return []
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]
-    condition = _listed_by(node.value)
+    condition = listed_by(node.value)
     if condition is None or len(set(names)) != len(target.elts):
         return []
     every = [n for part in function.body for n in within(part)]
@@ -59,14 +59,14 @@ def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
         return []
     path, mask, edits = path_of(condition), mask_of(place, condition), [place.source.without(node)]
     given = [n for n in every if isinstance(n, ast.Name) and n.id == path and _is_stored(n)]
-    if not isinstance(condition, ast.Name) or mask != path or len(given) > 1 or _is_written(every, path):
+    if not isinstance(condition, ast.Name) or mask != path or len(given) > 1 or is_written(every, path):
         path = fresh("there", names_in(place.source.tree) | locals_of(function))
         mask = f"{bracketed(mask)}.clone()" if isinstance(condition, (ast.Name, ast.Attribute)) else mask
         edits = [place.source.replace(node, f"{path} = {mask}")]
     return [*edits, *(place.source.replace(each, path) for each in picks if isinstance(each, ast.Tuple))]
 
 
-def _listed_by(value: ast.expr) -> ast.expr | None:
+def listed_by(value: ast.expr) -> ast.expr | None:
     """``c`` of ``torch.where(c)`` and ``c.nonzero(as_tuple=True)``."""
     if not isinstance(value, ast.Call) or called(value) not in ("where", "nonzero"):
         return None
@@ -85,7 +85,7 @@ def _picks_by(place: Place, node: ast.AST, names: list[str]) -> bool:
     return isinstance(above, ast.Subscript) and above.slice is node and isinstance(above.ctx, ast.Load)
 
 
-def _is_written(every: Iterable[ast.AST], path: str) -> bool:
+def is_written(every: Iterable[ast.AST], path: str) -> bool:
     """Whether something is written in its place anywhere: a mask that is, is not what it was when it was listed."""
     for node in every:
         targets: list[ast.expr] = [node.target] if isinstance(node, ast.AugAssign) else []
