@@ -182,6 +182,28 @@ average = [p.detach().clone() * 0 for p in net.parameters()]
         ROWS,
         ["there = m.clone()"],
     ),
+    "which of several is the smallest": (
+        """\
+    losses = [((x - i) ** 2).mean().item() for i in range(3)]
+    best = losses.index(min(losses))
+    others = []
+    for i in range(3):
+        others.append((x * i).sum().item())
+    return x - best, x * int(np.argmax(others))
+""",
+        ROWS,
+        ["best = torch.stack(losses).argmin()"],
+    ),
+    "orders by what the device has found": (
+        """\
+    order = sorted(range(6), key=lambda i: -x[i].sum().item())
+    best = max(range(len(x)), key=lambda i: float(x[i].norm()))
+    last = sorted(range(6), key=lambda i: x[i].max().round().item(), reverse=True)
+    return x[order], x * best, x[last]
+""",
+        ROWS,
+        ["order = torch.stack([-x[i].sum() for i in range(6)]).argsort(stable=True)"],
+    ),
     "rows that are copied one by one, and go back together": (
         """\
     rows = []

@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, 
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.expressions.numbers.readings import is_cpu
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
-from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import kept_finite
 
@@ -28,6 +28,8 @@ _REDUCED = {  # by what the host reduces a list of numbers, and what a tensor of
     "np.mean": "mean()",
     "np.sum": "sum()",
     "np.std": "std(correction=0)",
+    "np.argmin": "argmin()",
+    "np.argmax": "argmax()",
 }
 
 
@@ -90,32 +92,60 @@ def join_on_device(place: Place) -> list[Edit]:
 def reduce_on_device(place: Place) -> list[Edit]:
     """``xs.append(x.item())`` keeps the tensor where every read is ``max(xs)``, ``np.mean(xs)``, or how many there are.
 
-    What the host reduced is ``torch.stack(xs).max()`` then.
+    What the host reduced is ``torch.stack(xs).max()`` then, and the place of the smallest ``torch.stack(xs).argmin()``.
+    ``xs = [f(i).item() for i in ...]`` is as that.
     """
-    node, function, source = place.statement, place.source.function_of(place.statement), place.source
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1 or function is None:
-        return []
-    owner, value = call.func.value if isinstance(call.func, ast.Attribute) else None, call.args[0]
+    function, source = place.source.function_of(place.statement), place.source
+    owner, value = _fills(place.statement)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or called(value) != "item":
         return []
     read = value.func.value
-    if not isinstance(owner, ast.Name) or not _is_local_list(function, owner.id):
+    if function is None or owner is None or not _is_local_list(function, owner.id):
         return []
     if any(place.is_local(each.__name__) or place.space.get(each.__name__, each) is not each for each in (max, min)):
         return []  # somebody's own
     edits, reduced = [source.replace(value, f"{source.bracketed(read)}.detach().clone()")], 0
-    for name in (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == owner.id):
+    names = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == owner.id]
+    ranked = [call for n in names if (call := _ranks(source, n)) is not None]
+    inside = {part for call in ranked for part in ast.walk(call)}
+    for call in ranked:
+        reduced += 1
+        end = "argmin" if path_of(call.args[0].func) == "min" else "argmax"  # type: ignore[attr-defined]
+        edits.append(source.replace(call, f"torch.stack({owner.id}).{end}()"))
+    for name in (n for n in names if n not in inside):
         above = source.parents.get(name)
         if not isinstance(name.ctx, ast.Load) or name is owner or _calls(above, "len", owner.id):
             continue
         path = path_of(above.func) if isinstance(above, ast.Call) else ""
-        end = _REDUCED.get(path.replace("numpy.", "np."))
-        if end is None or not isinstance(above, ast.Call) or len(above.args) != 1 or above.keywords:
+        end = _REDUCED.get(path.replace("numpy.", "np."), "")
+        if not end or not isinstance(above, ast.Call) or len(above.args) != 1 or above.keywords:
             return []
         reduced += 1
         edits.append(source.replace(above, f"torch.stack({owner.id}).{end}"))
     return edits if reduced else []
+
+
+def _fills(node: ast.stmt) -> tuple[ast.Name | None, ast.expr | None]:
+    """The list that a statement fills, by one value or by all, and what each value is."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and called(call) == "append" and len(call.args) == 1:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        return (owner, call.args[0]) if isinstance(owner, ast.Name) else (None, None)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and isinstance(node.value, ast.ListComp):
+        return target, node.value.elt
+    return None, None
+
+
+def _ranks(source: Source, name: ast.Name) -> ast.Call | None:
+    """``xs.index(min(xs))``, of the ``xs`` that is asked."""
+    method = source.parents.get(name)
+    call = source.parents.get(method) if isinstance(method, ast.Attribute) and method.attr == "index" else None
+    inner = call.args[0] if isinstance(call, ast.Call) and len(call.args) == 1 else None
+    least = isinstance(inner, ast.Call) and path_of(inner.func) in ("min", "max") and not inner.keywords
+    if not least or not isinstance(inner, ast.Call) or [*map(path_of, inner.args)] != [name.id]:
+        return None
+    return call if isinstance(call, ast.Call) else None
 
 
 def _on_device(value: ast.expr) -> ast.expr | None:
@@ -177,7 +207,8 @@ def average_those_kept(place: Place) -> list[Edit]:
 
 def _is_local_list(function: Function, name: str) -> bool:
     own = [value for _, value in given_to(function, name)]
-    return len(own) == 1 and isinstance(own[0], ast.List) and not own[0].elts
+    empty = len(own) == 1 and isinstance(own[0], ast.List) and not own[0].elts
+    return empty or (len(own) == 1 and isinstance(own[0], ast.ListComp))
 
 
 def _ends(name: str, nodes: list[ast.expr]) -> list[ast.expr]:

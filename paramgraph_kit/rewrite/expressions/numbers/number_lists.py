@@ -23,12 +23,12 @@ def list_on_device(place: Place) -> list[Edit]:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(node, ast.For) or isinstance(target, ast.Tuple):
             return [place.source.replace(call, f"{text}.unbind()")]
-        if isinstance(target, ast.Name) and _only_indexes(place, target):
+        if isinstance(target, ast.Name) and only_indexes(place, target):
             return [place.source.replace(call, text)]
     return []
 
 
-def _only_indexes(place: Place, name: ast.Name) -> bool:
+def only_indexes(place: Place, name: ast.Name) -> bool:
     """Whether a local name is read as an index alone."""
     function = place.source.function_of(place.statement)
     reads = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name.id]
