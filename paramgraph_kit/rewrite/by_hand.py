@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import on_one_line, within
@@ -80,15 +81,16 @@ def place_text(frame: Frame | None) -> str:
 
 
 def _line(attempt: Attempt, place: str, failures: list[Failure], known: Sequence[Failure] | None) -> str:
+    later = known is not None and not any(failure is each for failure in failures for each in known)
     line = f"{place}  [{', '.join(dict.fromkeys(f.code for f in failures))}]"
     if why := next((text for f in failures if (text := attempt.unsafe.get(id(f), ""))), ""):
         line += f": a rewrite was tried and taken back, {why}"
-    elif known is not None and not any(failure is each for failure in failures for each in known):
+    elif later:
         line += ": once the lines above are rewritten"
-    return f"\n{INDENT}".join([line, *dict.fromkeys(text for f in failures if (text := _hint(attempt, f)))])
+    return f"\n{INDENT}".join([line, *dict.fromkeys(text for f in failures if (text := _hint(attempt, f, later)))])
 
 
-def _hint(attempt: Attempt, failure: Failure) -> str:
+def _hint(attempt: Attempt, failure: Failure, later: bool = False) -> str:
     if (at := attempt.place(failure)) is None:
         return ""
     held = attributes_of(attempt.prover.state)
@@ -104,7 +106,10 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         "plain": attempt.plain_of(*at),
     }
     place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
-    if (text := hint(place)) == BEHIND and is_made_of(at[0].file):
+    text = hint(place)
+    if later and text.startswith(NOBODY_WAITS):
+        text = BEHIND  # its line is another one by then
+    if text == BEHIND and is_made_of(at[0].file):
         return BEHIND_A_CELL
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 

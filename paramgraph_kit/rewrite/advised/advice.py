@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anywa
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself
+from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
@@ -387,6 +388,7 @@ _ADVICE: tuple[Advice, ...] = (
     kept_by_a_lambda,
     left_by_chance,
     follows_from_it,
+    step_of_a_decay,
     drawn_before_each_launch,
     staged,
     fewer_in_each_round,

@@ -18,6 +18,10 @@ from paramgraph_kit.rewrite.source.place import Place, called, fresh
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _SCALES = ("mul_", "div_", "clamp_", "clip_")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
+DECAYS = {
+    "AdamW": 'p.mul_(1 - group["lr"] * group["decay"])',
+    "SGD": 'p.grad.add_(p * group["decay"])',  # and of all others, whose decay goes through the gradients
+}
 
 
 def stepped(statement: ast.stmt, *, scaled: bool = True) -> str:

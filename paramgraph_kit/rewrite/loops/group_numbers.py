@@ -8,14 +8,10 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.counting.optimizers import stepped
+from paramgraph_kit.rewrite.counting.optimizers import DECAYS, stepped
 from paramgraph_kit.rewrite.source.edits import Source, path_of, within
 
 _NUMBERS = frozenset(("weight_decay", "momentum", "betas", "alpha", "eps", "dampening"))
-DECAYS = {
-    "AdamW": 'p.mul_(1 - group["lr"] * group["decay"])',
-    "SGD": 'p.grad.add_(p * group["decay"])',  # and of all others, whose decay goes through the gradients
-}
 _APART = (torch.optim.AdamW,)  # whose decay goes past the gradients
 _SINCE = (
     "`{text}` (line {line}) sets a number that torch takes as one only, and a graph keeps the first: call `{round}` "

@@ -63,6 +63,8 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     name = called(part)
     if name in ELEMENTS or name in _LOSSES:
         return True
+    if name in ("max", "min") and path_of(part.func) == f"torch.{name}" and len(part.args) == 2 and not part.keywords:
+        return integer(part.args[1]) is None and all(_has_rows(n, is_row) for n in part.args)  # of two tensors
     if name == "normalize" and path_of(part.func) in ("F.normalize", "torch.nn.functional.normalize"):
         dim = _dim(part, 2) or 1
         return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0

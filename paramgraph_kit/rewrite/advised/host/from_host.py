@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut
 from paramgraph_kit.rewrite.advised.asks.moving_slices import found_before, moving_slice, with_those_beside
+from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
@@ -63,7 +64,7 @@ def decided(place: Place) -> str:
     if isinstance(node, ast.If):
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):
-            return BEHIND  # it only tells what happened
+            return put_off(place) or BEHIND  # it only tells what happened
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
         trained = [n for n in inside if isinstance(n, ast.Call) and called(n) in ("backward", "step")]
         first, last = node.body[0].lineno, node.body[-1].end_lineno
@@ -429,4 +430,4 @@ def behind(place: Place) -> str:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
-    return BEHIND
+    return put_off(place) or BEHIND

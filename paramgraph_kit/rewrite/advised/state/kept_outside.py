@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
+from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, path_of, within
 
 
@@ -32,6 +33,8 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"out of the step; make the optimizer with `lr=torch.tensor(..., device={device})`, and write there "
             f"`{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})`"
         )
+    if told := decay_in_a_tensor(tree, read[0], place, device):
+        return told
     if isinstance(bound[0], ast.Assign) and (value := _on_device(bound[0].value)):
         return (
             f"`{path}` is read in the graph, {place}: keep it on the device, "
