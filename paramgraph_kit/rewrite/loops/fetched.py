@@ -254,8 +254,8 @@ def bring(
     made.edits += source.without_all(gone)
     names = {name for one in found for name in one.names}
     for node in (n for part in function.body for n in within(part) if isinstance(n, moving.NAMED)):
-        writes = names | {path for each in made.gone for path in writes.written(each)}
-        made.writes |= writes & set(node.names)
+        changed = names | {path for each in made.gone for path in writes.written(each)}
+        made.writes |= changed & set(node.names)
         left = [name for name in node.names if name not in names]
         if left != node.names:
             made.edits.append(replace(source.replace(node, ""), keeps=tuple(left)))
