@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.loops.group_numbers import DECAYS
+from paramgraph_kit.rewrite.counting.optimizers import DECAYS
 from paramgraph_kit.rewrite.proving.launches import Launches
 from tests.integration.rewritten import TIMES, lines_of, run
 from tests.programs.running import differences, eager
