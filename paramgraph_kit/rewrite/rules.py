@@ -30,6 +30,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     distinct,
     edges,
     labelled,
+    last_of_each,
     lengthwise,
     listed,
     longest,
@@ -117,6 +118,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (
+        last_of_each.pick_in_each_row,
         segments.of_each_segment,
         segments.of_each_cut,
         typed.keep_it_there,

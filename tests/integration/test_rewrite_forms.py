@@ -132,15 +132,18 @@ FORMS = {
     n = bad.sum().item()
     fresh = fresh + 1
     out[bad] = fresh[:n]
+    ends = (x > 0).sum(-1).clamp(min=1)
+    last = torch.stack([x[b, at - 1] for b, at in enumerate(ends.tolist())])
     k = int((x[0] > 0).sum())
     spec = torch.fft.rfft(x)
     spec[:, k:] = 0
     w[..., :k] *= 0.9
     w[k:] += 0.1
-    return out, torch.view_as_real(spec), w
+    return out, torch.view_as_real(spec), w, last
 """,
         [
             "out.masked_scatter_(bad[..., None], fresh)",
+            "last = x[torch.arange(len(ends), device=ends.device), ends - 1]",
             "spec.masked_fill_(torch.arange(spec.shape[1], device=spec.device) >= k, 0)",
             "w.copy_(torch.where(torch.arange(w.shape[-1], device=w.device) < k, w * 0.9, w))",
             (

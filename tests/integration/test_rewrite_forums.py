@@ -119,6 +119,7 @@ NOT_WHOLE = (
     "a schedule of weight decay",
     "a detector's two optimizers",
     "a recommender whose negatives",
+    "layer drop in an encoder",  # told, with lines that work
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+import torch
+
 from paramgraph_kit.rewrite.expressions.picks.shapes import MASKS, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import only_sized
@@ -98,5 +100,8 @@ def _rank(place: Place, node: ast.expr) -> int:
     if isinstance(node, ast.Call) and called(node) == "flatten" and isinstance(node.func, ast.Attribute):
         ends = [integer(each) for each in node.args]
         return _rank(place, node.func.value) - 1 if ends == [0, 1] else 0
+    if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func) and not node.keywords:
+        held = place.space.get(path_of(node.func)) or place.attributes.get(called(node))
+        return _rank(place, node.args[0]) if isinstance(held, torch.nn.Module) else 0
     form = form_of(place, node) if isinstance(node, ast.Name) else None
     return len(form.shape) if form is not None else 0
