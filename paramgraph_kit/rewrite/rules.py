@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     counts,
     distinct,
     edges,
+    either,
     labelled,
     last_of_each,
     lengthwise,
@@ -53,6 +54,7 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         common_ends.do_it_behind,
+        either.pick_by_either_mask,
         counts.add_up_as_many,
         scattered.put_as_many,
         branches.scaled,
@@ -88,6 +90,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "data-dependent-branch": (
         common_ends.do_it_behind,
+        either.pick_by_either_mask,
         calls.tell_that_masks_are_given,
         branches.ask_the_host_first,
         optimizers.leave_the_step_out,

@@ -101,3 +101,23 @@ def f(x):
     # THEN the device asks whether it still is that
     assert found.complete, found
     assert 'chosen = lo == float("inf")' in lines_of(found), found
+
+
+def test_those_above_a_limit_or_else_the_first_are_picked_by_one_mask(fixed: Fixed) -> None:
+    # GIVEN losses of which those above a limit count, or the largest where these are too few WHEN rewritten
+    found = fixed(
+        TRAIN.format(
+            number="losses, _ = losses.sort(descending=True)",
+            loss="""\
+if losses[4] > 1.2:
+        losses = losses[losses > 1.2]
+    else:
+        losses = losses[:4]
+    loss = losses.mean()""",
+            end="return loss.detach()",
+        )
+    )
+    # THEN the device chooses which mask it is
+    line = "kept = torch.where(losses[4] > 1.2, losses > 1.2, torch.arange(len(losses), device=losses.device) < 4)"
+    assert found.complete, found
+    assert line in lines_of(found), found
