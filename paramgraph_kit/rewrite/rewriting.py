@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from
+from paramgraph_kit.rewrite.trained_behind import branch_behind
 from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
@@ -40,7 +41,10 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
     attempt = Ways(function, args, kwargs)
     try:
-        return _first_whole(attempt, failures)
+        found = _first_whole(attempt, failures)
+        if found.complete and (text := branch_behind(found)):
+            found.verified.append(text)
+        return found
     finally:
         attempt.prover.forget()  # whoever keeps the fix keeps no tensors of the trial
 

@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
-from paramgraph_kit.rewrite.loops.round_numbers import lend, zeroed
+from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
@@ -181,9 +181,10 @@ class _Cutting:
         if name := moved_around([*found.lines], self.definition.name, found.name, containers, moved):
             self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
-        if run.varying:
-            host = self.whole._host_test(self.definition)
-            self.lent = lend(self.source, self.definition, part, run.varying, host, self.whole.device)
+        if run.varying or run.arrays:
+            host, device = self.whole._host_test(self.definition), self.whole.device
+            numbers_in = lend(self.source, self.definition, part, run.varying, host, device) if run.varying else []
+            self.lent = together(numbers_in, lend_arrays(self.source, part, run.arrays, device))
             if self.lent and part:
                 at = self.loop.body.index(part[0])
                 self.before[at] = self.before.get(at, 0) + self.lent[0].text.count("\n")
@@ -292,6 +293,7 @@ class _Cutting:
             run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
             run.calls[-1].append(kind_of(values))
             for name, value in zip(found.parameters, values, strict=True):
+                run.arrays |= {name} if isinstance(value, np.ndarray) else set()
                 if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
                     seen.setdefault((name, layout(values)), set()).add(value)
             results = run.made(*values)

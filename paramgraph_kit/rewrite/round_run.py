@@ -28,6 +28,7 @@ class Run:
     calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
     varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
+    arrays: set[str] = field(default_factory=set)  # those that are numpy's arrays
 
     def is_steady(self) -> bool:
         """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.

@@ -1,4 +1,4 @@
-"""Rounds of the loops in which agents and teachers are updated: a branch of the loop, and rates that the host logs."""
+"""Rounds of loops in which agents and teachers are updated: in a branch, with rates that are logged and rows picked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.proving.launches import Launches
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.trained_behind import branch_behind
 from tests.integration.rewritten import TIMES, lines_of, run
 from tests.programs.running import differences, eager
 
@@ -50,8 +52,9 @@ def f(epoch):
         it = len(batches) * epoch + it
         for group in opt.param_groups:
             group["lr"] = rates[it]
+        picked = np.roll(np.arange(8), it)[:4]
         x = x.to(device)
-        loss = F.mse_loss(student(x), teacher(x).detach())
+        loss = F.mse_loss(student(x[picked]), teacher(x[picked]).detach())
         opt.zero_grad()
         loss.backward()
         opt.step()
@@ -65,20 +68,54 @@ def f(epoch):
 
 
 @pytest.mark.parametrize(
-    ("program", "line", "replays"),
+    ("program", "lines", "replays"),
     [
-        pytest.param(DQN, "loss = f_round(data)", 3, id="a branch in which it trains"),
-        pytest.param(RATED, 'meters["rate"].append(float(opt.param_groups[0]["lr"]))', 20, id="a rate that is logged"),
+        pytest.param(DQN, ["loss = f_round(data)"], 3, id="a branch in which it trains"),
+        pytest.param(
+            RATED,
+            [
+                'meters["rate"].append(float(opt.param_groups[0]["lr"]))',
+                "picked_in = torch.as_tensor(picked, device=device)",
+            ],
+            20,
+            id="a rate that is logged, and rows that the host picks",
+        ),
     ],
 )
-def test_a_round_is_cut_out_of_what_a_loop_does(program: str, line: str, replays: int, tmp_path: Path) -> None:
+def test_a_round_is_cut_out_of_what_a_loop_does(program: str, lines: list[str], replays: int, tmp_path: Path) -> None:
     # GIVEN a loop WHEN it is rewritten THEN one round is a function
     truth, names = eager(run(program, tmp_path), "f"), run(program, tmp_path)
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     assert fix.alone == "f_round", fix
-    assert line in "\n".join(lines_of(fix)), fix
+    assert {*lines} <= {*lines_of(fix)}, fix
     # AND the loop does from graphs what it does as it is
     with fix.applied() as made:
         names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
         assert not differences(truth, eager(names, "f"), TIMES)
     assert launches.replays > replays
+
+
+BEHIND = """\
+class Agent:
+    def train(self, x):
+        return critic_step(x)
+
+    def after_train(self, state, loss):  # after each launch
+        self.count += 1
+        log(loss)
+        if self.count % self.every == 0:
+            actor_loss = -self.q(state.clone()).mean()
+            actor_loss.backward()
+            self.actor_optimizer.step()
+"""
+
+
+def test_what_trains_now_and_then_behind_a_launch_is_told_to_have_a_graph_of_its_own() -> None:
+    # GIVEN lines of a rewrite whose branch behind the launch trains WHEN THEN that is told with names and arguments
+    told = branch_behind(Rewriting("Agent.train", texts={"agent.py": BEHIND.splitlines(keepends=True)}))
+    assert "what `after_train` trains under `if self.count % self.every == 0:`" in told
+    assert "`def now_and_then_train(self, state):`" in told
+    assert "`pgk.diagnose(self.now_and_then_train, ..., fix=True)`" in told
+    # AND one that only logs is not
+    quiet = BEHIND.replace("actor_loss.backward()", "log(actor_loss)")
+    assert not branch_behind(Rewriting("Agent.train", texts={"agent.py": quiet.splitlines(keepends=True)}))

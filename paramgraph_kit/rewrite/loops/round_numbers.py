@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, free_names, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -49,6 +50,25 @@ def lend(
             edits.append(source.replace(found, names[text]))
     head = [f"{name} = {text}" for name, text in lines.items()]
     return [source.before(part[0], head), *edits] if edits else []
+
+
+def lend_arrays(source: Source, part: Sequence[ast.stmt], names: Collection[str], device: str) -> list[Edit]:
+    """Edits that give a round the arrays by which it indexes, ``rewards[picked]``, as tensors; none for other uses."""
+    taken, called_so, edits = names_in(source.tree), dict[str, str](), list[Edit]()
+    for node in (n for top in part for n in ast.walk(top) if isinstance(n, ast.Name) and n.id in names):
+        above = source.parents.get(node)
+        if not isinstance(above, ast.Subscript) or above.slice is not node or not isinstance(node.ctx, ast.Load):
+            return []
+        edits.append(source.replace(node, called_so.setdefault(node.id, fresh(f"{node.id}_in", taken))))
+    head = [f"{new} = torch.as_tensor({name}, device={device})" for name, new in called_so.items()]
+    return [source.before(part[0], head), *edits] if edits else []
+
+
+def together(one: Sequence[Edit], other: Sequence[Edit]) -> list[Edit]:
+    """Edits of both, of which the first stands before the round."""
+    if not one or not other:
+        return [*one, *other]
+    return [replace(one[0], text=one[0].text + other[0].text), *one[1:], *other[1:]]
 
 
 def zeroed(source: Source, functions: Sequence[ast.AST], part: Sequence[ast.stmt]) -> list[Edit]:
