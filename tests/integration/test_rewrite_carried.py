@@ -204,16 +204,16 @@ def test_a_rate_that_the_moved_lines_write_one_day_is_a_tensor(name: str, fixed:
     write, expected = RATES[name]
     found = fixed(
         "losses, lin = [], nn.Linear(3, 1).to(device)\n"
-        "opt = torch.optim.SGD(lin.parameters(), lr=0.1)\n"
+        "opt = torch.optim.SGD(lin.parameters(), lr=1)\n"
         "args = (torch.randn(4, 3, device=device),)\n"
-        "def f(x):\n    loss = lin(x).square().mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        "def f(x):\n    loss = (lin(x) / 9).square().mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
         "    losses.append(loss.item())\n"
         f"    if len(losses) > 7:\n        {write}\n"
         "    return loss.detach()\n"
     )
     # WHEN it is rewritten THEN the graph reads the rate from a tensor, which ten steps show
     assert found.complete, found
-    assert "lr=torch.tensor(0.1, device=device)" in found.diff
+    assert "lr=torch.tensor(1.0, device=device)" in found.diff
     assert any(expected in line for line in found.diff.splitlines())
 
 
@@ -229,7 +229,7 @@ def test_each_group_of_parameters_has_a_rate_of_its_own(fixed: Fixed) -> None:
         "    return loss.detach()\n"
     )
     # THEN each is made a tensor for itself
-    assert 'group["lr"] = torch.tensor(group["lr"], device=device)' in lines_of(found), found
+    assert 'group["lr"] = torch.tensor(float(group["lr"]), device=device)' in lines_of(found), found
     assert "lr=torch.tensor" not in found.diff
 
 

@@ -215,9 +215,9 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bo
     known = given.get("lr") or (call.args[1] if len(call.args) > 1 else None)
     if rate and not (known is not None and _is_tensor(known)):
         if "lr" in given:
-            edits.append(source.replace(given["lr"], f"torch.tensor({source.text(given['lr'])}, device={device})"))
+            edits.append(source.replace(given["lr"], f"torch.tensor({_rate(source, given['lr'])}, device={device})"))
         elif len(call.args) > 1:
-            edits.append(source.replace(call.args[1], f"torch.tensor({source.text(call.args[1])}, device={device})"))
+            edits.append(source.replace(call.args[1], f"torch.tensor({_rate(source, call.args[1])}, device={device})"))
         else:
             new.append(f"lr=torch.tensor({_RATES.get(name, '1e-3')}, device={device})")
     if name in ("SGD", "Adagrad"):
@@ -236,6 +236,16 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bo
     return edits
 
 
+def _rate(source: Source, node: ast.expr) -> str:
+    """A rate as a float: of a whole number, ``lr=0``, the tensor would be one of whole numbers, whatever fills it."""
+    text = source.text(node)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return f"{node.value}.0"
+    parts = list(ast.walk(node))
+    is_float = any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in parts)
+    return text if is_float or any(isinstance(n, ast.Div) for n in parts) else f"float({text})"
+
+
 def _is_tensor(node: ast.expr) -> bool:
     """Whether an expression makes a tensor, as far as its name tells."""
     return isinstance(node, ast.Call) and path_of(node.func) in ("torch.tensor", "torch.full", "torch.as_tensor")
@@ -251,7 +261,7 @@ def apart(source: Source, call: ast.Call, device: str) -> list[Edit]:
     pairs = zip(*((n.elts if isinstance(n, ast.Tuple) else [n]) for n in (made.targets[0], made.value)), strict=False)
     target = next((source.text(one) for one, value in pairs if value is call), source.text(made.targets[0]))
     lines = [f"for group in {target}.param_groups:"]
-    return [source.after(made, [*lines, f'    group["lr"] = torch.tensor(group["lr"], device={device})'])]
+    return [source.after(made, [*lines, f'    group["lr"] = torch.tensor(float(group["lr"]), device={device})'])]
 
 
 def found_in(state: HostState) -> list[dict[str, Any]]:
