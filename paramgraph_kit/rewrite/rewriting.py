@@ -116,6 +116,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             return made
         if other is not None and other.foresees and made.diff:
             foreseen.append(other.split(made.left))
+        elif other is not None and other.kept is not None and made.diff:  # what it counts is in tensors by then
+            foreseen.append(other.split([f for f in made.left if any(f is each for each in failures)]))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     apart = [attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)]
     apart.append(attempt.split_where_made(first.left))
