@@ -7,7 +7,7 @@ the original runs with such, the rewritten lines have to give the same, or to ra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -67,10 +67,11 @@ class Lent(Protocol):
 
 
 class Conditions:
-    """What the original does with such inputs, in one step each."""
+    """What the original does with such inputs, in one step each; ``names`` are those that six steps can compare."""
 
-    def __init__(self, prover: Prover) -> None:
+    def __init__(self, prover: Prover, names: Collection[str]) -> None:
         self.prover = prover
+        self._names = frozenset(names)  # of what can be compared at all
         self._known: dict[str, tuple[Prover, Seen] | None] = {}
         self.asked: list[str] = []  # in which a trial looks at each rewritten line
         floats = [t for t in tree_leaves(prover.inputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
@@ -125,7 +126,7 @@ class Conditions:
             return None
         one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
         try:
-            return one, one.eager()
+            return one, {name: values for name, values in one.eager().items() if name in self._names}
         except Exception:
             return None
 
@@ -153,7 +154,7 @@ class Conditions:
 def unlike(prover: Prover, truth: Truth, lines: Lent) -> str:
     """How rewritten lines are wrong with other inputs, for which trials of each line look from then on; or ""."""
     if truth.conditions is None:
-        truth.conditions = Conditions(prover)
+        truth.conditions = Conditions(prover, truth.seen)
     known: Conditions = truth.conditions
     if known.prover is not prover:
         return ""  # it is given other arguments
