@@ -34,17 +34,20 @@ RETURNED = (
     "`{name}` returns a tensor from now on where it was a number: what else calls it gets one, too, and each launch "
     "writes the same: keep a number of it, `.item()`, behind the launch"
 )
+ROUNDED = "; it is rounded to float32 in each step, which a sum over very many of them shows: `.double()` what is added"
+_SHORT = (torch.float32, torch.float16, torch.bfloat16)
 _KINDS = ("global", "cell", "attributes", "container")
 
 
 def told(attempt: Lending, lines: Lent) -> list[str]:
     """What became a tensor that was a number."""
     before = list(_numbers(attempt))
-    after, returned = set[tuple[int, str]](), dict[tuple[str, str], set[int]]()
+    after, returned = dict[tuple[int, str], torch.dtype](), dict[tuple[str, str], set[int]]()
     try:
         with lines.applied(), _returning(returned):
             for holder, values in _whole(attempt, lines).watched():
-                after |= {(id(holder.target), name) for name, value in _named(holder, values[-1]) if _is_one(value)}
+                ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
+                after |= {(id(holder.target), name): value.dtype for name, value in ones}
     except Exception:
         return []  # who knows why not now
     held = sorted({path for place, path in before if place in after})
@@ -55,7 +58,8 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     found = []
     if held:
         text = HELD if len(held) == 1 else ALL_HELD
-        found.append(text.format(names=_listed(held), one=held[0]))
+        short = any(after.get(place) in _SHORT for place, _ in before)
+        found.append(text.format(names=_listed(held), one=held[0]) + ROUNDED * short)
     found += [RETURNED.format(name=name) for name in by]
     return found
 

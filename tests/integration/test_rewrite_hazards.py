@@ -175,7 +175,7 @@ sim = Sim()
 def f(v):
     return sim.step(v)
 """,
-        "`sim.time` is a tensor from now on where it was a number",
+        "writes the same tensor; it is rounded to float32 in each step",
     ),
     "what a function in a table returns": (
         """\
