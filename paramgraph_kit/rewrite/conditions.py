@@ -7,7 +7,7 @@ the original runs with such, the rewritten lines have to give the same, or to ra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
-from paramgraph_kit.rewrite.proving.closeness import loosely_apart
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
+from paramgraph_kit.rewrite.source.edits import Source
 
 LIMIT_S = 4.0
 AS_THEY_ARE = "as they are"
@@ -151,10 +152,12 @@ class Conditions:
         return new, f"with inputs {name} the numbers would change ({told})" if told else ""
 
 
-def unlike(prover: Prover, truth: Truth, lines: Lent) -> str:
+def unlike(prover: Prover, truth: Truth, lines: Lent, sources: Iterable[Source]) -> str:
     """How rewritten lines are wrong with other inputs, for which trials of each line look from then on; or ""."""
     if truth.conditions is None:
-        truth.conditions = Conditions(prover, truth.seen)
+        # Of a step that is left out nobody reads the gradients which the next one, or the loop around it, clears.
+        cleared = any("zero_grad" in line for source in sources for line in source.lines)
+        truth.conditions = Conditions(prover, truth.seen.keys() - ({GRADIENTS} if cleared else set()))
     known: Conditions = truth.conditions
     if known.prover is not prover:
         return ""  # it is given other arguments

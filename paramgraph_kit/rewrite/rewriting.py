@@ -197,7 +197,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         made, rounds = _in_rounds(attempt, failures, truth, Rewriting(found.function))
         if not made.complete:
             return made
-        if not (why := unlike(attempt.prover, truth, rounds)):
+        if not (why := unlike(attempt.prover, truth, rounds, attempt.sources.values())):
             made.verified += [*kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
             return made
         truth.tried.clear()
