@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
+from paramgraph_kit.rewrite.proving.worth import ALL, Worth
 from paramgraph_kit.trace.model import Failure
 
 
@@ -29,6 +30,7 @@ class Rewriting:
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
     known: str = ""  # which arguments to give on the CPU, where nothing has to be rewritten then; tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
+    worth: Worth = ALL  # how much of a step is in its graph
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole

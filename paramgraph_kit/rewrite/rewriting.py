@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
-from paramgraph_kit.rewrite.proving.worth import ENOUGH, is_mostly_inside
+from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
@@ -35,6 +35,14 @@ from paramgraph_kit.trace.model import Failure
 REPLAYED = "replays of one graph give eager's results and state {how} ({where})"
 UNSTEADY = "two runs from one state give other results"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
+
+
+def tell_little(found: Rewriting) -> None:
+    """Say of a whole rewriting that most of the step runs behind its graph, and that nothing brings more there."""
+    found.is_little = True
+    inside, behind = found.worth.inside, found.worth.behind
+    text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
+    found.verified += [each for each in (text, LITTLE.partition(":")[0]) if each not in found.verified]
 
 
 def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
@@ -329,6 +337,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     if wrong := wrong or [why for why in [wrong_from(attempt, truth, rounds)] if why and len(rounds.all) > 1]:
         found.verified += wrong
         return []
+    found.worth = Worth.of(attempt.prover)
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(REPLAYED.format(how=bits, where=where))
     return None

@@ -24,18 +24,19 @@ from paramgraph_kit.rewrite.counting import advance
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
-from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, kept_for_later, loops_around
+from paramgraph_kit.rewrite.loops.one_round import Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
+from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
+from paramgraph_kit.rewrite.loops.states import hand_over
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
-from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import Around, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
-from paramgraph_kit.rewrite.round_calls import called, named, with_calls
-from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, diff_of, left_of
+from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
 from paramgraph_kit.rewrite.round_parts import (
     TELLS,
     Lines,
@@ -47,17 +48,27 @@ from paramgraph_kit.rewrite.round_parts import (
     optimizes,
 )
 from paramgraph_kit.rewrite.round_run import Run, graded
+from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
-from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
+from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
 from paramgraph_kit.rewrite.source.given import OfLoop
+from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
 MOST_LOOPS = 4  # of a function, of which each is tried
-_HALF, _TOLD = ast.Pass(), ast.Pass()  # stand for what a statement computes, and then tells
+_TOLD = ast.Pass()  # stands for what a statement tells
+
+
+class _Half(ast.Pass):
+    """Stands for what a statement computes, and then tells."""
+
+    def __init__(self, of: ast.stmt) -> None:
+        super().__init__()
+        self.of = of
 
 
 def rounds_of(
@@ -87,7 +98,7 @@ def rounds_of(
     loops = loops_around(source, definition, [node for _, node in places])
     loops = [loop for loop in loops if goes_through_loader(whole, loop) is of_loader][:MOST_LOOPS]
     found = list[Rewriting]()
-    if not loops:
+    if not loops and of_loader:
         return found
     try:
         lines = Lines(whole.entry.__code__)
@@ -107,25 +118,30 @@ def rounds_of(
         def tells(node: ast.stmt) -> bool:
             return reads(node) or any(f.code in TELLS and holds(node, n) for f, n in places)
 
-        rated = [f for f in failures if f.code == "learning-rate-frozen"]
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
         copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
-        done = list[Loop | ast.If]()
-        for loop in chain.from_iterable(bodies(each, works, tells) for each in loops):
-            if any(holds(loop, inner) or holds(inner, loop) for inner in done):
+        done = list[Block]()
+        every = [(body, None) for body in chain.from_iterable(bodies(each, works, tells) for each in loops)]
+        for loop, begin in [*every, *_parts(definition, loops, works, tells, lines)]:
+            if any(holds(loop, inner) or (begin is None and holds(inner, loop)) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
-            halves = split(source, loop, works, helpers, whole._value, copied)
-            for half, only_telling in product([halves, Split()] if halves.edits else [halves], (False, True)):
+            halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors)
+            for half, only_telling in product(
+                [halves, Split()] if halves.before or halves.edits else [halves], (False, True)
+            ):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
                 cutting = _Cutting(
-                    whole, source, definition, loop, asked, truth, rated, only_telling, half, taken, left
+                    whole, source, definition, loop, asked, truth, failures, only_telling, half, taken, left, begin
                 )
                 if (fix := cutting.tried()) is not None:
+                    fix.worth = lines.worth(cutting.part)
                     found.append(fix)
                     done.append(loop)
                     break
+            if begin is not None and found:
+                break
     except KeyboardInterrupt:
         raise  # it is the user's
     except Exception:  # what cannot be run alone is no answer
@@ -135,6 +151,18 @@ def rounds_of(
     return found
 
 
+def _parts(
+    definition: Function, loops: Sequence[Block], works: Test, tells: Test, lines: Lines
+) -> Iterator[tuple[Block, ast.stmt]]:
+    """Parts of a loop's rounds, and of the function, of which each does at least half of what the device does."""
+    blocks = [*loops, *(n for n in definition.body if isinstance(n, ast.With)), definition]
+    for block in blocks:
+        for part in spans(block.body, tells):
+            if any(map(works, part)) and lines.worth(part).share >= 0.5:
+                yield block, part[0]
+
+
+Test = Callable[[ast.stmt], bool]
 Asked = tuple[Callable[[ast.stmt], bool], Callable[[ast.stmt], bool]]
 
 
@@ -145,18 +173,22 @@ class _Cutting:
     whole: Ways
     source: Source
     definition: Function
-    loop: Loop | ast.If
+    loop: Block
     asked: Asked  # whether a statement computes, and whether it only tells
     truth: Truth
-    rated: Sequence[Failure]  # learning rates that are others in a later round
+    failures: Sequence[Failure]  # of the function as it is
     only_telling: bool  # what else the host does in the middle of a round stays there
     halves: Split  # statements that compute and tell are cut in two
     others: Sequence[str]  # what rounds of other loops are called
     left: list[Rewriting]  # rounds that are functions, and no graphs yet
+    begin: ast.stmt | None = None  # where only a part of the block is wanted, the first of that
+    part: Sequence[ast.stmt] = ()  # what is cut out, as it stood
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
     told: list[Edit] = field(default_factory=list)  # copy what only tells, and has another value further down
+    held: list[Edit] = field(default_factory=list)  # hand over what others hold
+    behind: dict[int, int] = field(default_factory=dict)  # how many statements are new behind one of the loop's
     before: dict[int, int] = field(default_factory=dict)  # how many statements are new before one of the loop's
 
     old: dict[int, ast.stmt | None] = field(default_factory=dict)  # by what the loop has with edits: what it was
@@ -171,6 +203,8 @@ class _Cutting:
         if plain is None:
             return None
         part = [node for node in self.loop.body if self._is_of(node, plain)]
+        self.part = [old for each in plain.part if (old := self._was(each)) is not None]
+        self._hand_over(part)
         self.rates = self._rates(part) if self.rated else []
         self.whole.steps = self.whole.rate = bool(self.rated)
         if (found := self._cut()) is None or (run := self._run(found)) is None:
@@ -203,6 +237,24 @@ class _Cutting:
                 return None
         return self._whole(found, run)
 
+    @property
+    def rated(self) -> list[Failure]:
+        """Learning rates that are others in a later round."""
+        return [f for f in self.failures if f.code == "learning-rate-frozen"]
+
+    def _hand_over(self, part: Sequence[ast.stmt]) -> None:
+        """Have a part of a block given what others hold, and rebind."""
+        if self.begin is None or not part:
+            return
+        self.held, ahead, behind = hand_over(self.source, self.definition, part, self.whole._value)
+        if ahead:
+            self.held.append(self.source.before(part[0], ahead))
+            at = self.loop.body.index(part[0])
+            self.before[at] = self.before.get(at, 0) + len(ahead)
+        if behind:
+            self.held.append(self.source.after(part[-1], behind))
+            self.behind[self.loop.body.index(part[-1])] = len(behind)
+
     def _ran(self) -> list[Function]:
         """The functions of the file that ran."""
         ran = {(code.co_name, code.co_firstlineno) for code in self.whole.ran}
@@ -223,10 +275,10 @@ class _Cutting:
         kept = [edit for node in own for edit in advance.rates_as_numbers(self.source, node)]
         return [*advance.rates(self.source, [n for n in every if id(n) not in inside]), *kept]
 
-    def _edited(self) -> tuple[Source, Function, Loop | ast.If, Asked]:
+    def _edited(self) -> tuple[Source, Function, Block, Asked]:
         """The function with what is done around its rounds, and the same loop in it."""
-        edits = [*self.told, *self.halves.edits, *self.rates, *self.zeros, *self.lent]
-        if not edits:
+        edits = [*self.told, *self.halves.edits, *self.rates, *self.zeros, *self.held, *self.lent]
+        if not edits and not self.halves.before:
             return self.source, self.definition, self.loop, self.asked
         source = self.source.edited(edits)
         definition = _same(self.source.tree, source.tree, self.definition)
@@ -234,7 +286,7 @@ class _Cutting:
         olds: list[ast.stmt | None] = []
         for number, node in enumerate(self.loop.body):
             olds += [*[None] * self.before.get(number, 0), *self._new(node), node]
-            olds += [_TOLD] * self.halves.after.get(node, 0)
+            olds += [*[_TOLD] * self.halves.after.get(node, 0), *[None] * self.behind.get(number, 0)]
         self.old = old = dict(zip(map(id, loop.body), olds, strict=True))
 
         def asks(number: int) -> Callable[[ast.stmt], bool]:
@@ -244,12 +296,16 @@ class _Cutting:
 
     def _new(self, node: ast.stmt) -> list[ast.stmt | None]:
         """What stands for the statements that are new before one: copies, and what it computes before it tells."""
-        return [*[None] * self.halves.copies.get(node, 0), *[_HALF] * self.halves.before.get(node, 0)]
+        return [
+            *[None] * self.halves.copies.get(node, 0),
+            *(_Half(node) for _ in range(self.halves.before.get(node, 0))),
+        ]
 
     def _asked(self, number: int, node: ast.stmt) -> bool:
         """The same of a statement as it was, or of the halves that it was cut in: one computes, and one tells."""
-        if node in (_HALF, _TOLD) or node in self.halves:
-            return (node is _HALF or node in self.halves.after) is (number == 0)
+        half = isinstance(node, _Half)
+        if half or node is _TOLD or node in self.halves:
+            return (half or node in self.halves.after) is (number == 0)
         return self.asked[number](node)
 
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
@@ -265,8 +321,29 @@ class _Cutting:
             closed=closed,
             taken=self.others,
             only_telling=self.only_telling,
+            begins=self._begins if self.begin is not None else None,
+            pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
+
+    def _begins(self, node: ast.stmt) -> bool:
+        """Whether a statement is the first of the part that is wanted, or comes of that."""
+        return self._was(node) is self.begin
+
+    def _was(self, node: ast.stmt) -> ast.stmt | None:
+        """What a statement of the loop was before it was cut, or None for a new one."""
+        old = self.old[id(node)] if self.old else node
+        return old.of if isinstance(old, _Half) else old
+
+    def _is_pure(self, node: ast.stmt | None) -> bool:
+        """Whether a statement of the user's gives names what it computes, and does nothing else."""
+        if not isinstance(node, ast.Assign) or not self.failures:
+            return False
+        names = [
+            each for target in node.targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])
+        ]
+        place = self.whole._place_of(self.source, node, self.failures[0])
+        return all(isinstance(each, ast.Name) for each in names) and is_pure(place, node.value)
 
     def _run(self, found: Round) -> Run | None:
         """The round, where the function gives with it what it gave."""
@@ -324,7 +401,7 @@ class _Cutting:
             fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
             launches, wrong = Launches(run.made, fix.around, bound), list[str]()
             if fix.complete:
-                with _with_its_lines(self.whole, fix):
+                with with_its_lines(self.whole, fix):
                     call(plainly(run.made, fix.around, bound))
                     self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
                     call(launches)
@@ -332,7 +409,7 @@ class _Cutting:
         if not fix.complete or wrong or not launches.replays:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
-        return _shown(self.whole, self.source, found, fix, run, self.truth, self.loop)
+        return shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""
@@ -340,7 +417,7 @@ class _Cutting:
         if not goes_through_loader(self.whole, self.loop) or (self.left and (self.left[0].left or not whole_but_one)):
             return
         texts = {self.source.file: run.texts}
-        if fix is not None and (lines := _calls_itself(self.whole, found, fix, run, self.truth)):
+        if fix is not None and (lines := calls_itself(self.whole, found, fix, run, self.truth)):
             texts |= {file.removesuffix(REWRITTEN): text for file, text in fix.texts.items()}
             texts[self.source.file] = lines
         whole, functions = self.whole, self._ran()
@@ -368,15 +445,6 @@ def _same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
     return found
 
 
-@contextmanager
-def _with_its_lines(whole: Ways, fix: Rewriting) -> Iterator[None]:
-    """While this lasts the round runs its rewritten lines, and so does the function, which may make what it binds."""
-    file = whole.file + REWRITTEN
-    codes = {file: compiled(file, fix.texts[file])} if file in fix.texts else {}
-    with fix.applied(), borrowed([whole.entry] if whole.entry is not None else [], codes, {}):
-        yield
-
-
 def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     """What comes of a round in which nothing was found."""
     prover = Prover(made, given, {})
@@ -392,93 +460,3 @@ def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
     if wrong:
         return Rewriting("", instead=[f"replays of one graph differ from eager: {wrong[0]}"])
     return Rewriting("", verified=[REPLAYED.format(how=how, where=driver().source().label())], complete=True)
-
-
-def _calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Truth) -> list[str]:
-    """The lines of the file with these calls, where the function gives what it gave as they stand; else none."""
-    file = whole.file + REWRITTEN
-    space = whole.entry.__globals__ if whole.entry is not None else {}
-    try:
-        lines = with_calls(found, fix, fix.texts[file]) if fix.loop else fix.texts[file]
-        code = compiled(file, lines)
-        called_there = {line.rpartition(" = ")[2].partition("(")[0] for line in fix.loop} - {"launched"}
-        made = {c.co_name: types.FunctionType(c, space, c.co_name) for c in codes_in(code) if c.co_name in called_there}
-        if made.keys() != called_there or made.keys() & space.keys():
-            return []
-        with run.applied(), fix.applied():
-            space.update(made)
-            try:
-                both = {file: code, file + REWRITTEN: code}  # where the round comes to it, its lines are lent already
-                with borrowed([whole.entry] if whole.entry is not None else [], both, {}):
-                    wrong = truth.wrong(whole.prover.from_now().eager())
-            finally:
-                for name in made:
-                    del space[name]
-    except KeyboardInterrupt:
-        raise  # it is the user's
-    except Exception:  # then what to call is told beside the diff
-        return []
-    return lines if not wrong else []
-
-
-def _shown(
-    whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Loop | ast.If
-) -> Rewriting:
-    """What is shown of it: one diff from the user's own lines."""
-    whole_loop = _calls_itself(whole, found, fix, run, truth) if fix.usage else []
-    texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
-    texts.setdefault(source.file, run.texts)
-    shown = {**texts, source.file: whole_loop or texts[source.file]}
-    kinds = {layouts for one in run.calls for layouts, _ in one}
-    name_of_it = whole.entry_name
-    given, run.given = run.given, ()  # whoever keeps the fix may let go of them
-    captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
-    where = "branch" if isinstance(loop, ast.If) else "loop"
-    told = [
-        f"one round of the {where} of line {loop.lineno} is what a graph holds: capture `{captured}` for the loop",
-        f"`{name_of_it}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
-    ]
-    if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
-        told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
-    if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
-        told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
-    outer = source.function_of(loop) or loop
-    if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):
-        told.append("its graph keeps what needs gradients: capture it anew where that changes")
-    chosen = [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, bool)]
-    chosen = chosen if len(run.decided()) > 1 else []
-    graph = f"launched[{', '.join(chosen)}]" if chosen else "launched"
-    if chosen:
-        told.append(
-            f"`{'`, `'.join(chosen)}` is true in some rounds and false in others: each has a graph of its own, "
-            "captured once such rounds have run as they are"
-        )
-    if "set_to_none=False" in "".join(run.texts) and chosen:
-        told.append("all graphs add to the same gradients: whoever else zeroes them needs `set_to_none=False`, too")
-    if len(kinds) > 1:
-        told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
-    told += [f"{found.name}: {line}" for line in fix.verified]
-
-    @contextmanager
-    def both() -> Iterator[Any]:
-        with run.applied(), _with_its_lines(whole, fix):
-            yield run.made
-
-    return replace(
-        fix,
-        function=name_of_it,
-        alone=found.name,
-        bound=len(run.bound),
-        usage=fix.usage if not whole_loop else "",
-        loop=[named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]
-        if fix.usage
-        else [called(found, len(run.bound), graph)],
-        given=given,
-        capture=captured,
-        complete=False,  # of the function itself
-        texts=shown,
-        run=texts,
-        diff=diff_of(shown),
-        verified=[line.replace(REWRITTEN, "") for line in told],
-        _borrow=both,
-    )

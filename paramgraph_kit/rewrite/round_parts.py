@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from torch.utils.data import DataLoader
 
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.loops.one_round import Loop
-from paramgraph_kit.rewrite.proving.proof import FREE
+from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.proving.proof import FREE, PRODUCTS
+from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import called
@@ -29,14 +31,14 @@ _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 
 
-def goes_through_loader(whole: Ways, loop: Loop | ast.If) -> bool:
+def goes_through_loader(whole: Ways, loop: Block) -> bool:
     """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
     given = whole._given()
     paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
     return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
 
 
-def bodies(loop: Loop, works: Callable[[ast.stmt], bool], tells: Callable[[ast.stmt], bool]) -> list[Loop | ast.If]:
+def bodies(loop: Block, works: Callable[[ast.stmt], bool], tells: Callable[[ast.stmt], bool]) -> list[Block]:
     """Where a round may be: a loop, or ``if step > begin: if step % every == 0: train()`` where it trains there only.
 
     Such a branch comes first where it also tells something, as then it is in no round of the loop.
@@ -64,7 +66,7 @@ def keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) 
     return first in locals_of(definition) - whole.tensors.keys() - working - {"self"}
 
 
-def computes(node: ast.stmt, lines: set[int]) -> bool:
+def computes(node: ast.stmt, lines: Container[int]) -> bool:
     """Whether the device did something as a statement ran, or has gradients taken away, which is part of a round."""
     if any(line in lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)):
         return True
@@ -91,9 +93,19 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
     def __init__(self, code: types.CodeType) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._code = code
-        self.computing: set[int] = set()
+        self.computing: Counter[int] = Counter()  # how many operations each has done
+        self.products: Counter[int] = Counter()  # those of them that are products
         self.working: set[str] = set()  # local names of modules, optimizers and their like
         self.optimizing: set[str] = set()  # those of optimizers and scalers
+
+    def worth(self, part: Sequence[ast.stmt]) -> Worth:
+        """How much of what the function has done some of its statements have."""
+        own = {n for node in part for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        (inside, behind), (products, others) = (
+            [sum(n for line, n in each.items() if (line in own) is within) for within in (True, False)]
+            for each in (self.computing, self.products)
+        )
+        return Worth(inside, behind, products, others)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -105,7 +117,8 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
             while frame is not None and frame.f_code is not self._code:
                 frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
             if frame is not None:
-                self.computing.add(frame.f_lineno)
+                self.computing[frame.f_lineno] += 1
+                self.products[frame.f_lineno] += operation(func).name in PRODUCTS
                 self.working |= {name for name, value in frame.f_locals.items() if isinstance(value, _WORKING)}
                 self.optimizing |= {n for n in self.working if isinstance(frame.f_locals.get(n), _OPTIMIZING)}
         return result

@@ -205,12 +205,16 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         text = f"no rewrite was tried, as looking for one ended with {type(error).__name__}: {error}"
         found.notes = (*found.notes, text)
         return []
+    if not ended and (not rewritten.complete or rewritten.worth.is_little):
+        alone = one_round(what, args, kwargs, found.failures, of_loader=False)
+        if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
+            found.fix, alone.known = alone, rewritten.known
+            return tell_missed(what, args, kwargs, found.failures, alone)
+        if rewritten.complete and not rewritten.is_little:
+            rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
         from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
 
-        if (alone := one_round(what, args, kwargs, found.failures, of_loader=False)) is not None:
-            found.fix, alone.known = alone, rewritten.known
-            return tell_missed(what, args, kwargs, found.failures, alone)
         if (in_a_function := as_step(what)) is not None:
             found.fix = in_a_function
             return []

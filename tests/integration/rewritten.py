@@ -33,7 +33,7 @@ def rewritten(text: str, folder: Path) -> Any:
     return found
 
 
-def with_rounds(text: str, lines: Iterable[str], folder: Path) -> Any:
+def with_rounds(text: str, lines: Iterable[str], folder: Path, *, replays: int = 6) -> Any:
     """The fix of a program's ``f``, of which one round is cut out with these lines; launched, its loop is as it was."""
     truth, names = eager(run(text, folder), "f"), run(text, folder)
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
@@ -47,7 +47,7 @@ def with_rounds(text: str, lines: Iterable[str], folder: Path) -> Any:
     with fix.applied() as made:  # over ten other steps, too
         launches = names[fix.alone] = Launches(made, fix.around, fix.bound)
         seen = eager(names, "f")
-    assert launches.replays > 6
+    assert launches.replays > replays
     assert not differences(truth, seen, TIMES), fix
     return fix
 

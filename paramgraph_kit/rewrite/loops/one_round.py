@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from types import MappingProxyType
 
+from paramgraph_kit.rewrite.loops.spans import Block, ends, may_end_later, spans
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
@@ -34,7 +35,7 @@ class Round:
     """What of a loop's rounds is a function: the edits that make it one, and what they call it."""
 
     name: str
-    loop: Loop | ast.If
+    loop: Block
     parameters: tuple[str, ...]
     results: tuple[str, ...]
     edits: tuple[Edit, ...]
@@ -52,7 +53,7 @@ def loops_around(source: Source, function: Function, nodes: Collection[ast.stmt]
 def cut(
     source: Source,
     function: Function,
-    loop: Loop | ast.If,
+    loop: Block,
     computes: Callable[[ast.stmt], bool],
     tells: Callable[[ast.stmt], bool],
     returned: Mapping[str, str] = MappingProxyType({}),
@@ -61,6 +62,8 @@ def cut(
     closed: Collection[str] = (),
     taken: Collection[str] = (),
     only_telling: bool = False,
+    begins: Callable[[ast.stmt], bool] | None = None,
+    pure: Callable[[ast.stmt], bool] = lambda _: False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -72,17 +75,20 @@ def cut(
         closed: names of the function around it, which the round, beside all functions, is given.
         taken: what rounds of other loops are called.
         only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
+        begins: where only a part of the block is wanted, whether a statement is the first of that.
+        pure: whether a statement gives names what it computes, and does nothing else.
     """
     body = loop.body
-    wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
+    allowed = [each for each in spans(body, tells) if any(map(begins, each))] if begins is not None else [body]
+    wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node) and node in (*allowed, [])[0]]
     if not wanted:
         return None
     inside = body[wanted[0] : wanted[-1] + 1]
-    part = [
-        node
-        for n, node in enumerate(inside)
-        if (only_telling and not tells(node)) or not _may_wait(node, inside[n + 1 :], computes, tells)
-    ]
+    part: list[ast.stmt] = []
+    for n, node in reversed([*enumerate(inside)]):
+        stays = only_telling and not tells(node) and not ends(node)
+        waits = _may_wait(node, inside[n + 1 :], computes, tells) or may_end_later(node, part, loop, function, pure)
+        part[:0] = [node] if stays or not waits else []
     if _shares_lines(loop, part):
         return None
     local = locals_of(function) | set(closed)
@@ -104,7 +110,7 @@ def cut(
     anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
     carried = {name for name in parameters if name in stored(part) and name not in anew}
     results = [name for name in made if name in read or name in carried]
-    name = _new_name(source, function, taken)
+    name = _new_name(source, function, "round" if isinstance(loop, Loop) else "part", taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
     edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
@@ -116,7 +122,7 @@ def cut(
 
 def kept_for_later(
     source: Source,
-    loop: Loop | ast.If,
+    loop: Block,
     computes: Callable[[ast.stmt], bool],
     tells: Callable[[ast.stmt], bool],
     tensors: Collection[str],
@@ -204,7 +210,7 @@ def _begins_as_store(part: Sequence[ast.stmt], name: str) -> bool:
     return first is not None and isinstance(first.ctx, ast.Store) and id(first) not in added
 
 
-def _shares_lines(loop: Loop | ast.If, part: Collection[ast.stmt]) -> bool:
+def _shares_lines(loop: Block, part: Collection[ast.stmt]) -> bool:
     """Whether a statement of a part stands on a line with one that is none, or beside its loop."""
     if first_line(loop.body[0]) == loop.lineno:
         return True
@@ -239,16 +245,13 @@ def _block(source: Source, run: Sequence[ast.stmt], call: str) -> Edit:
 
 
 def _text(
-    source: Source,
-    function: Function,
-    loop: Loop | ast.If,
-    part: Sequence[ast.stmt],
-    called: tuple[str, list[str], list[str]],
+    source: Source, function: Function, loop: Block, part: Sequence[ast.stmt], called: tuple[str, list[str], list[str]]
 ) -> list[str]:
     name, parameters, results = called
-    lines = [f"def {name}({', '.join(parameters)}):  # one round of a loop of {function.name}"]
+    what = "one round of a loop" if isinstance(loop, Loop) else "a part"
+    lines = [f"def {name}({', '.join(parameters)}):  # {what} of {function.name}"]
     contexts = [source.text(each) for each in function.decorator_list]
-    above = (node for node in source.above(loop) if isinstance(node, ast.With))
+    above = (node for node in (loop, *source.above(loop)) if isinstance(node, ast.With))
     contexts += [source.text(item.context_expr) for node in above for item in node.items]
     lines[:0] = [f"@{text}" for text in dict.fromkeys(contexts) if about_gradients(text)][:1]
     assigned = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
@@ -262,7 +265,7 @@ def _text(
     return [*lines, "", ""]
 
 
-def _new_name(source: Source, function: Function, others: Collection[str]) -> str:
+def _new_name(source: Source, function: Function, kind: str, others: Collection[str]) -> str:
     taken = {*others} | names_in(source.tree) | {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
-    name = f"{function.name.strip('_')}_round"
+    name = f"{function.name.strip('_')}_{kind}"
     return name if name not in taken else next(more for n in count(2) if (more := f"{name}_{n}") not in taken)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paramgraph_kit.rewrite.loops.one_round import Loop
+from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.loops.windows import computes_more, moving_names, picked, put, tensor_test
 from paramgraph_kit.rewrite.source.edits import (
     COMPOUND,
     Edit,
@@ -47,11 +48,12 @@ class Split:
 
 def split(
     source: Source,
-    loop: Loop | ast.If,
+    loop: Block,
     computes: Callable[[ast.stmt], bool],
     helpers: Collection[str],
     value: Callable[[str], Any],
     copied: Collection[ast.stmt],
+    tensors: Collection[str] = (),
 ) -> Split:
     """What of a loop's own statements can be cut in two.
 
@@ -60,14 +62,17 @@ def split(
         helpers: names of functions that read something of the device for the host.
         value: what has a path, as ``self.opt.step``, or None where nobody knows.
         copied: statements that copy something to the device, which is done ahead of the round: ``model(x.to(d))``.
+        tensors: local names that have held one.
     """
     found, taken = Split(), {*names_in(source.tree)}
+    moving, is_tensor = moving_names(source, loop, tensors), tensor_test(tensors, value)
     computing = [each for each in loop.body if computes(each)]
     ahead_of: dict[ast.stmt, tuple[list[str], list[str]]] = {node: ([], []) for node in computing}
     for node in computing:
         block, told = _tail(source, node)
         behind, ahead = list[str](), dict[str, str]()
-        calls, moved = dict(_copies(source, node, copied)), set[ast.AST]()
+        calls, moved = dict[ast.expr, str](_copies(source, node, copied)), set[ast.AST]()
+        calls |= dict(picked(source, node, moving, is_tensor)) if not isinstance(node, COMPOUND) else {}
         for call, path in calls.items():
             if source.text(call) not in ahead:
                 taken.add(name := fresh(f"{path.rpartition('.')[2]}_there", taken))
@@ -78,6 +83,10 @@ def split(
             ahead_of[computing[0] if early else node][0].append(f"{name} = {text}")
         for inner in told or [node]:
             parts = _read_in(source, inner) or _read_by_helper(source, inner, helpers, value, found.edits)
+            written = put(inner, moving, is_tensor, loop.body[loop.body.index(node) + 1 :]) if inner is node else None
+            if written is not None and not parts:
+                parts = [(written, "{}")] if computes_more(written) else []
+                found.before[node] = 0
             lines, text = [], source.text(inner)
             for part, read in parts:
                 taken.add(name := fresh(_hint(inner), taken))

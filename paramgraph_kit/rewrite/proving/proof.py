@@ -38,9 +38,9 @@ FREE = frozenset(
     _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh to flatten item numpy_T contiguous
     view_as expand_as reshape_as movedim""".split()  # noqa: SIM905
 )
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
-    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention""".split()  # noqa: SIM905
+    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention mv""".split()  # noqa: SIM905
 )
 _OPTIONS = ("capturable", "fused", "foreach")
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -113,7 +113,7 @@ class Prover:
         self.kept = ""  # what stays of its arguments, as it does not run with others
         self.moves = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(self._given))  # whether values do
         self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
-        self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
+        self.operations = [0, 0]  # of the longest step of the last eager run: in the function, and around it
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
@@ -253,12 +253,14 @@ class Prover:
         out = (function or self.function)(*inputs[0], **inputs[1])
         inside, of_them = self._count
         finished = around.finish(inputs, out)
-        self.operations[:] = [inside - begun, self._count[0] - inside]
-        self.products[:] = [of_them - products, self._count[1] - of_them]
+        now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
+        if sum(now[0]) >= sum(self.operations):  # others may have ended early
+            self.operations[:], self.products[:] = now
         return _copy(finished)
 
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
+        self.operations[:] = self.products[:] = 0, 0
         gradients = torch.is_grad_enabled()
         keeper = Writes(self.state.tensors, self._count)
         if not watched:
@@ -356,7 +358,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         kwargs = kwargs or {}
         op = operation(func)
         self._operations[0] += op.name not in FREE
-        self._operations[1] += op.name in _PRODUCTS
+        self._operations[1] += op.name in PRODUCTS
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator_of(generator))
         if not self._is_capturing():
@@ -480,16 +482,12 @@ def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _flat(value: Any) -> list[Any]:
-    kept = [
-        v
-        for v in tree_leaves(_plain(value))
-        if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
-    ]
+    leaves = tree_leaves(_plain(value))
+    kept = [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
     return [_copy(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in kept]
 
 
 def _numbers(value: Any) -> list[Any]:
     """The numbers that something holds, on the host or, by a rewrite, on the device."""
-    plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
-    leaves = (leaf for leaf in tree_leaves(plain) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
+    leaves = (leaf for leaf in tree_leaves(_plain(value)) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
     return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])

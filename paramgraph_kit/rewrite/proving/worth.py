@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from paramgraph_kit.rewrite.proving.proof import Prover
 
 ENOUGH = 4  # operations in a graph, of a step without products whose rest may run behind it
 
 
+class Worth(NamedTuple):
+    """How many operations of a step are in its graph, and how many behind it; the same of its products."""
+
+    inside: int = 0
+    behind: int = 0
+    products: int = 0
+    products_behind: int = 0
+
+    @classmethod
+    def of(cls, prover: Prover) -> Worth:
+        """That of the step that was run last."""
+        return cls(*prover.operations, *prover.products)
+
+    @property
+    def share(self) -> float:
+        """How much of it is in the graph: of its products, where it has any."""
+        inside, behind = self.inside, self.behind
+        if self.products or self.products_behind:
+            inside, behind = self.products, self.products_behind
+        return inside / (inside + behind) if inside + behind else 1.0
+
+    @property
+    def is_little(self) -> bool:
+        """Whether less than half of it is, and what is not would be worth a graph of its own."""
+        return self.share < 0.5 and self.behind >= ENOUGH
+
+
+ALL = Worth()
+
+
 def is_mostly_inside(prover: Prover) -> bool:
     """Whether more of a step is in the graph than behind it."""
-    (inside, behind), products = prover.operations, prover.products
-    return products[0] >= products[1] if any(products) else inside >= behind
+    return Worth.of(prover).share >= 0.5

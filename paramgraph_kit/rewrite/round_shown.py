@@ -1,0 +1,124 @@
+"""What is shown of a round that was cut out: one diff from the user's own lines, and how its loop launches it."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite.loops.one_round import Loop, Round
+from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.round_calls import called, named, with_calls
+from paramgraph_kit.rewrite.round_left import diff_of
+from paramgraph_kit.rewrite.round_run import Run
+from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.ways import Ways
+
+
+def shown_of(
+    whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Block
+) -> Rewriting:
+    """What is shown of it: one diff from the user's own lines."""
+    whole_loop = calls_itself(whole, found, fix, run, truth) if fix.usage else []
+    texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
+    texts.setdefault(source.file, run.texts)
+    shown = {**texts, source.file: whole_loop or texts[source.file]}
+    kinds = {layouts for one in run.calls for layouts, _ in one}
+    name_of_it = whole.entry_name
+    given, run.given = run.given, ()  # whoever keeps the fix may let go of them
+    captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
+    of_loop = isinstance(loop, (Loop, ast.If))
+    where = "branch" if isinstance(loop, ast.If) else "loop"
+    rounds = "rounds" if of_loop else "that part"
+    what = f"one round of the {where} of line {loop.lineno}" if of_loop else f"a part of `{name_of_it}`"
+    told = [
+        f"{what} is what a graph holds: capture `{captured}`" + " for the loop" * of_loop,
+        f"`{name_of_it}`, with {rounds} from graphs, gives the original's results and state in {STEPS} steps",
+    ]
+    if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
+        told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
+    if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
+        told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
+    outer = source.function_of(loop) or loop
+    if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):
+        told.append("its graph keeps what needs gradients: capture it anew where that changes")
+    chosen = [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, bool)]
+    chosen = chosen if len(run.decided()) > 1 else []
+    graph = f"launched[{', '.join(chosen)}]" if chosen else "launched"
+    if chosen:
+        told.append(
+            f"`{'`, `'.join(chosen)}` is true in some rounds and false in others: each has a graph of its own, "
+            "captured once such rounds have run as they are"
+        )
+    if "set_to_none=False" in "".join(run.texts) and chosen:
+        told.append("all graphs add to the same gradients: whoever else zeroes them needs `set_to_none=False`, too")
+    if len(kinds) > 1:
+        told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
+    told += [f"{found.name}: {line}" for line in fix.verified]
+
+    @contextmanager
+    def both() -> Iterator[Any]:
+        with run.applied(), with_its_lines(whole, fix):
+            yield run.made
+
+    return replace(
+        fix,
+        function=name_of_it,
+        alone=found.name,
+        bound=len(run.bound),
+        usage=fix.usage if not whole_loop else "",
+        loop=[named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]
+        if fix.usage
+        else [called(found, len(run.bound), graph)],
+        given=given,
+        capture=captured,
+        complete=False,  # of the function itself
+        texts=shown,
+        run=texts,
+        diff=diff_of(shown),
+        verified=[line.replace(REWRITTEN, "") for line in told],
+        _borrow=both,
+    )
+
+
+@contextmanager
+def with_its_lines(whole: Ways, fix: Rewriting) -> Iterator[None]:
+    """While this lasts the round runs its rewritten lines, and so does the function, which may make what it binds."""
+    file = whole.file + REWRITTEN
+    codes = {file: compiled(file, fix.texts[file])} if file in fix.texts else {}
+    with fix.applied(), borrowed([whole.entry] if whole.entry is not None else [], codes, {}):
+        yield
+
+
+def calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Truth) -> list[str]:
+    """The lines of the file with these calls, where the function gives what it gave as they stand; else none."""
+    file = whole.file + REWRITTEN
+    space = whole.entry.__globals__ if whole.entry is not None else {}
+    try:
+        lines = with_calls(found, fix, fix.texts[file]) if fix.loop else fix.texts[file]
+        code = compiled(file, lines)
+        called_there = {line.rpartition(" = ")[2].partition("(")[0] for line in fix.loop} - {"launched"}
+        made = {c.co_name: types.FunctionType(c, space, c.co_name) for c in codes_in(code) if c.co_name in called_there}
+        if made.keys() != called_there or made.keys() & space.keys():
+            return []
+        with run.applied(), fix.applied():
+            space.update(made)
+            try:
+                both = {file: code, file + REWRITTEN: code}  # where the round comes to it, its lines are lent already
+                with borrowed([whole.entry] if whole.entry is not None else [], both, {}):
+                    wrong = truth.wrong(whole.prover.from_now().eager())
+            finally:
+                for name in made:
+                    del space[name]
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except Exception:  # then what to call is told beside the diff
+        return []
+    return lines if not wrong else []

@@ -1,0 +1,99 @@
+"""A part of a function, or of a loop's rounds, that runs where a test of the host's lets it: a graph of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.rewritten import lines_of, with_rounds
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+GATE = """
+net, head = nn.GRUCell(6, 8).to(device), nn.Linear(8, 3).to(device)
+state = {"h": torch.zeros(1, 8, device=device), "silent": 0}
+args = (torch.randn(6, device=device),)
+def feed(i):
+    return (torch.randn(6, generator=torch.Generator().manual_seed(i)).to(device) * (0.1 if i in (4, 5, 8) else 1),)
+@torch.no_grad()
+def f(chunk):
+    energy = (chunk ** 2).mean()
+    if energy.item() < 0.1:
+        state["silent"] += 1
+        if state["silent"] > 1:
+            state["h"] = torch.zeros_like(state["h"])
+        return -1
+    state["silent"] = 0
+    x = torch.log1p(chunk.abs())
+    state["h"] = net(x[None], state["h"])
+    best = head(state["h"]).softmax(-1).argmax(-1)
+    return best.item()
+"""
+WINDOWS = """
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8)).to(device)
+args = (torch.randn(24, device=device),)
+skipped = 0
+@torch.no_grad()
+def f(signal):
+    global skipped
+    out = torch.zeros(24, device=device)
+    for x in range(0, 17, 4):
+        patch = signal[x:x + 8]
+        if patch.abs().mean() < 0.7:
+            skipped += 1
+            continue
+        out[x:x + 8] += net(patch[None])[0].softmax(-1)
+    return out.cpu().numpy()
+"""
+SOLVER = """
+a = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).to(device)
+a = a @ a.T + 4 * torch.eye(6, device=device)
+args = (torch.randn(6, device=device),)
+def f(b):
+    x, r = torch.zeros_like(b), b.clone()
+    p, rz, norms = r.clone(), r.dot(r), [1.0]
+    for _ in range(12):
+        ap = a @ p
+        alpha = (rz / p.dot(ap)).item()
+        x = x + alpha * p
+        r = r - alpha * ap
+        norms.append(r.norm().item())
+        if norms[-1] < 1e-3 * norms[0]:
+            break
+        new = r.dot(r)
+        p = r + new / rz * p
+        rz = new
+    return x, norms
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param(GATE, ["def f_part(chunk, h_in):  # a part of f", 'state["h"] = h_in'], id="behind a return"),
+        pytest.param(
+            WINDOWS,
+            ["out_now = f_round(patch)", "out[x:x + 8] += out_now"],
+            id="behind a continue, and ahead of places",
+        ),
+        pytest.param(SOLVER, ["x, r, value_now, new, p = f_round(p, rz, x, r)"], id="the rest of it before a break"),
+    ],
+)
+def test_what_a_test_stands_before_is_a_graph(text: str, lines: list[str], tmp_path: Path) -> None:
+    # GIVEN a test that leaves out most of a step, or ends its loop WHEN rewritten
+    fix = with_rounds(text, lines, tmp_path, replays=3)
+    # THEN what it stands before is a graph, which ten steps are compared with, and most of the step is in it
+    assert fix.worth.share > 0.5, fix
+    assert not fix.is_little
+
+
+def test_what_is_seen_behind_the_loop_is_not_done_before_its_end(tmp_path: Path) -> None:
+    # GIVEN the same solver, whose result is set behind the test WHEN rewritten
+    text = SOLVER.replace("        x = x + alpha * p\n", "").replace(
+        "        rz = new", "        rz, x = new, x + alpha * p"
+    )
+    fix = with_rounds(text, [], tmp_path)
+    # THEN the test stays where it is
+    assert not any("x, " in line and "f_round" in line for line in lines_of(fix)), fix
