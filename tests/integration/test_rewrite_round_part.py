@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.rewritten import lines_of, with_rounds
+from tests.integration.rewritten import Fixed, lines_of, with_rounds
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -97,3 +97,32 @@ def test_what_is_seen_behind_the_loop_is_not_done_before_its_end(tmp_path: Path)
     fix = with_rounds(text, [], tmp_path)
     # THEN the test stays where it is
     assert not any("x, " in line and "f_round" in line for line in lines_of(fix)), fix
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (
+            "break",
+            "make one round of the loop at line 14 the function that is captured, launch it in that loop, and ask",
+        ),
+        ("continue", "a launch cannot leave out lines 18 to 20: make a function of them, with a graph of its own"),
+    ],
+)
+def test_a_loop_without_end_is_not_told_to_lose_its_test(end: str, told: str, fixed: Fixed) -> None:
+    # GIVEN rounds of which nothing is rewritten, as many as it takes WHEN rewritten
+    found = fixed(f"""
+args = (torch.randn(8, device=device),)
+def f(x):
+    n = 0
+    while {"True" if end == "break" else "n < 9"}:
+        n, u = n + 1, torch.unique(x.round())
+        if u.sum() * 0 + x.abs().max() < 3:
+            {end}
+        x = x * 0.5 + u.sum().item() * 0
+        x = x + torch.unique(u.round()).sum() * 0
+        x = x + n * 1e-3
+    return x
+""")
+    # THEN what is told leaves it where it is
+    assert told in str(found), found

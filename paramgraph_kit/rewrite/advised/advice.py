@@ -367,8 +367,21 @@ def _left_early(place: Place) -> str:
     node = place.statement
     if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
         return ""
-    if not any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for part in node.body for n in within(part)):
+    ends = [n for part in node.body for n in within(part) if isinstance(n, (ast.Return, ast.Continue, ast.Break))]
+    if not ends:
         return ""
+    for loop in place.loops()[:1]:
+        after = loop.body[loop.body.index(node) + 1 :] if node in loop.body else []
+        if after and isinstance(ends[-1], ast.Continue):
+            return (
+                f"a launch cannot leave out lines {after[0].lineno} to {after[-1].end_lineno}: make a function of "
+                f"them, with a graph of its own, and call it where `{place.text(node.test)}` does not hold"
+            )
+        if isinstance(loop, ast.While):
+            return (
+                f"a launch cannot end early: make one round of the loop at line {loop.lineno} the function that is "
+                f"captured, launch it in that loop, and ask `{place.text(node.test)}` behind each launch"
+            )
     return (
         "a launch cannot end early: take the branch out, return what it asks "
         f"(`{place.text(node.test)}`) and decide behind the launch; what must not be written then stays as it was with "
