@@ -34,6 +34,7 @@ class Rewriting:
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
+    is_of_loop: bool = True  # or a part of what is done once
     bound: int = 0  # of its arguments so many are no tensors, and come first
     given: tuple[Any, ...] = ()  # its arguments in the first round
     capture: str = ""  # what is captured, in the user's words: ``partial(train_round, model)``

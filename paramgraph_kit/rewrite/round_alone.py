@@ -47,7 +47,7 @@ from paramgraph_kit.rewrite.round_parts import (
     keeps,
     optimizes,
 )
-from paramgraph_kit.rewrite.round_run import Run, graded
+from paramgraph_kit.rewrite.round_run import Run, context_now, graded
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
@@ -121,7 +121,7 @@ def rounds_of(
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
         copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
-        done = list[Block]()
+        done, seen = list[Block](), set[tuple[str, ...]]()
         every = [(body, None) for body in chain.from_iterable(bodies(each, works, tells) for each in loops)]
         for loop, begin in [*every, *_parts(definition, loops, works, tells, lines)]:
             if any(holds(loop, inner) or (begin is None and holds(inner, loop)) for inner in done):
@@ -133,7 +133,19 @@ def rounds_of(
             ):
                 asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
                 cutting = _Cutting(
-                    whole, source, definition, loop, asked, truth, failures, only_telling, half, taken, left, begin
+                    whole,
+                    source,
+                    definition,
+                    loop,
+                    asked,
+                    truth,
+                    failures,
+                    only_telling,
+                    half,
+                    taken,
+                    left,
+                    begin,
+                    seen,
                 )
                 if (fix := cutting.tried()) is not None:
                     fix.worth = lines.worth(cutting.part)
@@ -181,12 +193,14 @@ class _Cutting:
     halves: Split  # statements that compute and tell are cut in two
     others: Sequence[str]  # what rounds of other loops are called
     left: list[Rewriting]  # rounds that are functions, and no graphs yet
-    begin: ast.stmt | None = None  # where only a part of the block is wanted, the first of that
+    begin: ast.stmt | None  # where only a part of the block is wanted, the first of that
+    seen: set[tuple[str, ...]]  # the lines of the file with all that was tried so far
     part: Sequence[ast.stmt] = ()  # what is cut out, as it stood
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
     told: list[Edit] = field(default_factory=list)  # copy what only tells, and has another value further down
+    context: str = ""  # in which its callers do without gradients
     held: list[Edit] = field(default_factory=list)  # hand over what others hold
     behind: dict[int, int] = field(default_factory=dict)  # how many statements are new behind one of the loop's
     before: dict[int, int] = field(default_factory=dict)  # how many statements are new before one of the loop's
@@ -207,8 +221,15 @@ class _Cutting:
         self._hand_over(part)
         self.rates = self._rates(part) if self.rated else []
         self.whole.steps = self.whole.rate = bool(self.rated)
-        if (found := self._cut()) is None or (run := self._run(found)) is None:
+        if (found := self._cut()) is None or found.lines in self.seen:
+            return None  # it comes to the same as another way
+        self.seen.add(found.lines)
+        if (run := self._run(found)) is None:
             return None
+        if run.context and "torch" in self.whole.space:
+            self.context = run.context
+            if (found := self._cut()) is None or (run := self._run(found)) is None:
+                return None
         containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
@@ -323,6 +344,7 @@ class _Cutting:
             only_telling=self.only_telling,
             begins=self._begins if self.begin is not None else None,
             pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
+            context=self.context,
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
@@ -367,6 +389,7 @@ class _Cutting:
         def noted(*values: Any) -> Any:
             if not run.given or _does(values) > _does(run.given):  # a round that does most of what rounds do
                 run.given = values  # of the others only what they are: they may hold a backward pass
+            run.context = context_now()
             run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
             run.calls[-1].append(kind_of(values))
             for name, value in zip(found.parameters, values, strict=True):

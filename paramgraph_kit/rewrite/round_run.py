@@ -27,6 +27,7 @@ class Run:
     bound: tuple[str, ...] = ()  # parameters that are given no tensors
     calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
+    context: str = ""  # in which it is called without gradients
     varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
     arrays: set[str] = field(default_factory=set)  # those that are numpy's arrays
 
@@ -53,6 +54,13 @@ class Run:
     def decided(self) -> set[tuple[bool, ...]]:
         """What was true or false in each kind of round."""
         return {tuple(x for x in plain if isinstance(x, bool)) for one in self.calls for _, plain in one}
+
+
+def context_now() -> str:
+    """In which gradients are off, as it is written, or ""."""
+    if torch.is_inference_mode_enabled():
+        return "torch.inference_mode()"
+    return "" if torch.is_grad_enabled() else "torch.no_grad()"
 
 
 def graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:

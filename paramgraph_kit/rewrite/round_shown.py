@@ -72,6 +72,7 @@ def shown_of(
         fix,
         function=name_of_it,
         alone=found.name,
+        is_of_loop=of_loop,
         bound=len(run.bound),
         usage=fix.usage if not whole_loop else "",
         loop=[named(line, found).replace("launched(", f"{graph}(") for line in fix.loop]

@@ -11,10 +11,13 @@ import gc
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN
@@ -23,6 +26,7 @@ from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS
+from paramgraph_kit.rewrite.proving.worth import Share
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
 from paramgraph_kit.rewrite.round_left import diff_of
@@ -56,10 +60,13 @@ def one_round(
     try:
         whole = Ways(function, args, kwargs)
         for called in _called(whole, failures, of_loader=of_loader)[:MOST]:
+            if found and not called.has_loops:  # parts of functions only where no round is one
+                break
             others = [fix.alone for fix in found]
-            rounds = rounds_of(
-                called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others, left=left
-            )
+            with called.mode():
+                rounds = rounds_of(
+                    called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others, left=left
+                )
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
@@ -79,27 +86,35 @@ class _Call:
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    mode: Callable[[], AbstractContextManager[Any]]  # about gradients, in which it is called
+    has_loops: bool = True
 
 
 def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:
-    """The functions that it calls, and that have loops in which something was found, with what they were given."""
+    """The functions that it calls, and in which something was found, with what they were given.
+
+    Those with loops come first; of a DataLoader's rounds there are no others.
+    """
     own = whole._definition()
-    wanted: dict[tuple[str, str, int], None] = {}
+    wanted: dict[tuple[str, str, int], bool] = {}
     for failure in failures:
         place = whole.place(failure)
         if place is None or cell.is_made_of(place[0].file):
             continue
         source, node = place
         helper = source.function_of(node)
-        if helper is None or (own is not None and own[1] is helper) or not loops_around(source, helper, [node]):
+        if helper is None or (own is not None and own[1] is helper):
             continue
-        if of_loader and not any(isinstance(each, ast.For) for each in loops_around(source, helper, [node])):
+        loops = loops_around(source, helper, [node])
+        if of_loader and not any(isinstance(each, ast.For) for each in loops):
             continue
-        wanted[source.file, helper.name, first_line(helper)] = None
+        key = source.file, helper.name, first_line(helper)
+        wanted[key] = wanted.get(key, False) or bool(loops)
     if not wanted:
         return []
     calls = _first_calls(whole, set(wanted))
-    return [calls[key] for key in wanted if key in calls]
+    inner = sorted((key for key in wanted if key in calls), key=lambda key: not wanted[key])
+    return [replace(calls[key], has_loops=wanted[key]) for key in inner]
 
 
 def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[str, str, int], _Call]:
@@ -136,14 +151,23 @@ def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
     kwargs = {name: held[name] for name in named}
     method = getattr(type(first), code.co_name, None) if plain else None
     if method is not None and getattr(inspect.unwrap(method), "__code__", None) is code:
-        return _Call(getattr(first, code.co_name), tuple(held[name] for name in plain[1:]), kwargs)
+        return _Call(getattr(first, code.co_name), tuple(held[name] for name in plain[1:]), kwargs, _mode())
     function = frame.f_globals.get(code.co_name)
     if getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None) is not code:
         function = next((each for each in whole.functions if each.__code__ is code), None)
     if function is None and all(name in held for name in code.co_freevars):  # made by the function itself
         cells = tuple(types.CellType(held[name]) for name in code.co_freevars)
         function = types.FunctionType(code, frame.f_globals, code.co_name, None, cells)
-    return _Call(function, tuple(held[name] for name in plain), kwargs) if function is not None else None
+    return _Call(function, tuple(held[name] for name in plain), kwargs, _mode()) if function is not None else None
+
+
+def _mode() -> Callable[[], AbstractContextManager[Any]]:
+    """What is as to gradients now."""
+    return (
+        torch.inference_mode
+        if torch.is_inference_mode_enabled()
+        else partial(torch.set_grad_enabled, torch.is_grad_enabled())
+    )
 
 
 def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | None:
@@ -183,8 +207,10 @@ def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
         with all_of() as first:
             space = first.__globals__
             rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound) for fix in found}
-            space.update({name: plainly(*each) for name, each in rounds.items()})
-            if truth.wrong(whole.prover.from_now().eager()):
+            share = Share(whole.prover)
+            space.update({name: share.counted(plainly(*each)) for name, each in rounds.items()})
+            wrong = truth.wrong(whole.prover.from_now().eager())
+            if wrong or (not found[0].is_of_loop and share.worth().share < 0.5):
                 return None
             launches = {name: Launches(*each) for name, each in rounds.items()}
             space.update(launches)
@@ -203,6 +229,7 @@ def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
         texts=texts,
         run=run,
         verified=told,
+        worth=share.worth(),
         usage="; ".join(fix.usage for fix in found if fix.usage),
         more=list(found[1:]),
         _borrow=all_of,

@@ -126,3 +126,39 @@ def f(x):
 """)
     # THEN what is told leaves it where it is
     assert told in str(found), found
+
+
+CALLED = """
+net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
+args = (torch.randn(4, 3, device=device),)
+class Solver:
+    def __init__(self):
+        self.steps = 0
+    def scale(self, ratio, dt):
+        if ratio == 0:
+            return dt * 4
+        return dt * (0.9 / ratio ** 0.5).clamp(0.2, 4.0)
+    def step(self, t, y, dt):
+        new = y + dt * net(y)
+        ratio = ((dt * net(new) - dt * net(y)).abs().max() / 0.05)
+        if ratio <= 1:
+            t, y = t + dt, new
+        self.steps += 1
+        return t, y, self.scale(ratio, dt)
+    def solve(self, y, end):
+        t, dt = torch.zeros((), device=device), torch.full((), 0.3, device=device)
+        while t < end:
+            t, y, dt = self.step(t, y, torch.min(dt, end - t))
+        return y
+solver = Solver()
+@torch.no_grad()
+def f(y):
+    return solver.solve(y, torch.ones((), device=device))
+"""
+
+
+def test_a_round_of_what_is_called_without_gradients_says_so(tmp_path: Path) -> None:
+    # GIVEN a solver's loop in a method, which is called without gradients WHEN rewritten
+    fix = with_rounds(CALLED, ["@torch.no_grad()", "dt, t, y = solve_round(self, t, y, dt, end)"], tmp_path)
+    # THEN its round has none either, and most of what is done is in it
+    assert fix.worth.share > 0.9

@@ -64,6 +64,7 @@ def cut(
     only_telling: bool = False,
     begins: Callable[[ast.stmt], bool] | None = None,
     pure: Callable[[ast.stmt], bool] = lambda _: False,
+    context: str = "",
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -77,6 +78,7 @@ def cut(
         only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
         begins: where only a part of the block is wanted, whether a statement is the first of that.
         pure: whether a statement gives names what it computes, and does nothing else.
+        context: what its callers do without gradients in, where the function does not say so.
     """
     body = loop.body
     allowed = [each for each in spans(body, tells) if any(map(begins, each))] if begins is not None else [body]
@@ -116,6 +118,7 @@ def cut(
     edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
     texts = [returned.get(each, each) for each in results]
     lines = _text(source, function, loop, part, (name, parameters, texts))
+    lines[:0] = [f"@{context}"] if context and not lines[0].startswith("@") else []
     edits.append(source.before(source.outermost(function), lines))
     return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains, tuple(part))
 

@@ -157,6 +157,8 @@ class Prover:
         """The arguments of its first step."""
         return self._inputs[0]
 
+    counted = property(lambda self: self._count)
+
     def given(self, change: Callable[[int, Arguments], Arguments], steps: int = STEPS) -> Prover:
         """The same with other arguments in each of its steps, or in the first of them."""
         other = copy.copy(self)
