@@ -47,7 +47,7 @@ from paramgraph_kit.rewrite.round_parts import (
     keeps,
     optimizes,
 )
-from paramgraph_kit.rewrite.round_run import Run, context_now, graded
+from paramgraph_kit.rewrite.round_run import Given, Run, context_now, graded
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
@@ -425,8 +425,11 @@ class _Cutting:
             launches, wrong = Launches(run.made, fix.around, bound), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):
-                    call(plainly(run.made, fix.around, bound))
+                    given = Given(run.made)
+                    call(plainly(given, fix.around, bound))
                     self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
+                    if given.moves:
+                        return None
                     call(launches)
                     wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
         if not fix.complete or wrong or not launches.replays:

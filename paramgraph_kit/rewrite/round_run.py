@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.loops.one_round import Round
-from paramgraph_kit.rewrite.proving.launches import Kind, Layout
+from paramgraph_kit.rewrite.proving.launches import Kind, Layout, kind_of
 
 MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
@@ -54,6 +54,26 @@ class Run:
     def decided(self) -> set[tuple[bool, ...]]:
         """What was true or false in each kind of round."""
         return {tuple(x for x in plain if isinstance(x, bool)) for one in self.calls for _, plain in one}
+
+
+class Given:
+    """A round that notes which numbers and texts it gives back, of which a replay gives the first again."""
+
+    def __init__(self, made: Callable[..., Any]) -> None:
+        self._made = made
+        self._seen: dict[Kind, set[tuple[Any, ...]]] = {}
+
+    def __call__(self, *values: Any) -> Any:
+        """Run the round."""
+        kind, results = kind_of(values), self._made(*values)
+        plain = (x for x in kind_of(results)[1] if not isinstance(x, tuple))
+        self._seen.setdefault(kind, set()).add(tuple(plain))
+        return results
+
+    @property
+    def moves(self) -> bool:
+        """Whether any of them is another one in some rounds of one kind."""
+        return any(len(each) > 1 for each in self._seen.values())
 
 
 def context_now() -> str:

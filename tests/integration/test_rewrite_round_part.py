@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of, with_rounds
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of, run, with_rounds
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -164,3 +166,28 @@ def test_a_round_of_what_is_called_without_gradients_says_so(tmp_path: Path) -> 
     fix = with_rounds(CALLED, ["@torch.no_grad()", "dt, t, y = solve_round(self, t, y, dt, end)"], tmp_path)
     # THEN its round has none either, and most of what is done is in it
     assert fix.worth.share > 0.9
+
+
+def test_a_clock_is_asked_beside_the_graph(tmp_path: Path) -> None:
+    # GIVEN a step that takes the time in its middle, and returns what no graph gives WHEN rewritten
+    text = """
+net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
+args = (torch.randn(4, 3, device=device),)
+timings = []
+@torch.inference_mode()
+def f(x):
+    scale = x.new_ones(3) * 2
+    begun = time.time()
+    y = net(net(net(x) * scale))
+    for i in range(3):
+        y[i:i + 1] = net(y[i:i + 1]).sigmoid()
+    timings.append(time.time() - begun)
+    return (y * 255).round().cpu().numpy().tolist()
+"""
+    names = run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN no graph gives back when that was
+    assert fix is not None
+    assert not any(
+        "begun" in line and ("launched(" in line or "return" in line) for line in (*fix.loop, *lines_of(fix))
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
+from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, free_names, within
 from paramgraph_kit.rewrite.source.moving import STOPS, stored
 
@@ -20,11 +21,16 @@ def spans(body: Sequence[ast.stmt], tells: Callable[[ast.stmt], bool]) -> list[l
     """The statements of a block that follow each other, and none of which may end it or goes on by what it asks."""
     found: list[list[ast.stmt]] = [[]]
     for node in body:
-        if ends(node) or (isinstance(node, COMPOUND) and tells(node)):
+        if ends(node) or _asks_a_clock(node) or (isinstance(node, COMPOUND) and tells(node)):
             found.append([])
         else:
             found[-1].append(node)
     return [each for each in found if each]
+
+
+def _asks_a_clock(node: ast.stmt) -> bool:
+    """Whether a statement takes the time, which is that of its place."""
+    return any(isinstance(part, ast.Call) and is_clock(part) for part in within(node))
 
 
 def ends(node: ast.stmt) -> bool:
