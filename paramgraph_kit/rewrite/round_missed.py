@@ -76,10 +76,11 @@ def _holds(node: ast.stmt, line: int) -> bool:
 
 
 def _lines_with(source: Source, names: set[str], fix: Rewriting) -> list[int]:
-    """The first of the lines of a file, each time, in whose place a round is called."""
+    """The lines of a file in whose place a round is called."""
     new = fix.texts.get(source.file, source.lines)
     return [
-        begin + 1
-        for _, begin, _, first, last in difflib.SequenceMatcher(None, source.lines, new, False).get_opcodes()
+        at + 1
+        for _, begin, end, first, last in difflib.SequenceMatcher(None, source.lines, new, False).get_opcodes()
         if any(f"{name}(" in line and not line.startswith("def ") for line in new[first:last] for name in names)
+        for at in range(begin, max(begin + 1, end))
     ]

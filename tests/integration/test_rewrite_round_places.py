@@ -183,6 +183,8 @@ def test_changes_of_one_place_by_two_are_no_lines_of_both() -> None:
     lines = list("abcdef")
     assert merged(lines, [list("Xabcdef"), list("Yabcdef"), list("abcdeF")]) == list("XYabcdeF")
     assert merged(lines, [list("aBcdef"), list("aBcef")]) == list("aBcef")
+    # AND one that does what another does, and more beside it, is that one, also behind a line that both have changed
+    assert merged(lines, [list("aBcdef"), list("aBXef"), list("abcdeFY"), list("abcdeFZ")]) == list("aBXeFYZ")
     # AND nothing where they have not
     assert merged(lines, [list("aBcdef"), list("aCcdef")]) is None
     assert merged(lines, [list("aef"), list("abcXdef")]) is None

@@ -12,8 +12,9 @@ def merged(lines: Sequence[str], others: Sequence[Sequence[str]]) -> list[str] |
     """The lines with all changes that others have made; None where two have changed the same in other ways."""
     changes = list[Change]()
     for change in (each for other in others for each in _changes(lines, other)):
-        if change in changes:
+        if any(_has(each, change) for each in changes):
             continue
+        changes = [each for each in changes if not _has(change, each)]
         if any(_meet(change, each) for each in changes):
             return None
         changes.append(change)
@@ -26,7 +27,22 @@ def merged(lines: Sequence[str], others: Sequence[Sequence[str]]) -> list[str] |
 
 def _changes(lines: Sequence[str], other: Sequence[str]) -> list[Change]:
     codes = difflib.SequenceMatcher(None, lines, other, False).get_opcodes()
-    return [(begin, end, list(other[first:last])) for kind, begin, end, first, last in codes if kind != "equal"]
+    found = list[Change]()
+    for _, begin, end, first, last in (code for code in codes if code[0] != "equal"):
+        text, size = list(other[first:last]), end - begin
+        inserted = text[size:] if 0 < size < len(text) else []  # right behind a line that is another one
+        found.append((begin, end, text[:size] if inserted else text))
+        found += [(end, end, inserted)] if inserted else []
+    return found
+
+
+def _has(whole: Change, part: Change) -> bool:
+    """Whether a change begins, or ends, with what another one does: lines beside it have changed as well."""
+    (begin, end, text), (first, last, new) = whole, part
+    if whole == part:
+        return True
+    from_begin = begin == first < last < end and text[: len(new)] == new
+    return from_begin or (begin < first < last == end and bool(new) and text[-len(new) :] == new)
 
 
 def _meet(one: Change, other: Change) -> bool:
