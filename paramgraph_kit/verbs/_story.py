@@ -289,7 +289,8 @@ class _Teller:
         """The story goes on with what of a loop can be a graph."""
         from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 
-        what = "The cell's lines as a function" if is_cell(self.function) else "One round of its loop"
+        of_it = "One round of its loop" if fix.is_of_loop else "A part of it"
+        what = "The cell's lines as a function" if is_cell(self.function) else of_it
         self.chapter(f"{what}, {fix.alone}: from here on the story is about that")
         self.function = partial(made, *fix.given[: fix.bound]) if fix.bound else made
         self.args, self.kwargs, fix.given = fix.given[fix.bound :], {}, ()
