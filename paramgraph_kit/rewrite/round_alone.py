@@ -26,7 +26,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Round, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
-from paramgraph_kit.rewrite.loops.spans import Block, spans
+from paramgraph_kit.rewrite.loops.spans import KEPT, Block, spans
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.loops.states import hand_over
 from paramgraph_kit.rewrite.planning import between_rounds
@@ -127,7 +127,7 @@ def rounds_of(
             if any(holds(loop, inner) or (begin is None and holds(inner, loop)) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
-            halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors)
+            halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
             for half, only_telling in product(
                 [halves, Split()] if halves.before or halves.edits else [halves], (False, True)
             ):
@@ -269,7 +269,7 @@ class _Cutting:
             return
         self.held, ahead, behind = hand_over(self.source, self.definition, part, self.whole._value)
         if ahead:
-            self.held.append(self.source.before(part[0], ahead))
+            self.held.append(self.source.before(part[0], ahead, KEPT))
             at = self.loop.body.index(part[0])
             self.before[at] = self.before.get(at, 0) + len(ahead)
         if behind:

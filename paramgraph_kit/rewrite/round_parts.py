@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -95,6 +96,7 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
         self._code = code
         self.computing: Counter[int] = Counter()  # how many operations each has done
         self.products: Counter[int] = Counter()  # those of them that are products
+        self.arrays: set[str] = set()  # local names of numpy's
         self.working: set[str] = set()  # local names of modules, optimizers and their like
         self.optimizing: set[str] = set()  # those of optimizers and scalers
 
@@ -119,6 +121,8 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
             if frame is not None:
                 self.computing[frame.f_lineno] += 1
                 self.products[frame.f_lineno] += operation(func).name in PRODUCTS
-                self.working |= {name for name, value in frame.f_locals.items() if isinstance(value, _WORKING)}
-                self.optimizing |= {n for n in self.working if isinstance(frame.f_locals.get(n), _OPTIMIZING)}
+                held = frame.f_locals
+                self.working |= {name for name, value in held.items() if isinstance(value, _WORKING)}
+                self.arrays |= {name for name, value in held.items() if isinstance(value, np.ndarray)}
+                self.optimizing |= {n for n in self.working if isinstance(held.get(n), _OPTIMIZING)}
         return result

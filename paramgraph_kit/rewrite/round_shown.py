@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.rewrite.loops.one_round import Loop, Round
+from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
 from paramgraph_kit.rewrite.loops.spans import Block
 from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
 from paramgraph_kit.rewrite.result import Rewriting
@@ -34,7 +34,7 @@ def shown_of(
     name_of_it = whole.entry_name
     given, run.given = run.given, ()  # whoever keeps the fix may let go of them
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
-    of_loop = isinstance(loop, (Loop, ast.If))
+    of_loop = isinstance(loop, Rounds)
     where = "branch" if isinstance(loop, ast.If) else "loop"
     rounds = "rounds" if of_loop else "that part"
     what = f"one round of the {where} of line {loop.lineno}" if of_loop else f"a part of `{name_of_it}`"

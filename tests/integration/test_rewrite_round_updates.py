@@ -80,6 +80,12 @@ def f(epoch):
             20,
             id="a rate that is logged, and rows that the host picks",
         ),
+        pytest.param(
+            RATED.replace("picked = np.roll(np.arange(8), it)[:4]", "low = it % 4").replace("picked", "low : low + 4"),
+            ["x_there = x[low : low + 4]", "m_in = torch.full((), momenta[it], device=device)"],
+            20,
+            id="rows and a number, which are both found before the same line",
+        ),
     ],
 )
 def test_a_round_is_cut_out_of_what_a_loop_does(program: str, lines: list[str], replays: int, tmp_path: Path) -> None:

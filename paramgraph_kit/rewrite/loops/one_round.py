@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from types import MappingProxyType
 
-from paramgraph_kit.rewrite.loops.spans import Block, ends, may_end_later, spans
+from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, spans
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.source.moving import NAMED, STOPS, arguments_of, is_
 from paramgraph_kit.rewrite.source.place import fresh
 
 Loop = ast.For | ast.While
+Rounds = Loop | ast.If  # a branch of a loop's rounds, in which it trains, has rounds, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def cut(
     anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
     carried = {name for name in parameters if name in stored(part) and name not in anew}
     results = [name for name in made if name in read or name in carried]
-    name = _new_name(source, function, "round" if isinstance(loop, Loop) else "part", taken)
+    name = _new_name(source, function, "round" if isinstance(loop, Rounds) else "part", taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
     edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
@@ -144,7 +145,7 @@ def kept_for_later(
         if n < wanted[0] or not tells(node) or not names or names != free_names(node) & other:
             continue
         called = {name: fresh(f"{name}_told", taken) for name in sorted(names)}
-        copies = source.before(node, [f"{each} = {name}.detach().clone()" for name, each in called.items()])
+        copies = source.before(node, [f"{each} = {name}.detach().clone()" for name, each in called.items()], KEPT)
         every = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in called]
         found[node] = [copies, *(source.replace(each, called[each.id]) for each in every)]
     return found
@@ -251,7 +252,7 @@ def _text(
     source: Source, function: Function, loop: Block, part: Sequence[ast.stmt], called: tuple[str, list[str], list[str]]
 ) -> list[str]:
     name, parameters, results = called
-    what = "one round of a loop" if isinstance(loop, Loop) else "a part"
+    what = "one round of a loop" if isinstance(loop, Rounds) else "a part"
     lines = [f"def {name}({', '.join(parameters)}):  # {what} of {function.name}"]
     contexts = [source.text(each) for each in function.decorator_list]
     above = (node for node in (loop, *source.above(loop)) if isinstance(node, ast.With))

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+from paramgraph_kit.rewrite.loops.spans import LENT
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, free_names, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import called, fresh
@@ -49,7 +50,7 @@ def lend(
                 lines[name] = text if _decides(found) else f"torch.full((), {text}, device={device})"
             edits.append(source.replace(found, names[text]))
     head = [f"{name} = {text}" for name, text in lines.items()]
-    return [source.before(part[0], head), *edits] if edits else []
+    return [source.before(part[0], head, LENT), *edits] if edits else []
 
 
 def lend_arrays(source: Source, part: Sequence[ast.stmt], names: Collection[str], device: str) -> list[Edit]:
@@ -61,7 +62,7 @@ def lend_arrays(source: Source, part: Sequence[ast.stmt], names: Collection[str]
             return []
         edits.append(source.replace(node, called_so.setdefault(node.id, fresh(f"{node.id}_in", taken))))
     head = [f"{new} = torch.as_tensor({name}, device={device})" for name, new in called_so.items()]
-    return [source.before(part[0], head), *edits] if edits else []
+    return [source.before(part[0], head, LENT), *edits] if edits else []
 
 
 def together(one: Sequence[Edit], other: Sequence[Edit]) -> list[Edit]:

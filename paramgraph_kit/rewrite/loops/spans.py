@@ -14,6 +14,8 @@ from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, free_names, within
 from paramgraph_kit.rewrite.source.moving import STOPS, stored
 
+# The ranks of what is new before one statement: what it tells or is handed, numbers, and what is cut off from it.
+KEPT, LENT, CUT = 1, 2, 3
 Block = ast.For | ast.While | ast.With | ast.If | Function
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.loops.spans import CUT, Block
 from paramgraph_kit.rewrite.loops.windows import computes_more, moving_names, picked, put, tensor_test
 from paramgraph_kit.rewrite.source.edits import (
     COMPOUND,
@@ -54,6 +54,7 @@ def split(
     value: Callable[[str], Any],
     copied: Collection[ast.stmt],
     tensors: Collection[str] = (),
+    arrays: Collection[str] = (),
 ) -> Split:
     """What of a loop's own statements can be cut in two.
 
@@ -63,6 +64,7 @@ def split(
         value: what has a path, as ``self.opt.step``, or None where nobody knows.
         copied: statements that copy something to the device, which is done ahead of the round: ``model(x.to(d))``.
         tensors: local names that have held one.
+        arrays: those that have held one of numpy's.
     """
     found, taken = Split(), {*names_in(source.tree)}
     moving, is_tensor = moving_names(source, loop, tensors), tensor_test(tensors, value)
@@ -72,7 +74,7 @@ def split(
         block, told = _tail(source, node)
         behind, ahead = list[str](), dict[str, str]()
         calls, moved = dict[ast.expr, str](_copies(source, node, copied)), set[ast.AST]()
-        calls |= dict(picked(source, node, moving, is_tensor)) if not isinstance(node, COMPOUND) else {}
+        calls |= dict(picked(node, moving, is_tensor, arrays)) if not isinstance(node, COMPOUND) else {}
         for call, path in calls.items():
             if source.text(call) not in ahead:
                 taken.add(name := fresh(f"{path.rpartition('.')[2]}_there", taken))
@@ -105,7 +107,7 @@ def split(
             found.edits.append(source.after(block, behind))
             found.after[node] = len(behind)
     for node, (copies, lines) in ahead_of.items():
-        found.edits += [source.before(node, [*copies, *lines])] if copies or lines else []
+        found.edits += [source.before(node, [*copies, *lines], rank=CUT)] if copies or lines else []
         found.copies |= {node: len(copies)} if copies else {}
         found.before |= {node: len(lines)} if lines else {}
     return found

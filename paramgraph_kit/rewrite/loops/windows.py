@@ -25,17 +25,21 @@ def moving_names(source: Source, loop: Block, tensors: Collection[str]) -> set[s
 
 
 def picked(
-    source: Source, node: ast.stmt, moving: Collection[str], is_tensor: Callable[[str], bool]
+    node: ast.stmt, moving: Collection[str], is_tensor: Callable[[str], bool], arrays: Collection[str]
 ) -> Iterator[tuple[ast.Subscript, str]]:
-    """Tensors of which a statement reads places that move, and their paths."""
+    """Tensors of which a statement reads places that move, and their paths; not where one array is all of the place.
+
+    A round is given that as a tensor.
+    """
     waiting: list[ast.AST] = [node]
     while waiting:
         each = waiting.pop(0)
         if isinstance(each, (ast.Lambda, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             continue
         if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load) and _moves(each, moving):
+            whole = isinstance(each.slice, ast.Name) and each.slice.id in arrays
             path = path_of(each)
-            if path and is_tensor(path) and each.lineno == each.end_lineno:
+            if path and is_tensor(path) and each.lineno == each.end_lineno and not whole:
                 yield each, path
                 continue
         waiting += ast.iter_child_nodes(each)
