@@ -60,15 +60,23 @@ def frozen(
 
 
 def moved_around(
-    lines: list[str], function: str, inner: str, containers: Collection[str], moved: Collection[str]
+    lines: list[str],
+    function: str,
+    inner: str,
+    containers: Collection[str],
+    moved: Collection[str],
+    *,
+    rates: bool = False,
 ) -> str:
     """The name of something that a function rebinds around one that it calls, which reads it, or "".
 
-    ``moved`` are names of what was seen to move, by whatever lines.
+    ``moved`` are names of what was seen to move, by whatever lines; ``rates``: learning rates are tensors.
     """
     functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
     inside = _reached(functions, {inner, "forward"})
     around = [each for each in _reached(functions, {function}) if each not in inside]
+    if any(map(_steps, inside)) and any(_groups(each, rates) for each in around):
+        return "param_groups"  # an optimizer's step reads them, wherever that is written
     bound = {name for each in around for name in _bound(each, containers)}
     bound |= set(moved) - {name for each in inside for name in _bound(each, containers)}
     return min(bound & {name for each in inside for name in _read(each)}, default="")

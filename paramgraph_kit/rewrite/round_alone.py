@@ -233,7 +233,8 @@ class _Cutting:
         containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
-        if name := moved_around([*found.lines], self.definition.name, found.name, containers, moved):
+        names = self.definition.name, found.name
+        if name := moved_around([*found.lines], *names, containers, moved, rates=bool(self.rates)):
             self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
         if run.varying or run.arrays:

@@ -20,5 +20,8 @@ def in_its_own_line(place: Place) -> list[Edit]:
         return []
     if any(set(names[:at]) & names_in(value) for at, value in enumerate(values)):
         return []  # `a, b = b, a`
+    picks = [place.text(each.slice) for each in values if isinstance(each, ast.Subscript)]
+    if len(picks) == len(values) and len(set(picks)) == 1:
+        return []  # one mask picks of several, which others know
     lines = [f"{name} = {place.text(value)}" for name, value in zip(names, values, strict=True)]
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
