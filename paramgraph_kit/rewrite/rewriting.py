@@ -118,18 +118,18 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),
     ]
-    foreseen: list[Ways | None] = []
+    foreseen, counted = list[Ways | None](), list[Ways | None]()
     for way in found_by:
         if (other := way()) is not None and (made := one(other)).complete:
             return made
         if other is not None and other.foresees and made.diff:
             foreseen.append(other.split(made.left))
         elif other is not None and other.kept is not None and made.diff:  # what it counts is in tensors by then
-            foreseen.append(other.split([f for f in made.left if any(f is each for each in failures)]))
+            counted.append(other.split([f for f in made.left if any(f is each for each in failures)]))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     apart = [attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)]
     apart.append(attempt.split_where_made(first.left))
-    for other in (*foreseen, *apart):
+    for other in (*foreseen, *apart, *counted):
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
                 return _with_more(other.prover.operations[1], made, one, [attempt.in_place_first])

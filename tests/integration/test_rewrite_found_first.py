@@ -345,7 +345,7 @@ def test_what_the_device_decides_is_not_found_before_it(title: str, tmp_path: Pa
     fix = rewritten(NET + LEFT[title], tmp_path)
     # THEN nothing says that it is whole
     assert not fix.complete, str(fix)
-    assert fix.instead
+    assert fix.instead or fix.alone  # a round, beside which the host decides as ever
 
 
 def test_what_is_said_of_a_step_that_trains_can_be_done(tmp_path: Path) -> None:

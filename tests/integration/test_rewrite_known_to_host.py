@@ -266,7 +266,7 @@ def test_what_is_said_works(tmp_path: Path, title: str) -> None:
     with quiet():
         found = pgk.diagnose(names["f"], *names["args"], fix=True)
     shown = str(found.fix)
-    assert said in shown, shown
+    assert said in shown or (found.fix is not None and found.fix.alone), shown  # of a round the rest stays as it is
     assert unsaid not in shown, shown
 
 
