@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 
@@ -65,21 +65,39 @@ def moved_around(
     inner: str,
     containers: Collection[str],
     moved: Collection[str],
+    ran: Collection[str],
     *,
     rates: bool = False,
-) -> str:
+) -> tuple[str, set[str]]:
     """The name of something that a function rebinds around one that it calls, which reads it, or "".
 
-    ``moved`` are names of what was seen to move, by whatever lines; ``rates``: learning rates are tensors.
+    ``moved`` are names of what was seen to move, by whatever lines, and ``ran`` the qualified names of what ran in the
+    inner one: ``x.update()`` alone may be anybody's; ``rates``: learning rates are tensors. Also what is bound before the loop alone, and read in it: it is
+    another one in each call of the function, and stays in its rounds.
     """
-    functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
-    inside = _reached(functions, {inner, "forward"})
-    around = [each for each in _reached(functions, {function}) if each not in inside]
-    if any(map(_steps, inside)) and any(_groups(each, rates) for each in around):
-        return "param_groups"  # an optimizer's step reads them, wherever that is written
-    bound = {name for each in around for name in _bound(each, containers)}
-    bound |= set(moved) - {name for each in inside for name in _bound(each, containers)}
-    return min(bound & {name for each in inside for name in _read(each)}, default="")
+    tree = ast.parse("".join(lines))
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    named = [each.name for each in functions]
+    inside = functions_of(tree, ran)
+    inside += [each for each in functions if each.name == inner and each not in inside]
+    more = _reached(functions, {each.name for each in inside})  # a way that no round has taken may read it, too
+    inside += [each for each in more if each not in inside and named.count(each.name) == 1]
+    read = {name for each in inside for name in _read(each)}
+    beside = [each for each in _reached(functions, {function}) if each not in inside]
+    if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):
+        return "param_groups", set()  # an optimizer's step reads them, wherever that is written
+    begun, rest = set[str](), set(moved) - {name for each in inside for name in _bound(each, containers)}
+    for whole in (each for each in functions if each.name == function):
+        at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)
+        for part, names in ((whole.body[:at], begun), (whole.body[at:], rest)):
+            around = _reached(functions, {*map(called, _calls(part))})
+            names.update(name for each in around if each not in inside for name in _bound(each, containers))
+            names.update(_bound_in(part, locals_of(whole), containers))
+    return min(rest & read, default=""), (begun - rest) & read
+
+
+def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:
+    return [n for top in part for n in within(top) if isinstance(n, ast.Call)]
 
 
 def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
@@ -151,8 +169,13 @@ def has_groups(node: ast.expr) -> bool:
 
 def _bound(function: Function, containers: Collection[str], tensors: Collection[str] = ()) -> Iterator[str]:
     """Variables around a function, and attributes, that it gives another value."""
-    local = locals_of(function)
-    for node in (part for top in function.body for part in within(top)):
+    yield from _bound_in(function.body, locals_of(function), containers, tensors)
+
+
+def _bound_in(
+    body: Iterable[ast.stmt], local: Collection[str], containers: Collection[str], tensors: Collection[str] = ()
+) -> Iterator[str]:
+    for node in (part for top in body for part in within(top)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node) else targets
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:

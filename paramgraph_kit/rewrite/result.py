@@ -36,6 +36,7 @@ class Rewriting:
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
     is_of_loop: bool = True  # or a part of what is done once
     bound: int = 0  # of its arguments so many are no tensors, and come first
+    anew: tuple[str, ...] = ()  # attributes of those that the function makes before the loop, in each call
     given: tuple[Any, ...] = ()  # its arguments in the first round
     capture: str = ""  # what is captured, in the user's words: ``partial(train_round, model)``
     run: dict[str, list[str]] = field(default_factory=dict)  # the same where what goes around a launch is not called

@@ -19,44 +19,37 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite.counting import advance
+from paramgraph_kit.rewrite.behind import OF_STEPS
+from paramgraph_kit.rewrite.counting import advance, elsewhere, optimizers
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
-from paramgraph_kit.rewrite.loops.one_round import Round, cut, kept_for_later, loops_around
+from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
-from paramgraph_kit.rewrite.loops.spans import KEPT, Block, spans
+from paramgraph_kit.rewrite.loops.spans import KEPT, Block
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.loops.states import hand_over
+from paramgraph_kit.rewrite.loops.unbound import none_before, unbound
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
-from paramgraph_kit.rewrite.proving.proof import Around, Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import Around, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
+from paramgraph_kit.rewrite.rewriting import rewrite
+from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
-from paramgraph_kit.rewrite.round_parts import (
-    TELLS,
-    Lines,
-    bodies,
-    computes,
-    goes_through_loader,
-    holds,
-    keeps,
-    optimizes,
-)
+from paramgraph_kit.rewrite.round_loaders import through_loaders
+from paramgraph_kit.rewrite.round_parts import TELLS, Lines, Test, bodies, computes, holds, keeps, optimizes, parts
 from paramgraph_kit.rewrite.round_run import Given, Run, context_now, graded
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, within
 from paramgraph_kit.rewrite.source.given import OfLoop
 from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
-from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
 MOST_LOOPS = 4  # of a function, of which each is tried
@@ -96,14 +89,15 @@ def rounds_of(
     source, definition = at
     places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
     loops = loops_around(source, definition, [node for _, node in places])
-    loops = [loop for loop in loops if goes_through_loader(whole, loop) is of_loader][:MOST_LOOPS]
     found = list[Rewriting]()
-    if not loops and of_loader:
-        return found
     try:
+        loaded = through_loaders(whole, definition, loops)
+        loops = [loop for loop in loops if (loop in loaded) is of_loader][:MOST_LOOPS]
+        if not loops and of_loader:
+            return found
         lines = Lines(whole.entry.__code__)
         with lines, whole.watched():
-            truth = truth_of(whole.prover)
+            truth = truth_of(whole.prover, makes_one=any(f.code in OF_STEPS for f in failures))
         if truth.unsteady:
             return found
 
@@ -118,12 +112,13 @@ def rounds_of(
         def tells(node: ast.stmt) -> bool:
             return reads(node) or any(f.code in TELLS and holds(node, n) for f, n in places)
 
+        steps = [(f, n) for f, n in places if f.code == "optimizer-not-capturable"]
         owners = (source.function_of(n) for f, n in places if f.code in TELLS)
         helpers = {each.name for each in owners if each is not None and each is not definition}
         copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
         done, seen = list[Block](), set[tuple[str, ...]]()
         every = [(body, None) for body in chain.from_iterable(bodies(each, works, tells) for each in loops)]
-        for loop, begin in [*every, *_parts(definition, loops, works, tells, lines)]:
+        for loop, begin in [*every, *parts(definition, loops, works, tells, lines)]:
             if any(holds(loop, inner) or (begin is None and holds(inner, loop)) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
@@ -131,22 +126,11 @@ def rounds_of(
             for half, only_telling in product(
                 [halves, Split()] if halves.before or halves.edits else [halves], (False, True)
             ):
-                asked = works, (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
-                cutting = _Cutting(
-                    whole,
-                    source,
-                    definition,
-                    loop,
-                    asked,
-                    truth,
-                    failures,
-                    only_telling,
-                    half,
-                    taken,
-                    left,
-                    begin,
-                    seen,
-                )
+                telling = (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
+                asked = works, telling, lambda node: node in copied and not works(node)
+                of_block = whole, source, definition, loop, asked, truth, failures
+                stepped = [f for f, n in steps if holds(loop, n)]
+                cutting = _Cutting(*of_block, stepped, only_telling, half, taken, left, of_loader, begin, seen)
                 if (fix := cutting.tried()) is not None:
                     fix.worth = lines.worth(cutting.part)
                     found.append(fix)
@@ -163,19 +147,7 @@ def rounds_of(
     return found
 
 
-def _parts(
-    definition: Function, loops: Sequence[Block], works: Test, tells: Test, lines: Lines
-) -> Iterator[tuple[Block, ast.stmt]]:
-    """Parts of a loop's rounds, and of the function, of which each does at least half of what the device does."""
-    blocks = [*loops, *(n for n in definition.body if isinstance(n, ast.With)), definition]
-    for block in blocks:
-        for part in spans(block.body, tells):
-            if any(map(works, part)) and lines.worth(part).share >= 0.5:
-                yield block, part[0]
-
-
-Test = Callable[[ast.stmt], bool]
-Asked = tuple[Callable[[ast.stmt], bool], Callable[[ast.stmt], bool]]
+Asked = tuple[Test, ...]
 
 
 @dataclass(slots=True)
@@ -186,19 +158,24 @@ class _Cutting:
     source: Source
     definition: Function
     loop: Block
-    asked: Asked  # whether a statement computes, and whether it only tells
+    asked: Asked  # whether a statement computes, whether it only tells, and whether it copies to the device
     truth: Truth
     failures: Sequence[Failure]  # of the function as it is
+    stepped: Sequence[Failure]  # steps of optimizers in it that are not made for a capture
     only_telling: bool  # what else the host does in the middle of a round stays there
     halves: Split  # statements that compute and tell are cut in two
     others: Sequence[str]  # what rounds of other loops are called
     left: list[Rewriting]  # rounds that are functions, and no graphs yet
+    of_loader: bool  # only such a one is shown as a function that is no graph yet
     begin: ast.stmt | None  # where only a part of the block is wanted, the first of that
     seen: set[tuple[str, ...]]  # the lines of the file with all that was tried so far
     part: Sequence[ast.stmt] = ()  # what is cut out, as it stood
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
     lent: list[Edit] = field(default_factory=list)  # find numbers before a round that are others in each
+    anew: tuple[str, ...] = ()  # attributes of what is bound that the function makes before the loop, in each call
+    begun: list[Edit] = field(default_factory=list)  # give what a way not taken would make a value
+    later: Sequence[Failure] = ()  # steps with a rate that is another one in a later epoch, which no trial has come to
     told: list[Edit] = field(default_factory=list)  # copy what only tells, and has another value further down
     context: str = ""  # in which its callers do without gradients
     held: list[Edit] = field(default_factory=list)  # hand over what others hold
@@ -209,7 +186,7 @@ class _Cutting:
 
     def tried(self) -> Rewriting | None:
         """A round rewritten whole."""
-        copied = kept_for_later(self.source, self.loop, *self.asked, self.whole.tensors)
+        copied = kept_for_later(self.source, self.loop, self.asked[0], self.asked[1], self.whole.tensors)
         copied = {node: edits for node, edits in copied.items() if node not in self.halves}
         self.told = [edit for edits in copied.values() for edit in edits]
         self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
@@ -219,12 +196,19 @@ class _Cutting:
         part = [node for node in self.loop.body if self._is_of(node, plain)]
         self.part = [old for each in plain.part if (old := self._was(each)) is not None]
         self._hand_over(part)
-        self.rates = self._rates(part) if self.rated else []
+        self.rates = self._rates(part)
+        if not self.rated and any(".fill_(" in edit.text for edit in self.rates):
+            self.later = [replace(each, code="learning-rate-frozen") for each in self.stepped]
+            self.rates += self._makers()
+        self.rates = self.rates if self.rated else []
         self.whole.steps = self.whole.rate = bool(self.rated)
         if (found := self._cut()) is None or found.lines in self.seen:
             return None  # it comes to the same as another way
         self.seen.add(found.lines)
-        if (run := self._run(found)) is None:
+        run = self._run(found)
+        if run is None and self.begun and (found := self._cut()) is not None:
+            run = self._run(found)
+        if found is None or run is None:
             return None
         if run.context and "torch" in self.whole.space:
             self.context = run.context
@@ -234,7 +218,9 @@ class _Cutting:
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
         names = self.definition.name, found.name
-        if name := moved_around([*found.lines], *names, containers, moved, rates=bool(self.rates)):
+        name, begun = moved_around([*found.lines], *names, containers, moved, run.ran, rates=bool(self.rates))
+        self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
+        if name := name or min((each for each in begun if not run.has(each)), default=""):
             self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
         if run.varying or run.arrays:
@@ -262,7 +248,7 @@ class _Cutting:
     @property
     def rated(self) -> list[Failure]:
         """Learning rates that are others in a later round."""
-        return [f for f in self.failures if f.code == "learning-rate-frozen"]
+        return [f for f in self.failures if f.code == "learning-rate-frozen"] or [*self.later]
 
     def _hand_over(self, part: Sequence[ast.stmt]) -> None:
         """Have a part of a block given what others hold, and rebind."""
@@ -289,6 +275,17 @@ class _Cutting:
             return node in plain.part
         return any(self.old[id(each)] is node for each in plain.part)
 
+    def _makers(self) -> list[Edit]:
+        """Optimizers that the function makes in each call, with rates that are tensors."""
+        names = {optimizers.stepped(n) for part in self.loop.body for n in ast.walk(part) if isinstance(n, ast.Expr)}
+        space = self.whole.entry.__globals__ if self.whole.entry is not None else {}
+        found = list[Edit]()
+        for name in sorted(names & locals_of(self.definition)):
+            made = elsewhere.maker(self.whole.sources, name, None, space)
+            if made is not None and made[0] is self.source:
+                found += optimizers.options(self.source, made[1], self.whole.device, rate=True)
+        return found
+
     def _rates(self, part: Sequence[ast.stmt]) -> list[Edit]:
         """What fills learning rates beside a round, and keeps them as numbers."""
         inside = {id(n) for node in part for n in ast.walk(node)}
@@ -299,7 +296,7 @@ class _Cutting:
 
     def _edited(self) -> tuple[Source, Function, Block, Asked]:
         """The function with what is done around its rounds, and the same loop in it."""
-        edits = [*self.told, *self.halves.edits, *self.rates, *self.zeros, *self.held, *self.lent]
+        edits = [*self.begun, *self.told, *self.halves.edits, *self.rates, *self.zeros, *self.held, *self.lent]
         if not edits and not self.halves.before:
             return self.source, self.definition, self.loop, self.asked
         source = self.source.edited(edits)
@@ -314,7 +311,7 @@ class _Cutting:
         def asks(number: int) -> Callable[[ast.stmt], bool]:
             return lambda node: (one := old[id(node)]) is not None and self._asked(number, one)
 
-        return source, definition, loop, (asks(0), asks(1))
+        return source, definition, loop, (asks(0), asks(1), asks(2))
 
     def _new(self, node: ast.stmt) -> list[ast.stmt | None]:
         """What stands for the statements that are new before one: copies, and what it computes before it tells."""
@@ -327,6 +324,8 @@ class _Cutting:
         """The same of a statement as it was, or of the halves that it was cut in: one computes, and one tells."""
         half = isinstance(node, _Half)
         if half or node is _TOLD or node in self.halves:
+            if number == 2:
+                return False
             return (half or node in self.halves.after) is (number == 0)
         return self.asked[number](node)
 
@@ -337,7 +336,8 @@ class _Cutting:
             source,
             definition,
             loop,
-            *asked,
+            asked[0],
+            asked[1],
             graded,
             bound,
             closed=closed,
@@ -346,6 +346,7 @@ class _Cutting:
             begins=self._begins if self.begin is not None else None,
             pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
             context=self.context,
+            brings=asked[2],
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
@@ -390,6 +391,7 @@ class _Cutting:
         def noted(*values: Any) -> Any:
             if not run.given or _does(values) > _does(run.given):  # a round that does most of what rounds do
                 run.given = values  # of the others only what they are: they may hold a backward pass
+                run.has_now = [(each, {**vars(each)}) for each in values if hasattr(each, "__dict__")]
             run.context = context_now()
             run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
             run.calls[-1].append(kind_of(values))
@@ -397,7 +399,8 @@ class _Cutting:
                 run.arrays |= {name} if isinstance(value, np.ndarray) else set()
                 if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
                     seen.setdefault((name, layout(values)), set()).add(value)
-            results = run.made(*values)
+            with run.watched(whole.sources):
+                results = run.made(*values)
             run.graded |= graded(found, [results] if len(found.results) < 2 else results)
             return results
 
@@ -406,7 +409,9 @@ class _Cutting:
                 call(noted)
                 begin = Around(before=lambda _: run.calls.append([]))
                 wrong = self.truth.wrong(whole.prover.from_now().eager(begin))
-        except Exception:  # it needs what it is not given, as what a round before has left
+        except Exception as error:  # it needs what it is not given, as what a round before has left
+            name = unbound(error, found.parameters)
+            self.begun += none_before(self.source, self.definition, self.loop, name) if name else []
             gc.collect()  # the frames of that hold a loss
             return None
         run.varying = {name for (name, _), values in seen.items() if len(values) > 1}
@@ -415,15 +420,15 @@ class _Cutting:
     def _whole(self, found: Round, run: Run) -> Rewriting | None:
         """The round rewritten like any other step, where the function that launches it so gives what it gave."""
         run.given = tree_map_only(torch.Tensor, _written_anywhere, run.given)
-        with run.applied() as call:
+        with run.applied() as call, run.as_it_was(self.anew):
             bound = len(run.bound)
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
             looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
             if looked_at.operations < ENOUGH:
                 return None  # not worth a launch
             problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
-            fix = rewrite(step, run.given[bound:], {}, problems) if problems else _captured(step, run.given[bound:])
-            launches, wrong = Launches(run.made, fix.around, bound), list[str]()
+            fix = rewrite(step, run.given[bound:], {}, problems) if problems else captured(step, run.given[bound:])
+            launches, wrong = Launches(run.made, fix.around, bound, self.anew), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):
                     given = Given(run.made)
@@ -436,12 +441,14 @@ class _Cutting:
         if not fix.complete or wrong or not launches.replays:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
-        return shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
+        shown = shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
+        return replace(shown, anew=self.anew)
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""
         whole_but_one = fix is not None and fix.complete  # only what its loop sets is left, which is told in lines
-        if not goes_through_loader(self.whole, self.loop) or (self.left and (self.left[0].left or not whole_but_one)):
+        of_loader = self.of_loader and isinstance(self.loop, Rounds)
+        if not of_loader or (self.left and (self.left[0].left or not whole_but_one)):
             return
         texts = {self.source.file: run.texts}
         if fix is not None and (lines := calls_itself(self.whole, found, fix, run, self.truth)):
@@ -470,20 +477,3 @@ def _same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
     rows = ([n for n in ast.walk(each) if isinstance(n, type(node))] for each in (tree, other))
     found: Node = next(b for a, b in zip(*rows, strict=True) if a is node)
     return found
-
-
-def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
-    """What comes of a round in which nothing was found."""
-    prover = Prover(made, given, {})
-    try:
-        truth = truth_of(prover)
-        seen = prover.from_now().captured()
-        wrong = [truth.unsteady] if truth.unsteady else truth.wrong(seen)
-        how = "bit for bit" if not wrong and truth.is_bitwise(seen) else truth.closeness()
-    except CaptureError as error:
-        return Rewriting("", instead=[f"its capture fails: {error.failure.title} [{error.failure.code}]"])
-    finally:
-        prover.forget()
-    if wrong:
-        return Rewriting("", instead=[f"replays of one graph differ from eager: {wrong[0]}"])
-    return Rewriting("", verified=[REPLAYED.format(how=how, where=driver().source().label())], complete=True)

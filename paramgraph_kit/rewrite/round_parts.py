@@ -6,7 +6,7 @@ import ast
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader
 
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.proving.proof import FREE, PRODUCTS
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
@@ -28,18 +27,12 @@ from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
 
 TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
+Test = Callable[[ast.stmt], bool]
 _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 
 
-def goes_through_loader(whole: Ways, loop: Block) -> bool:
-    """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
-    given = whole._given()
-    paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
-    return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
-
-
-def bodies(loop: Block, works: Callable[[ast.stmt], bool], tells: Callable[[ast.stmt], bool]) -> list[Block]:
+def bodies(loop: Block, works: Test, tells: Test) -> list[Block]:
     """Where a round may be: a loop, or ``if step > begin: if step % every == 0: train()`` where it trains there only.
 
     Such a branch comes first where it also tells something, as then it is in no round of the loop.
@@ -126,3 +119,14 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
                 self.arrays |= {name for name, value in held.items() if isinstance(value, np.ndarray)}
                 self.optimizing |= {n for n in self.working if isinstance(held.get(n), _OPTIMIZING)}
         return result
+
+
+def parts(
+    definition: Function, loops: Sequence[Block], works: Test, tells: Test, lines: Lines
+) -> Iterator[tuple[Block, ast.stmt]]:
+    """Parts of a loop's rounds, and of the function, of which each does at least half of what the device does."""
+    blocks = [*loops, *(n for n in definition.body if isinstance(n, ast.With)), definition]
+    for block in blocks:
+        for part in spans(block.body, tells):
+            if any(map(works, part)) and lines.worth(part).share >= 0.5:
+                yield block, part[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.rewrite.loops.one_round import Round
 from paramgraph_kit.rewrite.proving.launches import Kind, Layout, kind_of
 
@@ -30,6 +33,40 @@ class Run:
     context: str = ""  # in which it is called without gradients
     varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
     arrays: set[str] = field(default_factory=set)  # those that are numpy's arrays
+    has_now: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)  # what objects among these had then
+    ran: set[str] = field(default_factory=set)  # the qualified names of the user's functions that ran in rounds
+
+    @contextmanager
+    def watched(self, files: Collection[str]) -> Iterator[None]:
+        """Note what of the user's files runs in a round."""
+
+        def look(frame: types.FrameType, event: str, _: Any) -> None:
+            if event == "call" and frame.f_code.co_filename.removesuffix(REWRITTEN) in files:
+                self.ran.add(frame.f_code.co_qualname)
+
+        before = sys.getprofile()
+        sys.setprofile(look)
+        try:
+            yield
+        finally:
+            set_profile(before)
+
+    @contextmanager
+    def as_it_was(self, names: Collection[str]) -> Iterator[None]:
+        """While this lasts attributes of what is bound are those of the first round: the function makes them anew."""
+        before = [(each, name, vars(each)[name]) for each, _ in self.has_now for name in names if name in vars(each)]
+        try:
+            for each, held in self.has_now:
+                vars(each).update({name: held[name] for name in names if name in held})
+            yield
+        finally:
+            for each, name, value in before:
+                vars(each)[name] = value
+
+    def has(self, name: str) -> bool:
+        """Whether a name, as ``.optimizer``, is an attribute of what the round binds."""
+        bound = self.given[: len(self.bound)]
+        return name.startswith(".") and any(hasattr(each, name[1:]) for each in bound)
 
     def is_steady(self) -> bool:
         """Whether rounds are given the same but for the numbers in tensors, and a last one that is smaller.

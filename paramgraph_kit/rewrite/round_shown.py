@@ -32,7 +32,7 @@ def shown_of(
     shown = {**texts, source.file: whole_loop or texts[source.file]}
     kinds = {layouts for one in run.calls for layouts, _ in one}
     name_of_it = whole.entry_name
-    given, run.given = run.given, ()  # whoever keeps the fix may let go of them
+    given, run.given, run.has_now = run.given, (), []  # whoever keeps the fix may let go of them
     captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
     of_loop = isinstance(loop, Rounds)
     where = "branch" if isinstance(loop, ast.If) else "loop"

@@ -201,12 +201,12 @@ def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
 
     try:
         with whole.watched():
-            truth = truth_of(whole.prover)
+            truth = truth_of(whole.prover, makes_one=True)
         if truth.unsteady:
             return None
         with all_of() as first:
             space = first.__globals__
-            rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound) for fix in found}
+            rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound, fix.anew) for fix in found}
             share = Share(whole.prover)
             space.update({name: share.counted(plainly(*each)) for name, each in rounds.items()})
             wrong = truth.wrong(whole.prover.from_now().eager())

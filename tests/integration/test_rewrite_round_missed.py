@@ -44,6 +44,8 @@ class Trainer:
             else:
                 loss = F.mse_loss(self.net(a), b)
                 seen.append(loss.item())
+            if seen[-1] > 1e9:
+                continue
             loss.backward()
             opt.step()
         self.history.append((sum(seen) / len(seen), self.validate(self.test)))

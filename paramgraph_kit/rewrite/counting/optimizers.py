@@ -270,6 +270,16 @@ def found_in(state: HostState) -> list[dict[str, Any]]:
     return [t for t in targets if isinstance(t, dict) and "param_groups" in t and "state" in t and "defaults" in t]
 
 
+def _prepare(group: dict[str, Any], device: torch.device, *, rate: bool, fuse: bool) -> None:
+    if "capturable" in group:
+        group["capturable"] = True
+    counted = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
+    if "fused" in group and (fuse or counted or (rate and "capturable" not in group)):
+        group["fused"], group["foreach"] = True, False
+    if rate and not isinstance(group["lr"], torch.Tensor):
+        group["lr"] = torch.tensor(float(group["lr"]), device=device)
+
+
 @contextmanager
 def prepared(
     optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool, fuse: bool = False
@@ -278,13 +288,7 @@ def prepared(
     groups = [group for attributes in optimizers for group in attributes["param_groups"]]
     kept = [(group, {name: group[name] for name in _OPTIONS if name in group}) for group in groups]
     for group in groups:
-        if "capturable" in group:
-            group["capturable"] = True
-        counted = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
-        if "fused" in group and (fuse or counted or (rate and "capturable" not in group)):
-            group["fused"], group["foreach"] = True, False
-        if rate and not isinstance(group["lr"], torch.Tensor):
-            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+        _prepare(group, device, rate=rate, fuse=fuse)
     counts = []  # what the user's own optimizer counts with, which is not ours to keep on the device
     for attributes in optimizers:
         for values in attributes["state"].values():
@@ -300,3 +304,19 @@ def prepared(
                 values["step"] = step
         for group, options in kept:
             group.update(options)
+
+
+@contextmanager
+def made_so(device: torch.device, *, rate: bool, fuse: bool = False) -> Iterator[None]:
+    """While this lasts optimizers are made with these options: a function that makes one has it so in each call."""
+    group_of = torch.optim.Optimizer.add_param_group
+
+    def add(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        group_of(self, group)
+        _prepare(self.param_groups[-1], device, rate=rate, fuse=fuse)
+
+    torch.optim.Optimizer.add_param_group = add  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.optim.Optimizer.add_param_group = group_of  # type: ignore[method-assign]

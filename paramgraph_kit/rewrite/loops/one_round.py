@@ -66,6 +66,7 @@ def cut(
     begins: Callable[[ast.stmt], bool] | None = None,
     pure: Callable[[ast.stmt], bool] = lambda _: False,
     context: str = "",
+    brings: Callable[[ast.stmt], bool] = lambda _: False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -80,6 +81,7 @@ def cut(
         begins: where only a part of the block is wanted, whether a statement is the first of that.
         pure: whether a statement gives names what it computes, and does nothing else.
         context: what its callers do without gradients in, where the function does not say so.
+        brings: whether a statement copies something of the host's to the device, which is done ahead of the round.
     """
     body = loop.body
     allowed = [each for each in spans(body, tells) if any(map(begins, each))] if begins is not None else [body]
@@ -92,7 +94,9 @@ def cut(
         stays = only_telling and not tells(node) and not ends(node)
         waits = _may_wait(node, inside[n + 1 :], computes, tells) or may_end_later(node, part, loop, function, pure)
         part[:0] = [node] if stays or not waits else []
-    if _shares_lines(loop, part):
+    ahead = _ahead(inside, part, brings)
+    part = [node for node in part if node not in ahead]
+    if not part or _shares_lines(loop, part):
         return None
     local = locals_of(function) | set(closed)
     if any(isinstance(n, (*STOPS, *NAMED, Function, ast.ClassDef)) for node in part for n in within(node)):
@@ -111,12 +115,17 @@ def cut(
     read = {n.id for n in others if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
     read |= {n.target.id for n in others if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
     anew = stored(body[: wanted[0]]) | stored([loop.target] if isinstance(loop, ast.For) else [])
+    anew |= stored(ahead)
     carried = {name for name in parameters if name in stored(part) and name not in anew}
     results = [name for name in made if name in read or name in carried]
     name = _new_name(source, function, "round" if isinstance(loop, Rounds) else "part", taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
-    edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
+    runs = [*_runs(body, part)]
+    at = next((number for number, run in enumerate(runs) if not ahead or run[0].lineno > ahead[-1].lineno), -1)
+    if at < 0:
+        return None
+    edits = [_block(source, run, call if number == at else "") for number, run in enumerate(runs)]
     texts = [returned.get(each, each) for each in results]
     lines = _text(source, function, loop, part, (name, parameters, texts))
     lines[:0] = [f"@{context}"] if context and not lines[0].startswith("@") else []
@@ -161,6 +170,32 @@ def _may_wait(
         return False
     given, read = stored([node]), free_names(node) | _added_to(node)
     return not any((free_names(each) | _added_to(each)) & given or stored([each]) & read for each in later)
+
+
+def _ahead(inside: Sequence[ast.stmt], part: Sequence[ast.stmt], brings: Callable[[ast.stmt], bool]) -> list[ast.stmt]:
+    """What brings a batch in the middle of a round, with what it needs, and needs nothing of what is before it there.
+
+    ``optimizer.zero_grad()``, then ``x, y = batch`` and ``x = x.to(device)``: all but the first line go ahead.
+    """
+    found, needed = list[ast.stmt](), set[str]()
+    for node in reversed([node for node in inside if node in part]):
+        plain = isinstance(node, (ast.Assign, ast.AnnAssign))
+        if plain and (brings(node) or (found and stored([node]) & needed and not free_names(node) & {"time"})):
+            found.insert(0, node)
+            needed |= free_names(node)
+    while found:
+        waits = [n for n in inside[inside.index(part[0]) : inside.index(found[-1])] if n not in part]
+        wrong = [n for n in found if not _is_free_of(n, [e for e in part[: part.index(n)] if e not in found])]
+        if not wrong and not waits:
+            return found
+        found = [n for n in found if not waits and n.lineno < wrong[0].lineno]  # what comes after may need it
+    return []
+
+
+def _is_free_of(node: ast.stmt, before: Iterable[ast.stmt]) -> bool:
+    """Whether a statement and those before it may change their places, as far as names tell."""
+    given, read = stored([node]), free_names(node)
+    return not any(stored([each]) & (read | given) or (free_names(each) | _added_to(each)) & given for each in before)
 
 
 def _added_to(node: ast.AST) -> set[str]:

@@ -71,6 +71,11 @@ def split(
     computing = [each for each in loop.body if computes(each)]
     ahead_of: dict[ast.stmt, tuple[list[str], list[str]]] = {node: ([], []) for node in computing}
     for node in computing:
+        if (ways := _in_ways(source, node)) is not None:
+            gone, lines = ways
+            found.edits += [*gone, source.after(node, lines)]
+            found.after[node] = sum(not line.startswith((" ", "else:")) for line in lines)
+            continue
         block, told = _tail(source, node)
         behind, ahead = list[str](), dict[str, str]()
         calls, moved = dict[ast.expr, str](_copies(source, node, copied)), set[ast.AST]()
@@ -142,6 +147,48 @@ def _tail(source: Source, node: ast.stmt) -> tuple[ast.With | None, list[ast.stm
         told.insert(0, inner)
     stays = block is not None and (len(told) < len(block.body) or any(_read_in(source, each) for each in told))
     return block, told if stays else []
+
+
+def _in_ways(source: Source, node: ast.stmt) -> tuple[list[Edit], list[str]] | None:
+    """What only tells at the end of the ways of an ``if`` of the host's: edits without it, and its lines behind."""
+    if not isinstance(node, ast.If) or names_in(node.test) & stored([node]) or not _is_plain(node.test):
+        return None
+    gone = list[Edit]()
+    lines = _told_in(source, [node], gone)
+    return (gone, lines) if lines else None
+
+
+def _is_plain(test: ast.expr) -> bool:
+    """Whether a test may be asked twice."""
+    return not any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Await)) for n in ast.walk(test))
+
+
+def _told_in(source: Source, body: Sequence[ast.stmt], gone: list[Edit]) -> list[str]:
+    """The lines that only tell at the end of a block, which keeps what it computes; notes their edits."""
+    last, told = body[-1], list[ast.stmt]()
+    if isinstance(last, ast.With):
+        return _told_in(source, last.body, gone)
+    if isinstance(last, ast.If):
+        if not _is_plain(last.test) or names_in(last.test) & stored([last]):
+            return []
+        ways = [_told_in(source, part, gone) if part else [] for part in (last.body, last.orelse)]
+        if ways[0] == ways[1]:
+            return ways[0]
+        heads_of = f"if {source.text(last.test)}:", "else:" if ways[0] else f"if not ({source.text(last.test)}):"
+        return [line for head, way in zip(heads_of, ways, strict=True) if way for line in (head, *_indented(way))]
+    for inner in reversed(body):
+        whole = inner.lineno == inner.end_lineno and isinstance(inner, (ast.Assign, ast.AugAssign, ast.Expr))
+        if not whole or not any(_read(n) for n in heads(inner)) or _read_in(source, inner):
+            break
+        told.insert(0, inner)
+    if not told or len(told) == len(body):
+        return []
+    gone += [source.without(inner, told) for inner in told]
+    return [source.text(inner) for inner in told]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _read_in(source: Source, node: ast.stmt) -> list[tuple[ast.expr, str]]:

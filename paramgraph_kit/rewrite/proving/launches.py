@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,14 @@ class _Graph:
 class Launches:
     """Calls a function, and from the third call with arguments of one kind on replays a graph of it.
 
+    ``anew``: attributes of what it binds that may be other objects in a later call: each has a graph of its own.
+
     Raises:
         CaptureError: the capture fails.
     """
 
-    def __init__(self, function: Any, around: Around = NOTHING, bound: int = 0) -> None:
-        self._function, self._around = function, around
+    def __init__(self, function: Any, around: Around = NOTHING, bound: int = 0, anew: Sequence[str] = ()) -> None:
+        self._function, self._around, self._anew = function, around, anew
         self._bound = bound  # of the arguments so many are no tensors, and what is around a launch needs them, too
         self._calls: dict[Kind, int] = {}
         self._graphs: dict[Kind, _Graph] = {}
@@ -54,8 +56,9 @@ class Launches:
 
     def __call__(self, *given: Any) -> Any:
         """Call it, or replay the graph of such arguments."""
-        at = kind_of(given)
-        self._given += [given] if at not in self._calls else []
+        made = [getattr(each, name, None) for each in given[: self._bound] for name in self._anew]
+        at = kind_of((given, made))
+        self._given += [(given, made)] if at not in self._calls else []
         self._calls[at] = self._calls.get(at, 0) + 1
         if self._calls[at] <= WARM_UP:
             return self._eager((given, {}))
@@ -96,7 +99,7 @@ def _apart(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def plainly(made: Callable[..., Any], around: Around, bound: int) -> Callable[..., Any]:
+def plainly(made: Callable[..., Any], around: Around, bound: int, _: Sequence[str] = ()) -> Callable[..., Any]:
     """A round with what goes around its launches, and no launch."""
 
     def one(*given: Any) -> Any:

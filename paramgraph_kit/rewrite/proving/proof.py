@@ -473,7 +473,7 @@ def _plain(value: Any) -> Any:
 def _without_options(value: Any) -> Any:
     """The same without what says how an optimizer's steps are done, in each of its groups, also of one around it."""
     if type(value) is dict:
-        known = _OPTIONS if "params" in value else ()
+        known = _OPTIONS if "params" in value or "foreach" in value else ()
         return {name: _without_options(each) for name, each in value.items() if name not in known}
     return [_without_options(each) for each in value] if type(value) is list else value
 
