@@ -442,7 +442,9 @@ class _Cutting:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
         shown = shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
-        return replace(shown, anew=self.anew)
+        made = "`, `".join(f".{name}" for name in self.anew)
+        told = f"capture it where `{self.definition.name}` has set `{made}`, for each call anew" if made else ""
+        return replace(shown, anew=self.anew, verified=[*shown.verified, *([told] if told else [])])
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""

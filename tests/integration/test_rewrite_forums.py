@@ -160,7 +160,7 @@ def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path:
     if fix.alone:  # with rounds from graphs the loop gives eager's numbers, too
         with fix.applied() as made:
             every = [(fix, made), *((each, names[each.alone]) for each in fix.more)]
-            rounds = {each.alone: Launches(one, each.around, each.bound) for each, one in every}
+            rounds = {each.alone: Launches(one, each.around, each.bound, each.anew) for each, one in every}
             names.update(rounds)
             seen = eager(names, program.function)
         assert all(each.replays for each in rounds.values())

@@ -169,6 +169,7 @@ def test_a_round_of_a_trainers_loop_is_whole(name: str, program: Program) -> Non
     assert not fix.instead, fix
     for line in lines:
         assert line in lines_of(fix), fix
+    assert ("capture it where `run` has set `.optimizer`, for each call anew" in fix.verified) == (text is NEXT)
     # AND launched it gives the same over ten other steps
     with fix.applied() as made:
         every = [(fix, made), *((each, names[each.alone]) for each in fix.more)]
