@@ -72,8 +72,8 @@ def moved_around(
     """The name of something that a function rebinds around one that it calls, which reads it, or "".
 
     ``moved`` are names of what was seen to move, by whatever lines, and ``ran`` the qualified names of what ran in the
-    inner one: ``x.update()`` alone may be anybody's; ``rates``: learning rates are tensors. Also what is bound before the loop alone, and read in it: it is
-    another one in each call of the function, and stays in its rounds.
+    inner one: ``x.update()`` alone may be anybody's; ``rates``: learning rates are tensors. Also what is bound before
+    the loop alone, and read in it: it is another one in each call of the function, and stays in its rounds.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
