@@ -1,14 +1,17 @@
 """A step with inputs of other kinds than its own: what six steps alike do not show of lines that are rewritten.
 
-Negated inputs take other ways of a branch, a batch of fewer rows has other sizes, a rate of 1 may be 0.5 later. Where
-the original runs with such, the rewritten lines have to give the same, or to raise.
+Negated inputs take other ways of a branch, a batch of fewer rows has other sizes, a rate of 1 may be 0.5 later. Labels
+that are all the same leave experts without rows, and where a program asks for nan it is given one. Where the original
+runs with such, the rewritten lines have to give the same, or to raise.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +24,8 @@ from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen
 from paramgraph_kit.rewrite.source.edits import Source
 
 LIMIT_S = 4.0
+# By which a program tells that it is given what is no number; others have gone wrong before.
+_NAN = re.compile(r"isnan|isfinite|isinf|nan_to_num|nanmean|nansum|\bnan\b|\b(\w+) [!=]= \1\b")
 AS_THEY_ARE = "as they are"
 Change = Callable[[Any], Any]
 
@@ -41,6 +46,27 @@ def _more(value: Any) -> Any:
 def _broken(value: Any) -> Any:
     """Half of a whole number, which may have been a rate."""
     return value + 0.5 if type(value) is int else value
+
+
+def _alike(value: Any) -> Any:
+    """Labels, or lengths, that are all one of them: experts that nobody has chosen, rows that are all of one kind."""
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex() or value.numel() < 2:
+        return value
+    return value.flatten()[:1].expand(value.numel()).reshape(value.shape).clone()
+
+
+def _with_nan(number: int) -> Change:
+    """One element of one of the arguments is nan, as what is missing in data is."""
+    seen = count()
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or next(seen) != number:
+            return value
+        plain = value.detach().clone(memory_format=torch.contiguous_format)
+        plain.view(-1)[plain.numel() // 2 : plain.numel() // 2 + 1] = torch.nan
+        return plain.requires_grad_(value.requires_grad)
+
+    return change
 
 
 def _rows(given: Arguments, number: int | None = None) -> Change:
@@ -70,7 +96,7 @@ class Lent(Protocol):
 class Conditions:
     """What the original does with such inputs, in one step each; ``names`` are those that six steps can compare."""
 
-    def __init__(self, prover: Prover, names: Collection[str]) -> None:
+    def __init__(self, prover: Prover, names: Collection[str], *, expects_nan: bool) -> None:
         self.prover = prover
         self._names = frozenset(names)  # of what can be compared at all
         self._known: dict[str, tuple[Prover, Seen] | None] = {}
@@ -84,6 +110,9 @@ class Conditions:
             found["that are zero"] = _scaled(0.0)
             found["64 times as large"] = _scaled(64.0)
         found["64 times as small"] = _scaled(1 / 64)
+        found["that are all the same where they are whole"] = _alike
+        if device().type != "cuda" and expects_nan:
+            found |= {f"of which number {k + 1} has a nan": _with_nan(k) for k in range(len(floats))}
         found["of half the rows"] = _rows(prover.inputs)
         found["of one row"] = _rows(prover.inputs, 1)
         found["with other numbers"] = _more
@@ -127,9 +156,12 @@ class Conditions:
             return None
         one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
         try:
-            return one, {name: values for name, values in one.eager().items() if name in self._names}
+            seen = {name: values for name, values in one.eager().items() if name in self._names}
         except Exception:
             return None
+        if not all(bool(each.isfinite().all()) for each in seen.get(GRADIENTS, [])):
+            del seen[GRADIENTS]  # such a step is left out, or its network lost: nobody reads the others of them
+        return one, seen
 
     @staticmethod
     def _steady(one: Prover, seen: Seen) -> Seen:
@@ -157,7 +189,9 @@ def unlike(prover: Prover, truth: Truth, lines: Lent, sources: Iterable[Source])
     if truth.conditions is None:
         # Of a step that is left out nobody reads the gradients which the next one, or the loop around it, clears.
         cleared = any("zero_grad" in line for source in sources for line in source.lines)
-        truth.conditions = Conditions(prover, truth.seen.keys() - ({GRADIENTS} if cleared else set()))
+        expects_nan = any(_NAN.search(line) for source in sources for line in source.lines)
+        names = truth.seen.keys() - ({GRADIENTS} if cleared else set())
+        truth.conditions = Conditions(prover, names, expects_nan=expects_nan)
     known: Conditions = truth.conditions
     if known.prover is not prover:
         return ""  # it is given other arguments

@@ -290,7 +290,9 @@ class Prover:
         found: Seen = {RETURNS: _flat(results), **keeper.said.seen()}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
-            if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
+            # A parameter always: lines may move one that the original leaves where it is.
+            known = keeper.keeper.is_written(tensor) or (tensor.is_leaf and tensor.requires_grad)
+            if known and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
         leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
         # None and zeros are the same to whoever adds to them or takes a step.
