@@ -174,6 +174,26 @@ def f(x, top):
     opt.step()
     return loss.detach()
 """,
+    "numbers that are close, of which some are infinite": """
+args = (torch.randn(6, device=device), torch.randn(6, device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    x, y = torch.randn(6, generator=g), torch.randn(6, generator=g)
+    x[0] = y[0] = float("inf"); y[1] = float("inf")
+    return (x.to(device), y.to(device))
+def f(x, y):
+    s = x[2:].std().item()
+    return torch.isclose(x, y, atol=s)
+""",
+    "a smooth step of half precision whose product has no room": """
+args = (torch.randn(6, device=device).half(),)
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    return ((torch.randn(6, generator=g) * 1000).to(device).half(),)
+def f(x):
+    b = (x * 0 + 200).max().item()
+    return F.softplus(x, beta=b)
+""",
 }
 
 

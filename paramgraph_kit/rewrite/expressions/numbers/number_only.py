@@ -11,10 +11,12 @@ from collections.abc import Callable
 import torch
 
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
-from paramgraph_kit.rewrite.source.edits import Edit, locals_of, path_of
+from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
+from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, fresh
 
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
+_SINGLE = 4  # bytes of a number that has no more room to be computed in
 _WAYS = {"mean": ".mean()", "sum": ".sum()", "none": ""}
 
 
@@ -117,18 +119,21 @@ def _triplet(place: Place, given: dict[str, ast.expr]) -> str:
 def _hinge(place: Place, given: dict[str, ast.expr]) -> str:
     margin, way = _number(place, given, "margin"), _way(given)
     x, sign = given.get("input"), given.get("target")
-    if not margin or way is None or not isinstance(x, _PLAIN) or sign is None:
+    if not margin or way is None or not isinstance(x, _PLAIN) or not isinstance(sign, _PLAIN):
         return ""
-    text = place.text(x)
-    return f"torch.where({place.source.bracketed(sign)} == 1, {text}, ({margin} - {text}).clamp(min=0)){way}"
+    text, label = place.text(x), place.text(sign)
+    # What has neither label has both parts in torch.
+    far, near = f"({margin} - {text}).clamp(min=0)", f"torch.where({label} != -1, {text}, 0)"
+    return f"(torch.where({label} != 1, {far}, 0) + {near}){way}"
 
 
 def _softplus(place: Place, given: dict[str, ast.expr]) -> str:
-    beta = _number(place, given, "beta")
-    if not beta or "input" not in given:
-        return ""
+    beta, x = _number(place, given, "beta"), given.get("input")
+    forms = [place.tensors.get(name) for name in names_in(x)] if x is not None else []
+    if not beta or x is None or any(form is not None and form.dtype.itemsize < _SINGLE for form in forms):
+        return ""  # torch multiplies short numbers in float32, where their product is not infinite
     rest = f", threshold={place.text(given['threshold'])}" if "threshold" in given else ""
-    return f"torch.nn.functional.softplus({place.source.bracketed(given['input'])} * {beta}{rest}) / {beta}"
+    return f"torch.nn.functional.softplus({place.source.bracketed(x)} * {beta}{rest}) / {beta}"
 
 
 def _elu(place: Place, given: dict[str, ast.expr]) -> str:
@@ -151,12 +156,17 @@ def _attention(place: Place, given: dict[str, ast.expr]) -> str:
 def _close(place: Place, given: dict[str, ast.expr]) -> str:
     tolerances = {name: _number(place, given, name) for name in ("rtol", "atol")}
     x, y = given.get("input"), given.get("other")
-    if not any(tolerances.values()) or x is None or y is None or "equal_nan" in given:
+    if not any(tolerances.values()) or not isinstance(x, _PLAIN) or not isinstance(y, _PLAIN) or "equal_nan" in given:
         return ""
+    forms = form_of(place, x), form_of(place, y)
+    if any(form is None or not form.dtype.is_floating_point for form in forms):
+        return ""  # differences of whole numbers may go around
     known = {"rtol": "1e-05", "atol": "1e-08"}
     r, a = (tolerances[n] or (place.text(given[n]) if n in given else known[n]) for n in ("rtol", "atol"))
-    one, other = place.source.bracketed(x), place.source.bracketed(y)
-    return f"(({one} - {other}).abs() <= {a} + {r} * {other}.abs())"
+    one, other = place.text(x), place.text(y)
+    # Infinite ones are close to themselves alone.
+    near = f"(({one} - {other}).abs() <= {a} + {r} * {other}.abs())"
+    return f"(({one} == {other}) | ({near} & ({one} - {other}).isfinite()))"
 
 
 def _filled(place: Place, given: dict[str, ast.expr]) -> str:
