@@ -55,6 +55,12 @@ def _alike(value: Any) -> Any:
     return value.flatten()[:1].expand(value.numel()).reshape(value.shape).clone()
 
 
+def _halved(value: Any) -> Any:
+    """Half of whole numbers: lengths that no longer add up to all rows."""
+    whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+    return value.clone() // 2 if whole and value.dtype is not torch.bool else value
+
+
 def _with_nan(number: int) -> Change:
     """One element of one of the arguments is nan, as what is missing in data is."""
     seen = count()
@@ -109,6 +115,7 @@ class Conditions:
         if device().type != "cuda":
             found["that are zero"] = _scaled(0.0)
             found["64 times as large"] = _scaled(64.0)
+            found["half as large where they are whole"] = _halved
         found["64 times as small"] = _scaled(1 / 64)
         found["that are all the same where they are whole"] = _alike
         if device().type != "cuda" and expects_nan:

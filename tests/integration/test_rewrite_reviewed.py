@@ -194,6 +194,51 @@ def f(x):
     b = (x * 0 + 200).max().item()
     return F.softplus(x, beta=b)
 """,
+    "the smallest of those kept, of which one is nan": """
+args = (torch.randn(6, device=device),)
+def feed(i):
+    x = torch.randn(6, generator=torch.Generator().manual_seed(i))
+    x[0] = 1.0
+    if i % 2: x[0] = float("nan")
+    return (x.to(device),)
+def f(x):
+    keep = ~(x < -0.1)
+    return x[keep].sort()[0][:9].sum()
+""",
+    "columns from a number on that falls below zero": """
+args = (torch.randn(3, 9, device=device), torch.tensor(6, device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    return (torch.randn(3, 9, generator=g).to(device), torch.tensor(i % 5 + 2, device=device))
+def f(x, n):
+    y = x.clone()
+    y[:, n - 4:] = 0.0
+    return y * 2
+""",
+    "rows up to a number that falls below zero": """
+args = (torch.randn(9, 3, device=device), torch.tensor(6, device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    return (torch.randn(9, 3, generator=g).to(device), torch.tensor(i % 5 + 2, device=device))
+def f(x, n):
+    y = x.clone()
+    y[: n - 4] *= 0.5
+    return y * 2
+""",
+    "segments that leave rows at the end to nobody": """
+args = (torch.randn(6, 3, device=device), torch.tensor([2, 3, 1], device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    counts = torch.tensor([[2, 3, 1], [1, 2, 1], [3, 0, 1]][i % 3])
+    return (torch.randn(6, 3, generator=g).to(device), counts.to(device))
+@torch.no_grad()
+def f(x, counts):
+    outs, start = [], 0
+    for i, n in enumerate(counts.tolist()):
+        outs.append(x[start:start + n] * 2)
+        start += n
+    return torch.cat(outs).mean(0)
+""",
 }
 
 

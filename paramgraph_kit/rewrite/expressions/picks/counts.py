@@ -54,6 +54,8 @@ def add_up_as_many(place: Place) -> list[Edit]:
     node = place.statement
     targets = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     for _, numbers, edits in _chains(place):
+        if any(isinstance(n, (ast.USub, ast.Sub)) for n in ast.walk(node)):
+            continue  # below zero it would count from the end
         there = on_device(place, node.value) if targets & numbers and isinstance(node, ast.Assign) else None
         if there is not None and isinstance(node, ast.Assign):
             return [place.source.replace(node.value, there[0]), *edits]
@@ -77,7 +79,7 @@ def _chains(place: Place) -> Iterator[tuple[list[ast.stmt], set[str], list[Edit]
         others = f"~{kept}"
         if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
             others = place.text(mask.operand)
-        last = "-torch.inf" if falls else "torch.inf"
+        last = "-torch.inf" if falls else "torch.nan"  # which is behind all others, and infinite ones are not
         ranked = f"{bracketed}.masked_fill({others}, {last}).sort(descending={falls}).values"
         number = _fewer(place, most, f"{kept}.sum()")
         at = f"torch.arange(len({place.text(x)}), device={bracketed}.device)"

@@ -80,6 +80,8 @@ def _parts(place: Place, node: ast.stmt, names: set[str]) -> list[Edit] | None:
         plain &= not any(isinstance(n, ast.Constant) and n.value is ... for n in first)
         full = all(isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in rest)
         x = place.source.bracketed(sub.value)
+        if any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(part)):
+            return None  # below zero it would count from the end
         if len(ends) > 1 or not full or part.step is not None or not path_of(sub.value):
             return None
         if not plain or (not first and isinstance(node, ast.AugAssign) and sub is node.target):
