@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.integration.rewritten import rewritten
+import paramgraph_kit as pgk
+from tests.integration.rewritten import lines_of, rewritten, run
+from tests.programs.running import differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -246,3 +250,58 @@ def f(x, counts):
 def test_a_fix_is_right_with_values_that_its_program_does_not_begin_with(name: str, tmp_path: Path) -> None:
     # GIVEN a step whose later inputs have empty classes, or nan WHEN it is rewritten THEN ten such steps give the same
     rewritten(OTHER_VALUES[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["targets of which some are nan, in a loss", "targets of which some are nan, in a mean"]
+)
+def test_what_a_mask_of_nan_leaves_out_has_zeros_for_gradients(name: str, tmp_path: Path) -> None:
+    # GIVEN a loss of targets of which a mask leaves out those that are nan WHEN it is rewritten
+    found = rewritten(OTHER_VALUES[name], tmp_path)
+    # THEN it is whole, and the loss is computed of zeros there, whose gradients are numbers
+    assert found.complete, found
+    assert any("torch.where(m, p, 0)" in line and "torch.where(m, y, 0)" in line for line in lines_of(found)), found
+
+
+PICKED = {
+    "rows": """
+w = torch.randn(4, device=device, requires_grad=True)
+args = (torch.randn(4, 4, device=device), torch.randn(4, 4, device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    y = torch.randn(4, 4, generator=g)
+    y[i % 4, 2] = float("nan")
+    return (torch.randn(4, 4, generator=g).to(device), y.to(device))
+def f(x, y):
+    p = x * w
+    loss = F.mse_loss(p[~y.isnan().any(1)], y[~y.isnan().any(1)])
+    g, = torch.autograd.grad(loss, w)
+    return loss.detach(), g
+""",
+    "elements": """
+w = torch.randn(4, device=device, requires_grad=True)
+args = (torch.randn(4, 4, device=device), torch.randn(4, device=device))
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    y = torch.randn(4, generator=g)
+    y[i % 4] = float("nan")
+    return (torch.randn(4, 4, generator=g).to(device), y.to(device))
+def f(x, y):
+    p = x @ w
+    loss = F.mse_loss(p[y == y], y[y == y])
+    g, = torch.autograd.grad(loss, w)
+    return loss.detach(), g
+""",
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_words_for_a_loss_of_what_a_mask_picks_give_its_mean_and_gradients(name: str, tmp_path: Path) -> None:
+    # GIVEN what is told for a loss of rows, or elements, that are not nan
+    text = PICKED[name]
+    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    before, instead = re.findall(r"`([^`]+)`", next(line for line in fix.instead if "give the same mean" in line))[-2:]
+    # WHEN it is followed to the letter THEN ten steps give the same
+    followed = re.sub(r"^    loss = .+$", lambda _: f"    {before}\n    loss = {instead}", text, flags=re.M)
+    assert not differences(truth, eager(run(followed, tmp_path), "f"), set())

@@ -356,8 +356,11 @@ def _masked_loss(place: Place) -> str:
         if called(call) in PER_ROW:
             text = f"{function}({x}.flatten(0, -2), torch.where({mask}, {y}, -100).flatten())"
             return f"`{text}` gives the same mean: rows of -100 are left out"
+        kept, whole = (place.source.bracketed(each) for each in (picks[0].slice, picks[0].value))
         return (
-            f'`torch.where({mask}, {function}({x}, {y}, reduction="none"), 0).sum() / {mask}.sum()` gives the same mean'
+            f"`there = {kept}; there = there.reshape(*there.shape, *[1] * ({whole}.dim() - there.dim())).expand_as("
+            f"{whole})` before it and `torch.where(there, {function}(torch.where(there, {x}, 0), torch.where(there, "
+            f'{y}, 0), reduction="none"), 0).sum() / there.sum()` give the same mean: what is left out may be nan'
         )
     return ""
 

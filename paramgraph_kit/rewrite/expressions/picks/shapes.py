@@ -39,7 +39,8 @@ def reduce_the_whole(place: Place) -> list[Edit]:
         if one is not None and all_of is not None and len(one.shape) != len(all_of.shape):
             continue  # of rows
         mask = place.source.bracketed(picked[0].slice)
-        text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
+        keeper = place.text(picked[0].slice) if _keeps_nan_away(place, picked[0].slice) else ""
+        text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked, keeper)}, 0).sum()"
         if called(call) == "mean":
             # What torch.where leaves out must not divide by zero: its gradient would be no number.
             text += f" / {mask}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
@@ -109,7 +110,8 @@ def weigh_the_whole(place: Place) -> list[Edit]:
             continue  # how many dimensions they have decides how the mask is spread
         more = len(all_of.shape) - len(one.shape) - (called(call) in PER_ROW)
         spread = mask + (f"[..., {', '.join(['None'] * more)}]" if more else "")
-        values = ", ".join(_whole(place, each, picked) for each in call.args)
+        keeper = spread if _keeps_nan_away(place, picked[0].slice) else ""
+        values = ", ".join(_whole(place, each, picked, keeper) for each in call.args)
         text = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0).sum()'
         if way == "mean":
             text += f" / {mask}.sum()" + (f" / {math.prod(all_of.shape[-more:])}" if more else "")
@@ -127,12 +129,26 @@ def _picked(place: Place, node: ast.AST) -> list[ast.Subscript] | None:
     return found
 
 
-def _whole(place: Place, node: ast.expr, picked: list[ast.Subscript]) -> str:
-    """An expression without what picks a part of its tensors."""
+def _whole(place: Place, node: ast.expr, picked: list[ast.Subscript], kept: str = "") -> str:
+    """An expression without what picks a part of its tensors; zeros are in it where a mask ``kept`` does not hold."""
     text = place.text(node)
     for each in picked:
-        text = text.replace(place.text(each), place.source.bracketed(each.value))
+        whole = f"torch.where({kept}, {place.text(each.value)}, 0)" if kept else place.source.bracketed(each.value)
+        text = text.replace(place.text(each), whole)
     return text
+
+
+def _keeps_nan_away(place: Place, mask: ast.expr) -> bool:
+    """Whether a mask asks for nan, whose gradient would be nan, too, however little of it counts."""
+    function = place.source.function_of(place.statement)
+    if not place.trains or function is None:
+        return False
+    names, every = names_in(mask), [mask]
+    every += [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and names & set(map(path_of, n.targets))]
+    parts = [part for each in every for part in ast.walk(each)]
+    asks = any(isinstance(n, ast.Call) and called(n) in ("isnan", "isfinite", "isinf") for n in parts)
+    compared = (n for n in parts if isinstance(n, ast.Compare) and len(n.comparators) == 1)
+    return asks or any(ast.dump(n.left) == ast.dump(n.comparators[0]) for n in compared)
 
 
 def count_by_scatter(place: Place) -> list[Edit]:
