@@ -305,3 +305,27 @@ def test_words_for_a_loss_of_what_a_mask_picks_give_its_mean_and_gradients(name:
     # WHEN it is followed to the letter THEN ten steps give the same
     followed = re.sub(r"^    loss = .+$", lambda _: f"    {before}\n    loss = {instead}", text, flags=re.M)
     assert not differences(truth, eager(run(followed, tmp_path), "f"), set())
+
+
+SIZES = {
+    "all of it one number": ("torch.full((5,), 2.0)", "torch.histc(x, bins=4)"),
+    "twice the precision": ("torch.arange(6.0).double()", "torch.histc(x, bins=3)"),
+    "short whole numbers": ("torch.tensor([1, 0, 2, 1], dtype=torch.int32)", "torch.bincount(x)"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_words_for_bounds_that_the_device_finds_give_the_same_counts(name: str, tmp_path: Path) -> None:
+    # GIVEN what is told for a histogram, or counts, of values at the edge of what is common
+    given, call = SIZES[name]
+    text = f"args = ({given}.to(device),)\nn = 3\ndef f(x):\n    out = {call}\n    return out\n"
+    names = run(text, tmp_path)
+    told = "\n".join(pgk.diagnose(names["f"], *names["args"], fix=True).fix.instead)
+    parts = re.findall(r"`([^`]+)`", told)
+    before = next((part for part in parts if part.startswith("low, high")), "pass")
+    instead = next(part for part in parts if part.startswith("torch.zeros("))
+    # WHEN it is followed to the letter THEN it counts the same, of the same type
+    followed = run(text.replace(call, instead).replace("    out", f"    {before}\n    out", 1), tmp_path)
+    wanted, seen = names["f"](*names["args"]), followed["f"](*followed["args"])
+    assert seen.dtype == wanted.dtype
+    assert torch.equal(seen.cpu(), wanted.cpu())

@@ -264,9 +264,13 @@ def test_rows_that_are_compared_with_each_other_are_not_told_to_be_zeros(fixed: 
 
 BOUNDED = {
     "F.one_hot(y)": "F.one_hot(y, num_classes=n)",
-    "torch.bincount(y)": "torch.zeros(n, dtype=torch.long, device=y.device).scatter_add_(0, y, torch.ones_like(y))",
+    "torch.bincount(y)": (
+        "torch.zeros(n, dtype=torch.long, device=y.device)"
+        ".scatter_add_(0, y.long(), torch.ones_like(y, dtype=torch.long))"
+    ),
     "torch.histc(x, bins=4)": (
-        "torch.zeros(4, device=x.device).scatter_add_(0, ((x - low) * 4 / (high - low)).long().clamp(max=3).flatten(), "
+        "torch.zeros(4, dtype=x.dtype, device=x.device)"
+        ".scatter_add_(0, ((x - low) * 4 / (high - low)).long().clamp(max=3).flatten(), "
         "torch.ones_like(x).flatten())"
     ),
 }

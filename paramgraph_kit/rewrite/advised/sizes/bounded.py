@@ -25,9 +25,10 @@ def given_its_bounds(place: Place) -> str:
                 continue
             return (
                 "give it limits that you know, `min=` and `max=`; or with those of the device: "
-                f"`low, high = {x}.aminmax()` before it, and for `{text}` "
-                f"`torch.zeros({number}, device={x}.device).scatter_add_(0, (({x} - low) * "
-                f"{number} / (high - low)).long().clamp(max={number - 1}).flatten(), torch.ones_like({x}).flatten())`"
+                f"`low, high = {x}.aminmax(); low, high = low - 1.0 * (low == high), high + 1.0 * (low == high)` "
+                f"before it, and for `{text}` `torch.zeros({number}, dtype={x}.dtype, device={x}.device)"
+                f".scatter_add_(0, (({x} - low) * {number} / (high - low)).long().clamp(max={number - 1}).flatten(), "
+                f"torch.ones_like({x}).flatten())`"
             )
         if len(call.args) > 1 or options:
             continue
@@ -38,7 +39,8 @@ def given_its_bounds(place: Place) -> str:
             )
         return (
             f"its length is known on the device alone: with a number `n` of which all of `{place.text(given)}` are "
-            f"less `torch.zeros(n, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))` "
+            f"less `torch.zeros(n, dtype=torch.long, device={x}.device).scatter_add_(0, {x}.long(), "
+            f"torch.ones_like({x}, dtype=torch.long))` "
             "counts the same, with zeros beyond the largest"
         )
     return ""
