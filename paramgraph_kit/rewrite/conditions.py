@@ -109,21 +109,21 @@ class Conditions:
         self.asked: list[str] = []  # in which a trial looks at each rewritten line
         floats = [t for t in tree_leaves(prover.inputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
         found: dict[str, Change] = {AS_THEY_ARE: lambda value: value}
-        # Elsewhere an index or a probability that is none ends the process's context.
+        # On a GPU an index or a probability that is none ends the process's context: there only what makes none.
         if device().type != "cuda" or all(bool((t < 0).any()) for t in floats):
             found["negated"] = _scaled(-1.0)
+        found["64 times as small"] = _scaled(1 / 64)
         if device().type != "cuda":
             found["that are zero"] = _scaled(0.0)
             found["64 times as large"] = _scaled(64.0)
             found["half as large where they are whole"] = _halved
-        found["64 times as small"] = _scaled(1 / 64)
-        found["that are all the same where they are whole"] = _alike
-        if device().type != "cuda" and expects_nan:
-            found |= {f"of which number {k + 1} has a nan": _with_nan(k) for k in range(len(floats))}
-        found["of half the rows"] = _rows(prover.inputs)
-        found["of one row"] = _rows(prover.inputs, 1)
-        found["with other numbers"] = _more
-        found["with fractions in the place of whole numbers"] = _broken
+            found["that are all the same where they are whole"] = _alike
+            if expects_nan:
+                found |= {f"of which number {k + 1} has a nan": _with_nan(k) for k in range(len(floats))}
+            found["of half the rows"] = _rows(prover.inputs)
+            found["of one row"] = _rows(prover.inputs, 1)
+            found["with other numbers"] = _more
+            found["with fractions in the place of whole numbers"] = _broken
         self._changes = found
 
     def unlike(self, lines: Lent) -> str:
