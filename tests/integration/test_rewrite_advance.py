@@ -46,7 +46,7 @@ def f(x):
     opt.step()
     return loss.detach()
 """,
-        ['group["lr"].fill_(0.1 * (n / 6).clamp(max=1.0))'],
+        ['group["lr"].fill_(0.1 * (n / 6).clamp(max=1.0)'],
     ),
     "a pointer into a queue": (
         """

@@ -320,7 +320,9 @@ def test_words_for_bounds_that_the_device_finds_give_the_same_counts(name: str, 
     given, call = SIZES[name]
     text = f"args = ({given}.to(device),)\nn = 3\ndef f(x):\n    out = {call}\n    return out\n"
     names = run(text, tmp_path)
-    told = "\n".join(pgk.diagnose(names["f"], *names["args"], fix=True).fix.instead)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    told = "\n".join(fix.instead)
     parts = re.findall(r"`([^`]+)`", told)
     before = next((part for part in parts if part.startswith("low, high")), "pass")
     instead = next(part for part in parts if part.startswith("torch.zeros("))
