@@ -23,6 +23,8 @@ PROGRAMS = [
 ]
 # What is not rewritten whole yet, by the beginning of its title.
 NOT_WHOLE = (
+    "a generation loop object with prefill",
+    "a trainer of a base class",
     "dqn select",
     "gcn on",
     "mixup with",

@@ -67,11 +67,11 @@ def test_a_part_that_the_device_bounds_is_told_with_what_marks_it(body: str, tmp
     assert any(SAID[body] in line for line in fix.instead), fix
 
 
-def test_a_layer_that_chance_drops_is_told_to_draw_on_the_device(tmp_path: Path) -> None:
-    # GIVEN layers of which each draws for itself WHEN told THEN with the branch as one line
+def test_a_layer_that_chance_drops_is_told_to_be_chosen_before_each_launch(tmp_path: Path) -> None:
+    # GIVEN layers of which each draws for itself WHEN told THEN all draw before the launch, and the branch is gone
     fix = rewritten(DROPPED, tmp_path)
-    told = "`drawn = (torch.rand((), device=device) < self.p) & bool(self.training)`, in place of the branch `return "
-    assert any(told in line for line in fix.instead), fix
+    told = "here, without the branch of line "
+    assert any(told in line and "m.left_out.fill_(bool(m.training and " in line for line in fix.instead), fix
 
 
 def test_a_layer_that_asks_the_device_takes_both_ways(tmp_path: Path) -> None:

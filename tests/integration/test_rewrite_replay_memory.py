@@ -44,6 +44,5 @@ def test_rows_that_are_counted_by_the_host_become_an_arange_and_picks_of_an_arra
     told = "\n".join(fix.instead)
     assert ".to(device)`" not in told, told
     assert "torch.full((), 1 /" not in told
-    assert told.count("all that `memory.sample(4)` does, at line 24, is the host's: do that before each launch") == 2, (
-        told
-    )
+    sampled = "all that `memory.sample(4)` does, at line 24, is the host's: do that before each launch"
+    assert fix.alone or told.count(sampled) == 2, told

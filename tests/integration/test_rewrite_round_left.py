@@ -25,7 +25,7 @@ def f():
     total = 0.0
     for n, (x, y) in enumerate(loader):
         x, y = x.to(device), y.to(device)
-        loss = F.huber_loss(net(x), y, delta=1.0 / (n + 1 + total))
+        loss = torch.cdist(net(x), y, p=1.0 + 1.0 / (n + 1 + total)).mean()
         opt.zero_grad()
         loss.backward()
         opt.step()
@@ -47,7 +47,7 @@ def test_a_round_that_is_no_graph_yet_is_shown_with_what_is_left_in_it(tmp_path:
     assert "opt = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)" in lines
     assert "is `f_round` here: this is what can be captured, once what stands below is done in it" in str(fix)
     # AND what is left is told at the round, with what to do
-    assert "in `f_round`: torch takes `delta=` as a number of the host's only" in str(fix), fix
+    assert "in `f_round`: torch takes `p=` as a number of the host's only" in str(fix), fix
     assert "then `pgk.diagnose(f_round, ..., fix=True)` with what the loop gives it" in str(fix)
 
 

@@ -217,7 +217,9 @@ def test_what_a_cell_makes_on_the_host_is_brought_in_a_tensor_that_can_be_writte
     fix = rewritten(text, tmp_path)
     # THEN the tensor is one that can be written as it stands
     wanted = "Once `noise_in = torch.from_numpy(np.random.randn(4)).float().to(device)`, before each launch"
-    assert fix.complete or any(wanted in line or "noise_in = torch.zeros(4" in line for line in fix.instead), fix
+    assert (
+        fix.complete or fix.alone or any(wanted in line or "noise_in = torch.zeros(4" in line for line in fix.instead)
+    ), fix
 
 
 @pytest.mark.parametrize("name", INSIDE)
@@ -353,7 +355,10 @@ net, args = Encoder().to(device), (torch.randn(2, 6, device=device),)
     # THEN the branch is named, not its loop, with what is to be written, and the scale is on the device from then on
     left = [each.frame.text for each in fix.left if each.frame is not None]
     assert left == ["if self.training and random.uniform(0, 1) < 0.3:"]
-    assert "have it fill a tensor with one element for each round before each launch" in "\n".join(fix.instead)
+    told = "\n".join(fix.instead)
+    assert (
+        "`x_before = x`, then line 20 in each round, and behind it `x = torch.where(left_out[n], x_before, x)`" in told
+    )
     assert "self.scale.to(x.device)" not in "\n".join(fix.instead)
 
 

@@ -70,8 +70,8 @@ def test_numbers_of_a_group_that_are_set_anew_are_told_as_tensors_filled_before_
 def test_a_layer_that_is_left_out_by_chance_is_told_with_its_own_attributes(tmp_path: Path) -> None:
     # GIVEN a layer whose attribute decides a branch and divides WHEN a fix is asked for THEN the attribute stays one
     told = "\n".join(rewritten(LAYER, tmp_path).instead)
-    assert "drawn = torch.rand((), device=device) < self.drop" in told, told
-    assert "torch.where(drawn, 1, self)" not in told
+    assert "m.left_out.fill_(bool(random.random() < m.drop))" in told, told
+    assert "line 17 as `return torch.where(self.left_out, x, x + self.fc(x) / (1 - self.drop))`" in told
 
 
 def test_a_weight_that_some_steps_compute_of_gradients_is_told_as_a_tensor_from_its_beginning(tmp_path: Path) -> None:
