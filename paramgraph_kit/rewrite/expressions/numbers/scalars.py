@@ -132,7 +132,7 @@ def _smoothed(place: Place, call: ast.Call) -> str:
     if there is None or of is None or len(of.shape) < 2 or kind is None or kind.dtype.is_floating_point:
         return ""
     kept, s = f"({classes.id} != -100)", bracketed(there[0])
-    every = f"(-{scores.id}.log_softmax(1).mean(1) * {kept}).sum() / {kept}.sum()"
+    every = f"torch.where({kept}, -{scores.id}.log_softmax(1).mean(1), 0).sum() / {kept}.sum()"
     # Without any a score of -inf does not matter: it is no number times zero.
     return (
         f"((1 - {s}) * {place.text(call.func)}({scores.id}, {classes.id}) + torch.where({s} > 0, {s} * {every}, 0.0))"
