@@ -227,7 +227,7 @@ def test_what_lies_in_another_function_is_told_in_its_names(name: str, tmp_path:
     # GIVEN a problem in a method that the step calls WHEN it is rewritten THEN it is told what to write, and where
     text, wanted = INSIDE[name]
     fix = rewritten(text, tmp_path)
-    assert fix.complete or any(wanted in line for line in fix.instead), fix.instead
+    assert fix.complete or fix.alone or any(wanted in line for line in fix.instead), fix.instead
 
 
 STOPS = {
