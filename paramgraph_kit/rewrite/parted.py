@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.ending import Ending
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
 _READS = frozenset(("item", "tolist", "cpu", "numpy", "detach"))
 _NUMBERS = frozenset(("float", "int", "bool"))
@@ -58,7 +58,7 @@ def part(place: Place) -> Ending | None:
 
 def asked_next(source: Source, node: ast.stmt, order: Sequence[ast.stmt]) -> tuple[ast.If, Ending] | None:
     """``kl = (a - b).mean().item()`` before the branch that asks it: the graph has a tensor, and the host reads it."""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or node not in order:
         return None
     call, later = node.value, order[order.index(node) + 1 :]

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.around import clocks, feeding
 from paramgraph_kit.rewrite.counting.advance import is_one_number
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in
-from paramgraph_kit.rewrite.source.place import Form, called, fresh
+from paramgraph_kit.rewrite.source.place import Form, called, fresh, target_of
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ def lists(source: Source, function: Function, forms: Mapping[str, Form]) -> list
     every = [n for part in function.body for n in ast.walk(part)]
     found = []
     for made in moving.body_of(function):
-        target = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
+        target = target_of(made)
         if not isinstance(made, ast.Assign) or not isinstance(target, ast.Name) or not _is_empty(made.value):
             continue
         uses = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and n is not target]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paramgraph_kit.rewrite.source.edits import Edit, Source
-from paramgraph_kit.rewrite.source.place import integer, is_number
+from paramgraph_kit.rewrite.source.place import integer, is_number, target_of
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.around.watched import Values
@@ -71,7 +71,7 @@ def _is_filled(statement: ast.stmt, part: ast.Subscript | None) -> bool:
 
 def _is_copied(source: Source, statement: ast.stmt, part: ast.Subscript | None) -> bool:
     """Whether a statement writes into a part of a tensor what another tensor has there: ``x[:, a:b] = y[i, a:b]``."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    target = target_of(statement)
     if not isinstance(statement, ast.Assign) or part is None or part not in (target, statement.value):
         return False
     if not isinstance(target, ast.Subscript) or not isinstance(statement.value, ast.Subscript):

@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.caches.growths import ATTENDS, MODULE, Key, Need, Pa
 from paramgraph_kit.rewrite.caches.places import CannotError, Texts
 from paramgraph_kit.rewrite.caches.tracked import Tracking
 from paramgraph_kit.rewrite.source.edits import COMPOUND, SIMPLE, Edit, Function, assigned, path_of, within
-from paramgraph_kit.rewrite.source.place import binds_tighter, called, fresh
+from paramgraph_kit.rewrite.source.place import binds_tighter, called, fresh, target_of
 from paramgraph_kit.rewrite.source.widths import parts_of
 
 _EMPTY = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
@@ -345,7 +345,7 @@ class Masks:
         others = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
         for each in {call, *(others if function.name not in ("forward", "__call__") else [])}:
             taking = source.parents.get(each)
-            target = taking.targets[0] if isinstance(taking, ast.Assign) and len(taking.targets) == 1 else None
+            target = target_of(taking)
             if several and isinstance(value, ast.Tuple):
                 known = isinstance(target, ast.Tuple) and len(target.elts) == len(value.elts)
             else:

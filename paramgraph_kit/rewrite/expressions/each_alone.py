@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.source.edits import Edit, names_in
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, target_of
 
 
 def in_its_own_line(place: Place) -> list[Edit]:
     """``a, b = x[m], x[~m]`` becomes ``a = x[m]`` and ``b = x[~m]``, where no value reads what was given before it."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
         return []
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]

@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.edits import (
 )
 from paramgraph_kit.rewrite.source.masked import mask_of_put
 from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
 _IN_PLACE = {"copy_": "", "fill_": "", "add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
@@ -346,7 +346,7 @@ class _Rounds(Inner):
         if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
             return self._call(part, part.value)
         if isinstance(part, (ast.Assign, ast.AugAssign)) and is_pure(self.place, part.value):
-            target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+            target = target_of(part)
             target = part.target if isinstance(part, ast.AugAssign) else target
             if isinstance(target, ast.Name):
                 return self._name(part, target)

@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.counting.optimizers import DECAYS, stepped
 from paramgraph_kit.rewrite.source.edits import Source, path_of, within
+from paramgraph_kit.rewrite.source.place import target_of
 
 _NUMBERS = frozenset(("weight_decay", "momentum", "betas", "alpha", "eps", "dampening"))
 _APART = (torch.optim.AdamW,)  # whose decay goes past the gradients
@@ -43,7 +44,7 @@ def told(
     """
     optimizers = dict.fromkeys(stepped(node) for node in part if isinstance(node, ast.Expr) and stepped(node))
     for node in (n for function in functions for n in within(function)):
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        target = target_of(node)
         key = target.slice if isinstance(target, ast.Subscript) else None
         if (
             not isinstance(node, ast.Assign)

@@ -11,9 +11,9 @@ import torch
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.early import given_to, name_of
 from paramgraph_kit.rewrite.loops.lengths import Lengths
-from paramgraph_kit.rewrite.source.edits import combined, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import combined, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import called, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.source.quiet import draws
 
@@ -142,12 +142,6 @@ class Inner(Lengths):
             self.edits.append(self.source.replace(part, new))
         return True
 
-    def _is_shared(self, name: str) -> bool:
-        """Whether something that is read behind the loop may be the same memory: ``best = r`` with ``r.add_(p)``."""
-        every = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and _is_view(n.value)]
-        found = [n for n in every if name in names_in(n.value)]
-        return any(stored([n]) & self.behind - {name} for n in found)
-
     def _begins_as_none(self, name: str) -> bool:
         """Whether a name is None before the loop, and has its first value there."""
         starts = [value for made, value in given_to(self.function, name) if made.lineno < self.loop.lineno]
@@ -189,7 +183,7 @@ class Inner(Lengths):
             return True
         if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
             return False
-        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+        target = target_of(part)
         into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
         name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
         return bool(name) and self._is_own(name) and name not in self.behind

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.expressions.numbers.readings import is_cpu
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import kept_finite
 
 _TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
@@ -131,7 +131,7 @@ def _fills(node: ast.stmt) -> tuple[ast.Name | None, ast.expr | None]:
     if isinstance(call, ast.Call) and called(call) == "append" and len(call.args) == 1:
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         return (owner, call.args[0]) if isinstance(owner, ast.Name) else (None, None)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and isinstance(node.value, ast.ListComp):
         return target, node.value.elt
     return None, None

@@ -295,7 +295,7 @@ class Prover:
             if known and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
         leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
-        # None and zeros are the same to whoever adds to them or takes a step.
+        # None and zeros are the same to whoever adds to them; where a step differs, the parameters tell.
         found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
         for number, holder in enumerate(self.state.holders):
             if holder.of_torch or holder.kind in ("class", "generator"):

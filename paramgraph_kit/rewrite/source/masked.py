@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import called, target_of
 
 _COPIES = ("clone", "detach")
 
 
 def mask_of_put(part: ast.stmt) -> str:
     """``active`` of ``depth[active] += step`` and ``active[active.clone()] = still``, or ""."""
-    target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+    target = target_of(part)
     target = part.target if isinstance(part, ast.AugAssign) else target
     return uncopied(target.slice) if isinstance(target, ast.Subscript) else ""
 

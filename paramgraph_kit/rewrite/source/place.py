@@ -121,6 +121,11 @@ def fresh(hint: str, taken: Collection[str]) -> str:
     return name
 
 
+def target_of(node: ast.AST | None) -> ast.expr | None:
+    """What a statement gives a value, if it is one thing alone: ``x`` of ``x = 3``; None of ``a = b = 3``."""
+    return node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+
+
 def called(node: ast.Call) -> str:
     """The last name of what is called."""
     return last_name(node.func)

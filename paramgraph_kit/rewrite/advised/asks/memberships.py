@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.source.edits import within
-from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, target_of
 
 
 def is_in_a_list(place: Place) -> str:
     """``special = [[t in SPECIAL for t in row] for row in ids.tolist()]``."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if place.failure.code != "copy-to-cpu" or not isinstance(target, ast.Name) or function is None:
         return ""
     made = node.value if isinstance(node, ast.Assign) else None

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.widths import width
 
 ASKS = ("data-dependent-branch", *READS)
@@ -57,7 +57,7 @@ def size_of_what_is_given(place: Place) -> str:
     node, function = place.statement, place.source.function_of(place.statement)
     if place.failure.code not in ("sync-item", "copy-to-cpu") or function is None or node not in function.body:
         return ""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(target, ast.Name) or not is_size(place) or shape_for(place):
         return ""
     given, own = set(arguments_of(function)), place.local(node) - {target.id}
@@ -78,7 +78,7 @@ def size_of_what_is_given(place: Place) -> str:
 def read_of_what_is_given(place: Place) -> str:
     """``host = sigmas.cpu().numpy()`` of an argument, and numbers of it by which the step multiplies."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if place.failure.code not in READS or function is None or not isinstance(target, ast.Name) or is_size(place):
         return ""
     own, every = place.local(node) - {target.id}, [n for part in function.body for n in within(part)]

@@ -10,7 +10,7 @@ import torch
 from paramgraph_kit.rewrite.advised.host.from_host import assignments, called_again
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
 _COPIES = ("to", "cuda")
@@ -20,7 +20,7 @@ _DEEP = 4  # names that come of others
 def drawn_before_each_launch(place: Place) -> str:
     """``hidden = torch.bernoulli(p).bool().to(d)`` with ``p = torch.full(x.shape, 0.3)``, all of it the host's."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name) or function is None or place.loops():
         return ""
     call = node.value if isinstance(node, ast.Assign) else None

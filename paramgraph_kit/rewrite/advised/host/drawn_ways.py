@@ -9,7 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _SIZES = ("shape", "size", "ndim", "dim", "device", "dtype", "numel")
 _DRAWS = ("rand", "beta", "uniform", "normal", "choice", "binomial", "gauss", "gamma", "dirichlet")
@@ -40,7 +40,7 @@ def two_ways(place: Place) -> str:
 def box(place: Place) -> str:
     """``x[:, :, a:b, c:d] = x[order, :, a:b, c:d]``, where a helper of the host has drawn the ends."""
     node, function = place.statement, place.source.function_of(place.statement)
-    part = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    part = target_of(node)
     if place.failure.code not in ("size-frozen", "host-random", "scalar-frozen", "tensor-bound") or function is None:
         return ""
     if not isinstance(part, ast.Subscript) or not isinstance(node, ast.Assign):

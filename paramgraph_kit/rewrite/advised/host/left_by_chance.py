@@ -15,7 +15,7 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed, target_of
 
 CODES = ("branch-frozen", "host-random", "sync-item", "data-dependent-branch")
 
@@ -49,7 +49,7 @@ def _drawn_names(place: Place, test: ast.expr) -> dict[str, str]:
     found = {}
     block = place.source.block_of(place.statement)
     for node in block[: block.index(place.statement)]:
-        name = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        name = target_of(node)
         asked = isinstance(name, ast.Name) and name.id in names_in(test)
         if asked and isinstance(node, ast.Assign) and isinstance(name, ast.Name) and _is_draw(node.value):
             found[name.id] = place.text(node.value)

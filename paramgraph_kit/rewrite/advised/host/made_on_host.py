@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.writes import CHANGES
 
 _SEVERAL = re.compile(r"of \w+\[\d")  # of more than one number
@@ -235,7 +235,7 @@ def before_launch(place: Place) -> str:
         and place.local(node.iter) <= set(arguments_of(function))
     ):
         return f"it reads arguments alone, `{place.text(node.iter)}`: the loop belongs before each launch"
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or node not in body_of(function):
         return ""
     calls = [call for call in place.calls(*_FROM_LISTS, "from_numpy") if call.args]
@@ -254,7 +254,7 @@ def before_launch(place: Place) -> str:
 def made_by_host(place: Place) -> str:
     """``mask = torch.from_numpy(spans(x.shape[:2])).to(d)``, which the host draws or computes anew at each step."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name):
         return ""
     for call in place.calls("from_numpy", *_FROM_LISTS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _ON_CPU = "changes a tensor on the CPU"
 
@@ -20,7 +20,7 @@ def staged(place: Place) -> str:
         return ""
     name = path_of(call.func.value)
     for later in (n for part in function.body for n in within(part)):
-        target = later.targets[0] if isinstance(later, ast.Assign) and len(later.targets) == 1 else None
+        target = target_of(later)
         if not isinstance(later, ast.Assign) or later.lineno <= node.lineno or not isinstance(target, ast.Name):
             continue
         if name in names_in(later.value):

@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.advised.host.on_cpu import on_device, tables
 from paramgraph_kit.rewrite.expressions.makes.literals import is_of_the_device, is_only_read, is_table
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _SHARED = ("from_numpy", "as_tensor", "asarray", "frombuffer", "pin_memory", "share_memory_")  # the host writes it
 
@@ -40,7 +40,7 @@ def _made_of(place: Place, made: ast.Assign, names: Sequence[str]) -> Iterator[s
     """Other attributes that are made of some, where these are: ``self.alphas = 1 - self.betas``."""
     function, known = place.source.function_of(made), set(names)
     for node in function.body if function is not None else ():
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        target = target_of(node)
         if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr in known:
             continue
         read = {n.attr for n in ast.walk(node.value) if isinstance(n, ast.Attribute) and path_of(n.value) == "self"}

@@ -6,14 +6,14 @@ import ast
 
 from paramgraph_kit.rewrite.counting.optimizers import DECAYS
 from paramgraph_kit.rewrite.source.edits import Function, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 INDENT = " " * 11  # of lines below what is said of a place
 
 
 def decay_in_a_tensor(tree: ast.Module, node: ast.stmt, place: str, device: str) -> str:
     """``for group in opt.param_groups: group["weight_decay"] = f(step)``, as lines around the step and in it."""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     key = target.slice if isinstance(target, ast.Subscript) else None
     if not isinstance(node, ast.Assign) or not isinstance(key, ast.Constant) or key.value != "weight_decay":
         return ""

@@ -26,7 +26,7 @@ from paramgraph_kit.rewrite.expressions.numbers.readings import (
 from paramgraph_kit.rewrite.expressions.picks.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.fixed import is_fixed
-from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number, target_of
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
@@ -373,7 +373,7 @@ def make_it_before(place: Place) -> list[Edit]:
         if source is None and place.failure.code == "copy-to-gpu" and "device" not in {o.arg for o in call.keywords}:
             text = f"{text.rstrip()[:-1]}, device={place.device})"  # what is made of it is copied behind that
         inside = place.source.parents.get(call)
-        target = inside.targets[0] if isinstance(inside, ast.Assign) and len(inside.targets) == 1 else None
+        target = target_of(inside)
         if isinstance(target, ast.Name) and inside is place.statement and not rest:
             place.hoisted.append(f"{target.id} = {text}")
             return [place.source.without(place.statement)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
+from paramgraph_kit.rewrite.expressions.numbers.filled import READ
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, called
-
-_READ = re.compile(r"_local_scalar_dense of (?P<dtype>\w+)\[")
 
 
 def _of_all(place: Place, call: ast.Call) -> str:
@@ -24,7 +22,7 @@ def _of_all(place: Place, call: ast.Call) -> str:
 
 def _is_whole(place: Place, there: list[ast.expr]) -> bool:
     """Whether what the device has found are whole numbers, of which none is nan."""
-    read = _READ.search(place.failure.message)
+    read = READ.search(place.failure.message)
     forms = [place.tensors.get(each.id) if isinstance(each, ast.Name) else None for each in there]
     whole = [form is not None and not form.dtype.is_floating_point for form in forms]
     if len(there) == 1 and any(isinstance(n, ast.Compare) for n in ast.walk(there[0])):

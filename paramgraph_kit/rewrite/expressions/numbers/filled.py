@@ -16,7 +16,7 @@ from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, is_number
 
-_READ = re.compile(r"_local_scalar_dense of (?P<dtype>\w+)\[")
+READ = re.compile(r"_local_scalar_dense of (?P<dtype>\w+)\[")
 _EMPTY = {"full": "empty", "full_like": "empty_like", "new_full": "new_empty"}
 _KEPT = ("dtype", "device", "memory_format", "size")
 _OF_TORCH = ("exp", "log", "sqrt", "cos", "sin", "tanh", "log1p", "expm1")
@@ -137,7 +137,7 @@ def _there(place: Place, node: ast.expr) -> tuple[str, str, bool] | None:
 
 def _read(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
     """A call that reads a number of the device."""
-    seen = _READ.search(place.failure.message)
+    seen = READ.search(place.failure.message)
     if called(call) == "item" and isinstance(call.func, ast.Attribute) and not call.args:
         return _detached(place, call.func.value), _kind(seen["dtype"]) if seen is not None else "", True
     if not isinstance(call.func, ast.Name) or called(call) not in ("float", "int") or len(call.args) != 1:
@@ -245,7 +245,7 @@ def taken_as_it_is(place: Place, node: ast.expr, name: str) -> list[Edit]:
 
 def default_for(place: Place, node: ast.Call) -> str:
     """The type that ``torch.tensor(x.item())`` has, where it is not the one of ``x``; "" where it is."""
-    seen, there = _READ.search(place.failure.message), on_device(place, node)
+    seen, there = READ.search(place.failure.message), on_device(place, node)
     kind = _default(there[1]) if there is not None else ""
     return kind if seen is not None and kind != f"torch.{seen['dtype']}" else ""
 

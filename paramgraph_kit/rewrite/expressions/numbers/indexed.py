@@ -6,7 +6,7 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
-from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 
 
 def look_up_there(place: Place) -> list[Edit]:
@@ -67,7 +67,7 @@ def _selected(place: Place, call: ast.Call) -> str:
 def fill_there(place: Place) -> list[Edit]:
     """``y[i] = 0`` and ``y[:, i] = 0`` become ``y.index_fill_(0, i.reshape(1), 0)``, which copies nothing."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
         return []
     value = node.value

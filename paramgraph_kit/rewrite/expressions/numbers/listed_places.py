@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
-from paramgraph_kit.rewrite.source.edits import Edit, within
+from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer
 
@@ -31,7 +31,8 @@ def keep_places(place: Place) -> list[Edit]:
             continue
         if isinstance(each.ctx, ast.Store):
             listed = above.value if isinstance(above, ast.Assign) and above.targets == [each] else None
-            if not isinstance(listed, ast.List) or any(integer(n) is None or integer(n) < 0 for n in listed.elts):  # type: ignore[operator]
+            begins = [integer(n) for n in listed.elts] if isinstance(listed, ast.List) else [None]
+            if any(number is None or number < 0 for number in begins) or not isinstance(listed, ast.List):
                 return []
             begun += 1
             there = "torch.full((), {}, dtype=torch.long, device=" + place.device + ")"
@@ -43,7 +44,7 @@ def keep_places(place: Place) -> list[Edit]:
             if not isinstance(outer, ast.Subscript) or outer.slice is not above or not isinstance(outer.ctx, ast.Load):
                 return []
             edits.append(source.replace(outer, f"{place.text(outer.value)}[{place.text(above)}.reshape(1)][0]"))
-        elif isinstance(above, ast.Call) and ast.unparse(above.func) in _MADE and above.args == [each]:
+        elif isinstance(above, ast.Call) and path_of(above.func) in _MADE and above.args == [each]:
             kinds = {o.arg for o in above.keywords} - {"device"}
             if kinds:
                 return []

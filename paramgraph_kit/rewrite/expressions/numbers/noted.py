@@ -6,13 +6,13 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.place import Place, fresh, target_of
 
 
 def go_on_with_the_tensor(place: Place) -> list[Edit]:
     """The step goes on with the tensor, under a name of its own, and the number is noted from that, if late."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or function is None or place.loops():
         return []
     path, value = path_of(target), node.value

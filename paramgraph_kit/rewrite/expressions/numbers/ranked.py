@@ -7,13 +7,13 @@ import ast
 from paramgraph_kit.rewrite.expressions.numbers.number_lists import only_indexes
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, target_of
 
 
 def order_on_device(place: Place) -> list[Edit]:
     """``sorted(range(n), key=lambda i: x[i].sum().item())``, and ``max(range(n), key=...)`` for the first of all."""
     node, found = place.statement, list[Edit]()
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     for call in place.calls("sorted", "max", "min"):
         name = path_of(call.func)
         options = {o.arg: o.value for o in call.keywords}

@@ -6,7 +6,7 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.source.edits import Edit
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _ASKS = frozenset("any all isnan isinf isfinite equal allclose bool item".split())  # noqa: SIM905
 
@@ -14,7 +14,7 @@ _ASKS = frozenset("any all isnan isinf isfinite equal allclose bool item".split(
 def keep_the_truth(place: Place) -> list[Edit]:
     """``ok = bool(m.all())`` stays a tensor, and what it decides is decided there."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or not place.is_local(target.id):
         return []
     value = node.value

@@ -7,7 +7,7 @@ import re
 
 from paramgraph_kit.rewrite.expressions.picks.listed import is_written, listed_by
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
 _TWO = re.compile(r"nonzero of \w+\[\d+, \d+\]")
 
@@ -15,7 +15,7 @@ _TWO = re.compile(r"nonzero of \w+\[\d+, \d+\]")
 def first_and_last(place: Place) -> list[Edit]:
     """``ys, xs = torch.where(m)`` of which only the smallest and the largest are asked: ``ys.min()``, ``xs.max()``."""
     node, function, source = place.statement, place.source.function_of(place.statement), place.source
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
         return []
     mask, names = listed_by(node.value), [each.id for each in target.elts if isinstance(each, ast.Name)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.place import Place, called, integer, target_of
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
 NOT_BELOW = "# no number is below zero"  # by which what a rewriting takes for granted is found
@@ -24,7 +24,7 @@ _PAIRS = ("max", "min", "topk", "sort")
 def compute_each(place: Place) -> list[Edit]:
     """``u, back = torch.unique(x, return_inverse=True)`` keeps all of ``x``, where each use is put back by ``back``."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
         return []
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]

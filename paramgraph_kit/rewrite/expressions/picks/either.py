@@ -10,7 +10,7 @@ import ast
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.expressions.picks.shapes import MASKS, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
-from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.place import Place, fresh, target_of
 
 
 def pick_by_either_mask(place: Place) -> list[Edit]:
@@ -32,7 +32,7 @@ def pick_by_either_mask(place: Place) -> list[Edit]:
 
 def _picked(place: Place, node: ast.stmt) -> tuple[str, str, str] | None:
     """The name that is given a pick, what of, and the mask that it is."""
-    name = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    name = target_of(node)
     part = node.value if isinstance(node, ast.Assign) else None
     if not isinstance(name, ast.Name) or not isinstance(part, ast.Subscript) or not isinstance(part.value, ast.Name):
         return None

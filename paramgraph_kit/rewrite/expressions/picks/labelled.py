@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.place import Place, called, integer, target_of
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
 MANY = 4096  # rows: each is compared with each
@@ -24,7 +24,7 @@ _TABLE = "_table"
 def label_each(place: Place) -> list[Edit]:
     """``torch.unique(...)`` with ``return_inverse`` compares each row with each, where only sums are made with it."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     seen = _WHOLE.search(place.failure.message)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None or seen is None:
         return []

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 
 _READS = ("item", "int", "tolist")
 
@@ -22,7 +22,7 @@ def mask_the_part(place: Place) -> list[Edit]:
         return []
     if place.failure.code == "tensor-bound":
         return list(_parts(place, node, names_in(node)) or [])
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     inside = [n for n in heads(node) if isinstance(n, ast.Slice)]
     if any(_reading(n) is not None for part in inside for n in ast.walk(part)):
         return list(_parts(place, node, set()) or [])

@@ -11,7 +11,7 @@ from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
 
@@ -19,7 +19,7 @@ _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
 def keep_the_mask(place: Place) -> list[Edit]:
     """``keep = torch.where(c)[0]`` that is an index, or asked how long it is, becomes ``keep = c``."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
         return []
     condition = listed_mask(node.value)
@@ -45,7 +45,7 @@ def keep_the_mask(place: Place) -> list[Edit]:
 def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
     """``a, b = torch.where(c)`` of which only ``x[a, b]`` is read: that is ``x[c]``, in the same order."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
         return []
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]
@@ -100,7 +100,7 @@ def is_written(every: Iterable[ast.AST], path: str) -> bool:
 def fill_unless_a_mask(place: Place) -> list[Edit]:
     """``x[at] = 3.0``, which stays as it is where ``at`` becomes a mask."""
     node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     name = path_of(target.slice) if isinstance(target, ast.Subscript) else ""
     for part in function.body if function is not None and name else ():
         for made in (n for n in within(part) if isinstance(n, ast.Assign) and name in map(path_of, n.targets)):

@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import (
 )
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.masked import mask_of_put, uncopied
-from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, target_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -146,7 +146,7 @@ def _loaded(node: ast.AST) -> set[str]:
 
 def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:
     """What is put into the rows of a mask."""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     target = node.target if isinstance(node, ast.AugAssign) else target
     if not isinstance(node, (ast.Assign, ast.AugAssign)) or not isinstance(target, ast.Subscript):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from paramgraph_kit.rewrite.expressions.picks.distinct import given_to_unique
 from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
 from paramgraph_kit.rewrite.source.edits import Edit, combined, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
 _TO_HOST = ("tolist", "cpu", "numpy", "detach")
@@ -115,7 +115,7 @@ def _put(row: str, value: str, there: str) -> str:
 
 def _value(place: Place, part: ast.stmt, name: str) -> tuple[str, str] | None:
     """The row that an assignment writes one of, and what it writes there, of all of it."""
-    target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+    target = target_of(part)
     target = part.target if isinstance(part, ast.AugAssign) else target
     if not isinstance(part, (ast.Assign, ast.AugAssign)) or not isinstance(target, ast.Subscript):
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.shapes import assigned_by_where
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -107,7 +107,7 @@ def _block(place: Place) -> list[ast.stmt]:
 def _found(place: Place) -> Picks | None:
     """``tok, k = torch.where(mask)`` and ``(mask).nonzero(as_tuple=True)``; the rows are what puts the results back."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or len(target.elts) != 2:
         return None
     names = [each.id for each in target.elts if isinstance(each, ast.Name)]
@@ -232,7 +232,7 @@ def drop_the_guard(place: Place) -> list[Edit]:
     masks = {text for text in masks_of(place, node.test) if text}
     lines: list[str] = []
     for part in node.body:
-        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+        target = target_of(part)
         target = part.target if isinstance(part, ast.AugAssign) else target
         if isinstance(part, ast.Assign) and target is not None and _leaves_the_rest(place, target, part.value, masks):
             lines.append(place.text(part))

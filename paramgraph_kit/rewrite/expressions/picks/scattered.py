@@ -13,7 +13,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.picks.shapes import MASKS, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import only_sized
-from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.place import Place, called, integer, target_of
 
 _SAME = ("to", "type", "type_as", "float", "half", "bfloat16", "contiguous", "clone", "detach", "cuda")
 _SHAPES = ("reshape", "view")
@@ -28,7 +28,7 @@ def put_in_order(place: Place) -> list[Edit]:
 def put_as_many(place: Place) -> list[Edit]:
     """``n = int(mask.sum())`` before ``x[mask] = rows[:n]`` is asked for nothing."""
     node, function = place.statement, place.source.function_of(place.statement)
-    name = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    name = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(name, ast.Name) or function is None:
         return []
     mask = _counted(place, node.value)
@@ -60,7 +60,7 @@ def _counted(place: Place, node: ast.expr) -> str:
 
 def _put(place: Place, node: ast.stmt, numbers: dict[str, str]) -> str:
     """What a statement that puts rows into a mask becomes; ``numbers`` are names of how many there are in one."""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript) or not path_of(target.value):
         return ""
     mask = target.slice

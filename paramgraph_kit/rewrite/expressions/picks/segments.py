@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.source.edits import Edit, Function, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 from paramgraph_kit.rewrite.source.rowwise import has_rowwise_modules, is_rowwise
 
 _HOST = ("tolist", "cpu", "numpy")
@@ -22,7 +22,7 @@ _PLACES = ("where", "nonzero")
 def through_all_experts(place: Place) -> list[Edit]:
     """``hit = (mask.sum((1, 2)) > 0).nonzero()`` and ``for e in hit``, whose rounds add to rows that chose ``e``."""
     node, function = place.statement, place.source.function_of(place.statement)
-    name = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    name = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(name, ast.Name) or function is None:
         return []
     of = _nonzero(node.value)
@@ -111,7 +111,7 @@ def _plain(target: ast.expr) -> bool:
 def of_each_segment(place: Place) -> list[Edit]:
     """``x.split(counts.tolist())``, and what goes through its parts."""
     node, function = place.statement, place.source.function_of(place.statement)
-    name = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    name = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(name, ast.Name) or function is None:
         return []
     call = node.value
@@ -288,7 +288,7 @@ class _Segments:
             return cut or (isinstance(node, ast.Name) and node.id in rows and isinstance(node.ctx, ast.Load))
 
         for part in body:
-            own = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+            own = target_of(part)
             call = part.value if isinstance(part, ast.Expr) else None
             if isinstance(part, ast.Assign) and isinstance(own, ast.Name):
                 if isinstance(part.value, ast.Subscript) and not is_row(part.value):

@@ -9,7 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.masked import uncopied
-from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, width_of
+from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, target_of, width_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -230,7 +230,7 @@ def _is_place(place: Place, index: ast.expr) -> bool:
 def assign_each_by_where(place: Place) -> list[Edit]:
     """``a[m], b[~m] = x[m], y[~m]`` as one such line for each, where none reads what one before it has written."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
         return []
     if len(target.elts) != len(node.value.elts):
@@ -332,7 +332,7 @@ def _last_of(place: Place, node: ast.Subscript) -> str | None:
 def put_by_index(place: Place) -> list[Edit]:
     """``x[:, i] = v`` with an ``i`` of the device becomes ``x.index_copy_(1, i.reshape(1), v.unsqueeze(1))``."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     parts = target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
     single = [n for n in parts if not isinstance(n, ast.Slice)]
     plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.BinOp, ast.Call)) for n in single)

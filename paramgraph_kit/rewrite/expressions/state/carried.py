@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import fewer_globals
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
 _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
 
@@ -137,7 +137,7 @@ def fill_the_data(place: Place) -> list[Edit]:
     on, as it was: what is compared, or saved, has the same numbers.
     """
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr != "data":
         return []
     text = f"{place.text(target)}.copy_({place.text(node.value)})"
@@ -159,7 +159,7 @@ def _is_copied_for_it(place: Place, entry: ast.Subscript) -> bool:
 def fill_the_entry(place: Place) -> list[Edit]:
     """``states[i] = f(states[i])`` becomes ``states[i].copy_(f(states[i]))``."""
     node = place.statement
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
         return []
     text = place.text(target)
