@@ -19,6 +19,17 @@ def set_profile(hook: Any) -> None:
         hook.enable()
 
 
+@contextmanager
+def profiled(hook: Any) -> Iterator[None]:
+    """Call a hook at what this thread does in the block, and give the profiler that was there its place back."""
+    before = sys.getprofile()
+    sys.setprofile(hook)
+    try:
+        yield
+    finally:
+        set_profile(before)
+
+
 @dataclass(slots=True)
 class Collector:
     """Whether the garbage collector runs on this thread, its callbacks and the finalizers that it calls included."""

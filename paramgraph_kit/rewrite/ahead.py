@@ -179,7 +179,7 @@ class Ahead(Lending):
                 device().type,
                 source.parents.get(node),
                 copied=feeding.is_copy(node, host, copying),
-                moves=hosts.reads_any(node, lent) or feeding.draws(node),
+                moves=hosts.reads_any(node, lent) or hosts.draws(node),
                 chosen=isinstance(statement, ast.If) and node is not statement.test,
                 refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
             )

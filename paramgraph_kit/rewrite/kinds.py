@@ -7,7 +7,6 @@ which a list that keeps it would see written by each launch; ``scale(x)`` that r
 from __future__ import annotations
 
 import ast
-import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.conditions import Lent
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -112,7 +111,6 @@ def _numbers(attempt: Lending) -> Iterator[tuple[tuple[int, str], str]]:
 @contextmanager
 def _returning(found: dict[tuple[str, str], set[int]]) -> Iterator[None]:
     """Note which functions of rewritten files return one tensor."""
-    before = sys.getprofile()
 
     def look(frame: types.FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
@@ -121,11 +119,8 @@ def _returning(found: dict[tuple[str, str], set[int]]) -> Iterator[None]:
             parts = enumerate(argument if type(argument) is tuple else (argument,))
             found.setdefault(at, set()).update(n for n, value in parts if _is_one(value))
 
-    sys.setprofile(look)
-    try:
+    with profiled(look):
         yield
-    finally:
-        set_profile(before)
 
 
 def _is_met_elsewhere(attempt: Lending, name: str) -> bool:

@@ -6,7 +6,6 @@ import ast
 import difflib
 import inspect
 import linecache
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding
@@ -136,7 +135,7 @@ class Lending:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note which local names of the function hold tensors as it returns."""
-        entry, before = self.entry.__code__ if self.entry is not None else None, sys.getprofile()
+        entry = self.entry.__code__ if self.entry is not None else None
         files = set(self.sources)
 
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
@@ -172,11 +171,8 @@ class Lending:
                 self.graded |= graded
                 self.filled |= {n for n, value in frame.f_locals.items() if _holds_tensors(value)}
 
-        sys.setprofile(look)
-        try:
+        with profiled(look):
             yield
-        finally:
-            set_profile(before)
 
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""

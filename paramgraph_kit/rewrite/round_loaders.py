@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import sys
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.one_round import Loop
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import called
@@ -74,10 +73,6 @@ def _held(whole: Ways) -> set[str]:
         if event == "return" and frame.f_code is entry:
             found.update(name for name, value in frame.f_locals.items() if _is_loader(value))
 
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
+    with profiled(look):
         whole.prover.eager()
-    finally:
-        set_profile(before)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.one_round import Round
 from paramgraph_kit.rewrite.proving.launches import Kind, Layout, kind_of
 
@@ -44,12 +43,8 @@ class Run:
             if event == "call" and frame.f_code.co_filename.removesuffix(REWRITTEN) in files:
                 self.ran.add(frame.f_code.co_qualname)
 
-        before = sys.getprofile()
-        sys.setprofile(look)
-        try:
+        with profiled(look):
             yield
-        finally:
-            set_profile(before)
 
     @contextmanager
     def as_it_was(self, names: Collection[str]) -> Iterator[None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -21,7 +20,7 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
@@ -129,12 +128,8 @@ def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[s
             if call is not None:
                 found[key] = call
 
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
+    with profiled(look):
         whole.prover.eager()
-    finally:
-        set_profile(before)
     return found
 
 

@@ -27,7 +27,7 @@ from paramgraph_kit.rewrite.source.edits import (
     names_in,
     path_of,
 )
-from paramgraph_kit.rewrite.source.hosts import done_again, is_of_host, only_sized
+from paramgraph_kit.rewrite.source.hosts import done_again, draws, is_of_host, only_sized
 from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, renamed
 
 FED = frozenset(
@@ -121,11 +121,6 @@ def otherwise(source: Source, node: ast.stmt) -> list[ast.stmt]:
     block: list[ast.stmt] = getattr(source.parents[node], "body", [])
     behind = block[block.index(node) + 1 :] if node in block else []
     return [each for each in behind if len(behind) == 1 and isinstance(each, ast.Return)]
-
-
-def draws(node: ast.expr) -> bool:
-    """Whether an expression draws a number of the host's, which is another one in each step."""
-    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
 
 
 def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool], copying: Collection[str] = ()) -> bool:

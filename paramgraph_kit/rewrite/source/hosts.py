@@ -76,6 +76,11 @@ def _is_sized(source: Source, node: ast.Name) -> bool:
     return isinstance(above, ast.Call) and called(above) == "len" and node in above.args
 
 
+def draws(node: ast.expr) -> bool:
+    """Whether an expression draws a number of the host's, which is another one in each step."""
+    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
+
+
 def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
     """Whether a statement reads nothing of the device but the function's arguments."""
     return all(

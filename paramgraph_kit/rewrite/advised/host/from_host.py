@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_wher
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.hosts import only_sized
+from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.writes import paths
@@ -84,9 +84,9 @@ def decided(place: Place) -> str:
             if len(chosen) == 1
             else "`torch.where(chosen_in, ..., ...)` for what it assigns"
         )
-        if place.loops() and _random(node.test):
+        if place.loops() and draws(node.test):
             return _drawn_in_loop(place)
-        if (call := called_again(place)) is not None and _random(node.test):
+        if (call := called_again(place)) is not None and draws(node.test):
             return (
                 f"the host draws in each call, as line {call.lineno} makes several: have it fill a tensor with one "
                 f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
@@ -105,7 +105,7 @@ def decided(place: Place) -> str:
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
-    if made and place.loops() and any(_random(one.value) for one in made.values()):
+    if made and place.loops() and any(draws(one.value) for one in made.values()):
         return _drawn_in_loop(place)
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
@@ -149,10 +149,6 @@ def _begun_there(place: Place, inside: list[ast.AST]) -> str:
     return f", with {' and '.join(made)} where it begins and tensors, without `.item()`, for what that reads" * bool(
         made
     )
-
-
-def _random(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(value))
 
 
 def _drawn_in_loop(place: Place) -> str:
