@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed, target_of
 
 CODES = ("branch-frozen", "host-random", "sync-item", "data-dependent-branch")
@@ -72,7 +72,7 @@ def _in_each_round(place: Place, function: Function, loop: ast.For, node: ast.If
     skips = bool(node.body) and isinstance(node.body[-1], ast.Continue) and not node.orelse
     part = rest if skips else node.body
     told = node.body[:-1] if skips else [n for n in node.orelse if not isinstance(n, ast.Assign)]
-    begun = stored([n for n in function.body if (n.end_lineno or 0) < loop.lineno]) | _arguments(function)
+    begun = stored([n for n in function.body if (n.end_lineno or 0) < loop.lineno]) | set(arguments_of(function))
     carried = sorted(stored(part) & begun & {n for each in part for n in names_in(each)})
     carried = [name for name in carried if _is_assigned(part, name)]
     if not carried or (not skips and any(stored(node.orelse) & {name} for name in carried)):
@@ -141,10 +141,6 @@ def _in_each_module(place: Place, function: Function, node: ast.If) -> str:
 
 def _has(model: torch.nn.Module, name: str) -> bool:
     return any(type(each).__name__ == name for each in model.modules())
-
-
-def _arguments(function: Function) -> set[str]:
-    return {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
 
 
 def _is_assigned(part: list[ast.stmt], name: str) -> bool:
