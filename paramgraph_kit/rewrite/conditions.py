@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, loosely_apart
+from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
 
@@ -162,6 +163,7 @@ class Conditions:
         if same and name != AS_THEY_ARE:
             return None
         one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
+        one.deadline = Deadline(LIMIT_S)  # nobody has said that the function ends with such
         try:
             seen = {name: values for name, values in one.eager().items() if name in self._names}
         except Exception:

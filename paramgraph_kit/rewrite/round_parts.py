@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.loops.spans import Block, spans
-from paramgraph_kit.rewrite.proving.proof import FREE, PRODUCTS
 from paramgraph_kit.rewrite.proving.worth import Worth
+from paramgraph_kit.rewrite.proving.written import FREE, PRODUCTS
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import called

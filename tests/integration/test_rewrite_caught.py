@@ -84,3 +84,32 @@ def f(x):
     # WHEN it is rewritten THEN the raise is behind the launch, and that nothing catches it there is told
     assert "after_f" in fix.diff
     assert any("`except ValueError:` (line 22) does not catch it" in each for each in fix.verified)
+
+
+TRIES_AGAIN = """
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    k = x @ x.T
+    jitter = 1e-6
+    while True:
+        try:
+            return torch.linalg.cholesky(k + jitter * torch.eye(4, device=x.device))
+        except {error}:
+            jitter *= 10
+"""
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "torch.linalg.LinAlgError", "Exception"])
+def test_another_try_is_not_lost_and_has_an_end_where_inputs_bring_none(error: str, tmp_path: Path) -> None:
+    # GIVEN a factorization that is tried with more and more on its diagonal, without end where its input is infinite
+    fix = rewritten(TRIES_AGAIN.format(error=error), tmp_path)
+    # WHEN a fix is asked for THEN it ends, and no line leaves the error out that the handler waits for
+    assert "cholesky_ex" not in fix.diff
+
+
+def test_words_for_another_try_keep_the_function_for_it(tmp_path: Path) -> None:
+    # GIVEN the same in one try WHEN it is advised THEN the first try is captured, and what comes after it is not
+    text = TRIES_AGAIN.format(error="RuntimeError").replace("while True", "for _ in range(3)")
+    fix = rewritten(text + "    return k\n", tmp_path)
+    said = " ".join(fix.instead)
+    assert "waits for its error, which no graph can raise" in said or "cholesky_ex" not in fix.diff

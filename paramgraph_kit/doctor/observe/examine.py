@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import now_and_then
+from paramgraph_kit.doctor.observe import chance, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -36,6 +37,8 @@ from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
+MOST_OF_CHANCE = 64  # of one that branches on them, where some way was taken in none
+CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 FUNCTION = "function"  # the category of what ends a call, captured or not
@@ -130,10 +133,16 @@ class _Examiner(Caller):
             return []
         known = {(f.code, f.frame) for f in seen}
         more: dict[tuple[str, Frame | None], Failure] = {}
-        last = base
-        for number in range(2 * MOST_DRAWS):
-            picked = any(ANOTHER in f.message and f.code == "host-random" for f in [*seen, *more.values()])
-            if number >= MOST_DRAWS and (not picked or any(f.code == "branch-frozen" for f in [*seen, *more.values()])):
+        last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
+        for number in range(MOST_OF_CHANCE):
+            told = [*seen, *more.values()]
+            picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
+            branches = any(f.code == "branch-frozen" for f in told)
+            lines = {(f.frame.file, f.frame.line) for f in told if f.frame}
+            waits = any((at.file, at.line) not in lines for at in rare) and time.monotonic() - begun < CHANCE_S
+            if number >= 2 * MOST_DRAWS and not waits:
+                break
+            if number >= MOST_DRAWS and (not picked or branches) and not waits:
                 break  # else perhaps a branch decides what is read, which calls that take as many ways do not show
             other = self.call(self.args, self.kwargs)
             if other.ended is not None:

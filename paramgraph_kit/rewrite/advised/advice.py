@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.asks.first_thing import read_by_a_lambda, run_by_asyncio
+from paramgraph_kit.rewrite.advised.asks.heard import waits_for_its_error
 from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
@@ -397,6 +398,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    waits_for_its_error,
     given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,

@@ -194,7 +194,7 @@ def slice_before(
     return kept
 
 
-def _data_of(source: Source, node: ast.expr, apart: Collection[str]) -> set[str]:
+def _data_of(source: Source, node: ast.AST, apart: Collection[str]) -> set[str]:
     """Names that an expression reads for more than what is ``apart`` of them, as their type or their device."""
     found = set()
     for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
@@ -275,7 +275,9 @@ def feed(
     sized -= {
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
-    own = local - set(arguments)
+    own, of_arguments = local - set(arguments), set(arguments)  # what is of a size that an argument has
+    for each in together:
+        of_arguments.update(given(each) if _data_of(source, each, ("device", "dtype")) & of_arguments else ())
     reads = [(order.index(tops[statement]), writes.paths(node)) for statement, node, _ in fed]
     reads += [(order.index(each), writes.paths(each)) for each in moved]
     quiet = writes.changes_nothing(source)
@@ -316,7 +318,7 @@ def feed(
                 lines.append(f"{drawn[statement]} = {text}")
             given_text = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
             whole = f"torch.as_tensor({given_text})" if values.as_tensor else given_text
-            if values.form and values.form.shape and _data_of(source, node, ("device", "dtype")) & set(arguments):
+            if values.form and values.form.shape and _data_of(source, node, ("device", "dtype")) & of_arguments:
                 whole = f"({whole})" if isinstance(node, ast.BinOp) and not values.as_tensor else whole
                 whole += f".view_as({name})"  # a last batch of one row would be spread over all
             deep = "    " * bool(asked)

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.rewrite.source.caught import hears
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
+LINALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # torch exports it by assignment
 LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
 
 
@@ -25,7 +27,9 @@ def do_not_wait(place: Place) -> list[Edit]:
 
 
 def unchecked(place: Place) -> list[Edit]:
-    """``torch.linalg.inv(x)`` becomes ``torch.linalg.inv_ex(x).inverse``."""
+    """``torch.linalg.inv(x)`` becomes ``torch.linalg.inv_ex(x).inverse``, where no line waits for its error."""
+    if hears(place.source, place.statement, LINALG_ERROR, place.space):
+        return []
     found = []
     for call in place.calls(*LINALG):
         if isinstance(call.func, ast.Attribute) and place.text(call.func.value).endswith("linalg"):
@@ -51,7 +55,9 @@ def unchecked(place: Place) -> list[Edit]:
 
 
 def clip_unchecked(place: Place) -> list[Edit]:
-    """``error_if_nonfinite=True`` is left out."""
+    """``error_if_nonfinite=True`` is left out, where no line waits for its error."""
+    if hears(place.source, place.statement, RuntimeError, place.space):
+        return []
     for call in place.calls("clip_grad_norm_", "get_total_norm", "clip_grads_with_norm_"):
         for option in call.keywords:
             if option.arg == "error_if_nonfinite":
@@ -61,6 +67,8 @@ def clip_unchecked(place: Place) -> list[Edit]:
 
 def do_not_validate(place: Place) -> list[Edit]:
     """A distribution that checks its arguments on the CPU is told not to; one of the user's own, too."""
+    if hears(place.source, place.statement, ValueError, place.space):
+        return []
     for call in (n for n in heads(place.statement) if isinstance(n, ast.Call)):
         named = {option.arg for option in call.keywords}
         if named & {"validate_args", None} or any(isinstance(each, ast.Starred) for each in call.args):

@@ -12,36 +12,24 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from paramgraph_kit.doctor.observe.as_ever import AsEver
-from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
-from paramgraph_kit.driver.generators import generator_of
-from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
+from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
+from paramgraph_kit.rewrite.proving.written import Writes
 
 STEPS = 6
 WARM_UP = 2
-# What computes nothing: other shapes of the same memory, and copies of it; some are seen in inference mode alone.
-FREE = frozenset(
-    """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
-    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh to flatten item numpy_T contiguous
-    view_as expand_as reshape_as movedim""".split()  # noqa: SIM905
-)
-PRODUCTS = frozenset(
-    """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
-    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention mv""".split()  # noqa: SIM905
-)
 _OPTIONS = ("capturable", "fused", "foreach")
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Look = Callable[[Any], None]
@@ -116,6 +104,7 @@ class Prover:
         self.operations = [0, 0]  # of the longest step of the last eager run: in the function, and around it
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
+        self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
 
@@ -252,7 +241,8 @@ class Prover:
     def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
         around.prepare(inputs)
         begun, products = self._count
-        out = (function or self.function)(*inputs[0], **inputs[1])
+        with self.deadline.step():
+            out = (function or self.function)(*inputs[0], **inputs[1])
         inside, of_them = self._count
         finished = around.finish(inputs, out)
         now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
@@ -264,7 +254,7 @@ class Prover:
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
         self.operations[:] = self.products[:] = 0, 0
         gradients = torch.is_grad_enabled()
-        keeper = Writes(self.state.tensors, self._count)
+        keeper = Writes(self.state.tensors, self._count, self.deadline)
         if not watched:
             for tensor in self._written.values():
                 keeper.keeper.before_write(tensor)
@@ -334,44 +324,6 @@ def _tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
     for each in values:
         held = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else (each,)
         yield from (value for value in held if isinstance(value, torch.Tensor))
-
-
-class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Has memory from outside copied before it is first written."""
-
-    def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keeper, self.said = Keeper(), Printed()
-        self._as_ever = AsEver()
-        self._operations = count if count is not None else [0, 0]
-        self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
-        for tensor in leaves:
-            if tensor.is_leaf and tensor.requires_grad:
-                self.keeper.note_leaf(tensor)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not look for a while, nor be there: some backwards wait for the device only where no mode is on."""
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        try:
-            yield
-        finally:
-            self.__enter__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        op = operation(func)
-        self._operations[0] += op.name not in FREE
-        self._operations[1] += op.name in PRODUCTS
-        if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
-            self.keeper.note_generator(generator_of(generator))
-        if not self._is_capturing():
-            for number, name in zip(op.written, op.written_names, strict=True):
-                value = args[number] if number < len(args) else kwargs.get(name)
-                for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                    if isinstance(tensor, torch.Tensor):
-                        self.keeper.before_write(tensor)
-        return self._as_ever(func, args, kwargs)
 
 
 class Truth:

@@ -25,6 +25,21 @@ def handler_of(source: Source, node: ast.stmt, space: Mapping[str, Any]) -> ast.
     return None
 
 
+def hears(source: Source, node: ast.stmt, error: type[Exception], space: Mapping[str, Any]) -> ast.ExceptHandler | None:
+    """The handler that takes an error of a statement, around it or around a call of its function in the same file."""
+    function = source.function_of(node)
+    for each in source.parents:
+        if not isinstance(each, ast.Try):
+            continue
+        inside = [part for one in each.body for part in ast.walk(one)]
+        calls = {path_of(part.func).rpartition(".")[2] for part in inside if isinstance(part, ast.Call)}
+        if node in inside or (function is not None and function.name in calls):
+            taking = (handler for handler in each.handlers if _takes(handler, error.__name__, error, space))
+            if (found := next(taking, None)) is not None:
+                return found
+    return None
+
+
 def _raised(node: ast.stmt, space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The names of what a statement may raise itself, and their classes where these are known."""
     for part in within(node):

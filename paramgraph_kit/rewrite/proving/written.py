@@ -1,0 +1,68 @@
+"""Copies what runs of a function write before they do, counts their operations, and ends what has no end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paramgraph_kit.doctor.observe.as_ever import AsEver
+from paramgraph_kit.doctor.observe.refusals import operation
+from paramgraph_kit.doctor.restore.keeper import Keeper
+from paramgraph_kit.driver.generators import generator_of
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.printed import Printed
+
+# What computes nothing: other shapes of the same memory, and copies of it; some are seen in inference mode alone.
+FREE = frozenset(
+    """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
+    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh to flatten item numpy_T contiguous
+    view_as expand_as reshape_as movedim""".split()  # noqa: SIM905
+)
+PRODUCTS = frozenset(
+    """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
+    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention mv""".split()  # noqa: SIM905
+)
+
+
+class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Has memory from outside copied before it is first written."""
+
+    def __init__(self, leaves: list[torch.Tensor], count: list[int], deadline: Deadline) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keeper, self.said = Keeper(), Printed()
+        self._as_ever = AsEver()
+        self._operations, self._deadline = count, deadline
+        self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
+        for tensor in leaves:
+            if tensor.is_leaf and tensor.requires_grad:
+                self.keeper.note_leaf(tensor)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not look for a while, nor be there: some backwards wait for the device only where no mode is on."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        try:
+            yield
+        finally:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._deadline.check()
+        kwargs = kwargs or {}
+        op = operation(func)
+        self._operations[0] += op.name not in FREE
+        self._operations[1] += op.name in PRODUCTS
+        if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
+            self.keeper.note_generator(generator_of(generator))
+        if not self._is_capturing():
+            for number, name in zip(op.written, op.written_names, strict=True):
+                value = args[number] if number < len(args) else kwargs.get(name)
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self.keeper.before_write(tensor)
+        return self._as_ever(func, args, kwargs)
