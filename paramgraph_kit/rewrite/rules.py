@@ -7,7 +7,7 @@ from collections.abc import Callable
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
-from paramgraph_kit.rewrite.expressions.decisions import branches, chains, common_ends
+from paramgraph_kit.rewrite.expressions.decisions import both_ways, branches, chains, common_ends
 from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.expressions.numbers import (
     noted,
     number_lists,
     number_only,
+    of_numpy,
     ranked,
     readings,
     scalars,
@@ -45,7 +46,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     widened,
 )
 from paramgraph_kit.rewrite.expressions.state import carried, let_go
-from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched
+from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.set_later import is_set_later
@@ -99,8 +100,10 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         early.go_on,
         early.leave_round_out,
         lists.average_those_kept,
+        some_rounds.keep_which,
         early.count_up,
         ending.end_all,
+        both_ways.choose_what_is_given,
         branches.choose_by_where,
         chains.choose_among,
         branches.choose_one,
@@ -136,6 +139,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         number_lists.list_on_device,
         ending.end_all,
         readings.reduce_there,
+        of_numpy.compute_there,
         values.keep_on_device,
         readings.stay_there,
     ),

@@ -19,7 +19,7 @@ ELEMENTS = frozenset(
     float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
     logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
     round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
-    hardswish relu6 logsigmoid""".split()  # noqa: SIM905
+    hardswish relu6 logsigmoid zeros_like ones_like""".split()  # noqa: SIM905
 )
 # Of each row alone where they go along another dimension, which is their first argument or ``dim=``.
 _ALONG = frozenset(

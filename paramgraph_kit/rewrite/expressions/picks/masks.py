@@ -246,19 +246,27 @@ def is_asked(place: Place, node: ast.AST) -> bool:
 
 
 def ends_of(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:
-    """The calls of a statement that add rows up, the outermost ones."""
+    """The calls of a statement that add rows up, the outermost ones that are given some."""
     inside: set[ast.AST] = set()
     for part in heads(node):
-        if not isinstance(part, ast.Call) or part in inside:
+        if not isinstance(part, ast.Call) or part in inside or not _adds_up(place, part, mask, rows):
             continue
-        ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
-        if not (ending or loss_of(place, part)):
-            continue
-        if ending and is_rowwise(place, part, lambda n: is_row_of(place, n, mask, rows)):
-            continue  # along another dimension: each row has its own
-        if any(is_row_of(place, n, mask, rows) for n in ast.walk(part)):
+        deeper = (
+            n for n in ast.walk(part) if n is not part and isinstance(n, ast.Call) and _adds_up(place, n, mask, rows)
+        )
+        added = {n for each in deeper for n in ast.walk(each)}
+        if any(is_row_of(place, n, mask, rows) and n not in added for n in ast.walk(part)):
             inside |= set(ast.walk(part))
             yield part
+
+
+def _adds_up(place: Place, part: ast.Call, mask: str, rows: set[str]) -> bool:
+    ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
+    if not (ending or loss_of(place, part)):
+        return False
+    if ending and is_rowwise(place, part, lambda n: is_row_of(place, n, mask, rows)):
+        return False  # along another dimension: each row has its own
+    return any(is_row_of(place, n, mask, rows) for n in ast.walk(part))
 
 
 def _of_torch(call: ast.Call) -> bool:
@@ -311,10 +319,11 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         return f"({text})" if binds_tighter(place.source, call) else text
     assert isinstance(call.func, ast.Attribute)
     inner, others = (call.args[0], call.args[1:]) if _of_torch(call) else (call.func.value, call.args)
-    dims = [*others, *given.values()]
+    dims = [*others, *(given[name] for name in given if name == "dim")]
     whole = not dims
+    spread = {"unbiased", "correction"} if called(call) in _SPREAD else set()
     if (
-        given.keys() - {"dim"}
+        given.keys() - {"dim"} - spread
         or len(dims) > 1
         or (dims and not (isinstance(dims[0], ast.Constant) and dims[0].value == 0))
     ):
@@ -333,7 +342,11 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             return ""
         mean = f"torch.where({mask}, {value}.movedim(0, -1), 0).sum(-1, keepdim=True) / {count}"
         squares = f"torch.where({mask}, ({value}.movedim(0, -1) - {mean}) ** 2, 0).sum(-1)"
-        return f"({squares} / ({bracketed(mask)}.sum() - 1)){_SPREAD[called(call)]}"
+        less = next((given[name] for name in ("unbiased", "correction") if name in given), ast.Constant(1))
+        if not isinstance(less, ast.Constant) or not isinstance(less.value, int):
+            return ""
+        divisor = f"({bracketed(mask)}.sum() - {int(less.value)})" if less.value else count
+        return f"({squares} / {divisor}){_SPREAD[called(call)]}"
     text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
