@@ -7,7 +7,7 @@ from collections.abc import Callable
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
-from paramgraph_kit.rewrite.expressions.decisions import both_ways, branches, chains, common_ends
+from paramgraph_kit.rewrite.expressions.decisions import both_ways, branches, chains, common_ends, unfolded
 from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
@@ -232,6 +232,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
 
 _KEEP = (values.keep_on_device, truth.keep_the_truth, readings.count_there, noted.go_on_with_the_tensor)
 LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launch
+    "branch-frozen": (unfolded.one_after_the_other, unfolded.draw_first),
     "tensor-literal": (literals.fill_with_numbers, once.make_once),
     "cpu-index": (literals.index_with_numbers, once.make_once),
     "copy-to-gpu": (literals.copy_before_the_helper, literals.fill_with_numbers, once.make_once),

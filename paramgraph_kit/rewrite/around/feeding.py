@@ -11,8 +11,7 @@ import ast
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paramgraph_kit.rewrite.around import parts
-from paramgraph_kit.rewrite.around.full import in_full
+from paramgraph_kit.rewrite.around import full, parts
 from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting.advance import rates
@@ -275,6 +274,7 @@ def feed(
     sized -= {
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
+    known_whole = full.whole(together)
     own, of_arguments = local - set(arguments), set(arguments)  # what is of a size that an argument has
     for each in together:
         of_arguments.update(given(each) if _data_of(source, each, ("device", "dtype")) & of_arguments else ())
@@ -322,7 +322,11 @@ def feed(
                 whole = f"({whole})" if isinstance(node, ast.BinOp) and not values.as_tensor else whole
                 whole += f".view_as({name})"  # a last batch of one row would be spread over all
             deep = "    " * bool(asked)
-            filled = in_full(node, name, whole if values.form else given_text, values, taken) if not indexes else []
+            filled = (
+                full.in_full(node, name, whole if values.form else given_text, values, taken, known_whole)
+                if not indexes
+                else []
+            )
             filled = filled or [f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"]
             lines += [*asked, *(f"{deep}{each}" for each in filled)]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)

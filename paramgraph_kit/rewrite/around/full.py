@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import torch
 
-from paramgraph_kit.rewrite.source.place import Form, called, fresh
+from paramgraph_kit.rewrite.source.place import Form, called, fresh, target_of
 
 _WHOLE = frozenset("len int range round randint randrange randperm size numel floor ceil".split())  # noqa: SIM905
 _MAKES = ("tensor", "as_tensor", "asarray", "full")
@@ -24,16 +25,43 @@ class Seen(Protocol):
         """That of the tensors, where they were tensors."""
 
 
-def in_full(node: ast.expr, name: str, text: str, values: Seen, taken: set[str]) -> list[str]:
+def whole(statements: Iterable[ast.stmt]) -> set[str]:
+    """Names that statements, in their order, give numbers which can be no fraction: what ``randint`` draws."""
+    known: set[str] = set()
+    for node in statements:
+        target = target_of(node)
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
+            known = known | {target.id} if _is_whole(node.value, known) else known - {target.id}
+    return known
+
+
+def _is_whole(node: ast.expr, known: set[str]) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_whole(node.body, known) and _is_whole(node.orelse, known)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)):
+        return _is_whole(node.left, known) and _is_whole(node.right, known)
+    if isinstance(node, ast.Call):
+        return called(node) in _WHOLE and not (called(node) == "round" and len(node.args) > 1)
+    return (isinstance(node, ast.Name) and node.id in known) or (
+        isinstance(node, ast.Constant) and type(node.value) is int
+    )
+
+
+def in_full(
+    node: ast.expr, name: str, text: str, values: Seen, taken: set[str], known: Collection[str] = ()
+) -> list[str]:
     """Lines that write an expression's value into a tensor of whole numbers and refuse another; none where it is one.
 
-    ``text`` is the expression as it is written there, ``name`` the tensor, ``taken`` are names that others have.
+    ``text`` is the expression as it is written there, ``name`` the tensor, ``taken`` are names that others have,
+    ``known`` those of numbers that can be no fraction.
     """
-    whole = values.form is None or not (values.form.dtype.is_floating_point or values.form.dtype.is_complex)
+    if _is_whole(node, {*known}):
+        return []
+    of_whole = values.form is None or not (values.form.dtype.is_floating_point or values.form.dtype.is_complex)
     calls = {called(each) for each in ast.walk(node) if isinstance(each, ast.Call)}
     given = any(isinstance(each, (ast.Name, ast.Attribute)) for each in ast.walk(node))
     asks = isinstance(node, (ast.BoolOp, ast.Compare, ast.IfExp))
-    if not whole or not given or asks or calls & _WHOLE or "dtype" in text:
+    if not of_whole or not given or asks or calls & _WHOLE or "dtype" in text:
         return []
     now = fresh(f"{name.removesuffix('_in')}_now", taken)
     if values.form is None:

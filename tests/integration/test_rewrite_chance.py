@@ -1,0 +1,162 @@
+"""Branches of chance, what numpy makes of values of the device, and what only some rounds add to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+DEVICE = pgk.device()
+IMAGES = "import random\nimport numpy as np\nargs = (torch.randn(2, 3, 8, 8, device=device),)\n"
+ROWS = (
+    "import numpy as np\nargs = (torch.randn(6, 4, device=device), torch.tensor([0, 2, 1, 2, 0, 2], device=device))\n"
+)
+WHOLE = {
+    "a branch that draws and writes in place": (
+        IMAGES,
+        """\
+    if random.random() < 0.5:
+        i = random.randint(0, 4); j = random.randint(0, 4)
+        x = x.clone()
+        x[:, :, i : i + 3, j : j + 3] = 0
+    return x * 2
+""",
+        ["    i = random.randint(0, 4) if chosen else 0", "x = torch.where(x_in, x_then, x)"],
+    ),
+    "a branch that draws a factor": (
+        IMAGES,
+        """\
+    if random.random() < 0.5:
+        s = random.uniform(0.0, 0.2)
+        x = x + s * torch.ones_like(x)
+    return x
+""",
+        ["    s = random.uniform(0.0, 0.2) if chosen else 0.0"],
+    ),
+    "one of several ways": (
+        IMAGES,
+        """\
+    op = random.choice(["flip", "turn", "none"])
+    if op == "flip":
+        x = x.flip(-1)
+    elif op == "turn":
+        x = x.rot90(1, (2, 3))
+    return x
+""",
+        ["x = torch.where(given_in, x.flip(-1), x)", "x = torch.where(given_in_2, x.rot90(1, (2, 3)), x)"],
+    ),
+    "an order drawn on the CPU": (
+        IMAGES,
+        """\
+    lam = np.random.beta(0.4, 0.4)
+    at = torch.randperm(x.size(0))
+    return lam * x + (1 - lam) * x[at]
+""",
+        ["    at_in.copy_(at.view_as(at_in))"],
+    ),
+    "ranks by numpy": (
+        ROWS,
+        "    lo, hi = np.percentile(x.detach().cpu().numpy(), [1, 99])\n    return x.clamp(lo, hi)\n",
+        ["lo, hi = (torch.quantile(x.detach().flatten(), 0.01), torch.quantile(x.detach().flatten(), 0.99))"],
+    ),
+    "a mean and a spread of an array": (
+        ROWS,
+        "    a = x.detach().cpu().numpy()\n    m, s = a.mean(), np.std(a)\n    return (x - float(m)) / float(s)\n",
+        ["a = x.detach()", "m, s = a.mean(), a.std(correction=0)"],
+    ),
+    "a distance of two arrays": (
+        ROWS,
+        "    d = np.mean(np.abs(x.cpu().numpy() - y[:, None].cpu().numpy()))\n    return x / d\n",
+        ["d = (x.detach() - y[:, None].detach()).abs().mean()"],
+    ),
+    "what both ways append": (
+        ROWS,
+        """\
+    rows = []
+    for c in range(4):
+        m = y == c
+        if m.any():
+            rows.append(x[m].mean(0))
+        else:
+            rows.append(torch.zeros(4, device=x.device))
+    return torch.stack(rows)
+""",
+        [],
+    ),
+    "what some rounds append": (
+        ROWS,
+        """\
+    rows = {}
+    for c in range(4):
+        m = y == c
+        if m.any():
+            rows[c] = x[m].mean(dim=0)
+    return torch.stack(list(rows.values()))
+""",
+        ["kept = torch.stack(counts)", "every = torch.stack(list(rows.values()))"],
+    ),
+    "a spread that some rounds add": (
+        ROWS,
+        """\
+    loss = 0
+    for c in range(4):
+        m = y == c
+        if m.sum() > 0:
+            loss = loss + x[m].var(dim=0, unbiased=False).sum()
+    return loss
+""",
+        [],
+    ),
+    "losses that some rounds go on without": (
+        ROWS,
+        """\
+    losses = []
+    for c in range(4):
+        m = y == c
+        if m.sum() == 0:
+            continue
+        losses.append(F.mse_loss(x[m], torch.zeros_like(x[m])))
+    return torch.stack(losses).mean()
+""",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("title", WHOLE)
+def test_it_is_rewritten_whole(fixed: Fixed, title: str) -> None:
+    # GIVEN a function as people write it WHEN a fix is asked for THEN all of it is in one graph, in lines as these
+    head, body, lines = WHOLE[title]
+    fix = fixed(f"{head}def f({'x, y' if head is ROWS else 'x'}):\n{body}")
+    assert fix.complete, fix
+    written = [line.strip() for line in lines_of(fix)]
+    assert not [line for line in lines if line.strip() not in written], written
+
+
+def test_a_way_that_chance_takes_rarely_is_waited_for() -> None:
+    # GIVEN a layer that is left out in one of twenty calls, of which the first few leave none out
+    layer = torch.nn.Linear(4, 4).to(DEVICE)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if random.random() < 0.95:
+            x = layer(x)
+        return x
+
+    random.seed(0)
+    # WHEN it is diagnosed THEN the branch is found
+    found = pgk.diagnose(step, torch.randn(2, 4, device=DEVICE))
+    assert [each.code for each in found] == ["branch-frozen"]
+
+
+def test_a_way_that_chance_never_takes_is_no_problem() -> None:
+    # GIVEN the same with a probability of one WHEN it is diagnosed THEN there is none
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if random.random() < 1.0 else x
+
+    assert not list(pgk.diagnose(step, torch.randn(2, 4, device=DEVICE)))
