@@ -65,6 +65,27 @@ WHOLE = {
         "    lo, hi = np.percentile(x.detach().cpu().numpy(), [1, 99])\n    return x.clamp(lo, hi)\n",
         ["lo, hi = (torch.quantile(x.detach().flatten(), 0.01), torch.quantile(x.detach().flatten(), 0.99))"],
     ),
+    "how many are picked, by both signs": (
+        ROWS,
+        "    p, n = x[x > 0], x[x < 0]\n    return p.mean() - n.mean(), p.numel() / x.numel()\n",
+        ["p = x", "n = x"],
+    ),
+    "pairs that the host matches by distances": (
+        ROWS,
+        """\
+    left = list(range(6))
+    pairs = []
+    d = torch.cdist(x, x)
+    while len(left) > 1:
+        i = left[0]
+        j = min(left[1:], key=lambda k: d[i, k].item())
+        pairs.append((i, j))
+        left.remove(i)
+        left.remove(j)
+    return torch.tensor(pairs, device=x.device)
+""",
+        ["return d.detach()", "left = list(range(6))"],
+    ),
     "a mean and a spread of an array": (
         ROWS,
         "    a = x.detach().cpu().numpy()\n    m, s = a.mean(), np.std(a)\n    return (x - float(m)) / float(s)\n",
@@ -137,6 +158,15 @@ def test_it_is_rewritten_whole(fixed: Fixed, title: str) -> None:
     assert fix.complete, fix
     written = [line.strip() for line in lines_of(fix)]
     assert not [line for line in lines if line.strip() not in written], written
+
+
+def test_a_window_over_the_last_steps_is_told_as_one_tensor(fixed: Fixed) -> None:
+    # GIVEN a step that keeps its last four means WHEN a fix is asked for THEN the lines for one tensor are told
+    text = "    last.append(x.mean())\n    return x - sum(last) / len(last)\n"
+    fix = fixed(f"from collections import deque\nlast = deque(maxlen=4)\n{IMAGES}def f(x):\n{text}")
+    said = str(fix)
+    assert "`window = torch.stack([*last])`" in said, said
+    assert "`window.copy_(torch.cat([window[1:], x.mean().detach()[None]]))`" in said, said
 
 
 def test_a_way_that_chance_takes_rarely_is_waited_for() -> None:

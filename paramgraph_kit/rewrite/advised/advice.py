@@ -34,6 +34,7 @@ from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
@@ -399,6 +400,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     waits_for_its_error,
+    window_of_tensors,
     given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,

@@ -72,4 +72,4 @@ def _is_store(node: ast.Name) -> bool:
 
 
 def _is_plain(node: ast.Call) -> bool:
-    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max") or called(node) in _CONTAINERS
+    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max", "range") or called(node) in _CONTAINERS

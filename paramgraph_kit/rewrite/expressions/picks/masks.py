@@ -69,6 +69,8 @@ def leave_out(place: Place) -> list[Edit]:
     order, after = order[: min(cut, own)], order[min(cut, own) :]  # from there on it is another mask
     rows: set[str] = set()
     edits: list[Edit] = []
+    one, all_of = form_of(place, index), form_of(place, found.value)
+    flat = one is not None and all_of is not None and len(one.shape) == len(all_of.shape)  # elements are picked
 
     def is_row(node: ast.AST) -> bool:
         return is_row_of(place, node, mask, rows)
@@ -85,7 +87,7 @@ def leave_out(place: Place) -> list[Edit]:
         ends = list(ends_of(place, node, mask, rows))
         inside = {part for end in ends for part in ast.walk(end)}
         left = [n for n in heads(node) if n not in inside and is_row_of(place, n, mask, rows)]
-        counts = [n for n in heads(node) if n not in inside and is_count(n, rows)]
+        counts = [n for n in heads(node) if n not in inside and (is_count(n, rows) or (flat and _is_numel(n, rows)))]
         counted = {part for each in counts for part in ast.walk(each)}
         left = [n for n in left if n not in counted]
         if left:
@@ -235,6 +237,12 @@ def is_count(node: ast.AST, rows: set[str]) -> bool:
         first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
         return first and isinstance(node.value.value, ast.Name) and node.value.value.id in rows
     return False
+
+
+def _is_numel(node: ast.AST, rows: set[str]) -> bool:
+    """``x.numel()`` of what is one row of elements."""
+    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id in rows and isinstance(node, ast.Call) and called(node) == "numel"
 
 
 def is_asked(place: Place, node: ast.AST) -> bool:
