@@ -8,7 +8,7 @@ from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
 from paramgraph_kit.rewrite.expressions.decisions import both_ways, branches, chains, common_ends, unfolded
-from paramgraph_kit.rewrite.expressions.makes import literals, made, once, typed, values
+from paramgraph_kit.rewrite.expressions.makes import fields, literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
     filled,
@@ -239,8 +239,8 @@ LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launc
     "dynamic-shape": (once.make_once,),
     "mask-assignment": (once.make_once,),
     "hidden-size": (once.make_once,),
-    "sync-item": (once.make_once,),
-    "copy-to-cpu": (once.make_once,),
+    "sync-item": (once.make_once, fields.name_each_field),
+    "copy-to-cpu": (once.make_once, fields.name_each_field),
 }
 
 

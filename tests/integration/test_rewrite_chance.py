@@ -86,6 +86,27 @@ WHOLE = {
 """,
         ["return d.detach()", "left = list(range(6))"],
     ),
+    "fields of a result under one name": (
+        ROWS,
+        """\
+    top = x.softmax(-1).topk(2)
+    return [{"label": f"c{j}", "score": round(s, 4)} for j, s in zip(top.indices[0].tolist(), top[0][0].tolist())]
+""",
+        ["top_values, top_indices = x.softmax(-1).topk(2)", "return top_indices.detach(), top_values.detach()"],
+    ),
+    "the hardest of what is farther, of each row": (
+        ROWS,
+        """\
+    d = torch.cdist(x, x.flip(0))
+    loss, n = 0.0, 0
+    for i in range(6):
+        far = d[i][d[i] > d[i, i]]
+        if far.numel() == 0: continue
+        loss = loss + F.relu(d[i, i] - far.min() + 0.2); n += 1
+    return loss / max(n, 1)
+""",
+        ["far = d[i]", "skipped = (d[i] > d[i, i]).sum() == 0"],
+    ),
     "a mean and a spread of an array": (
         ROWS,
         "    a = x.detach().cpu().numpy()\n    m, s = a.mean(), np.std(a)\n    return (x - float(m)) / float(s)\n",

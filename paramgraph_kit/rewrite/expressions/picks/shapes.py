@@ -246,6 +246,14 @@ def assign_each_by_where(place: Place) -> list[Edit]:
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
+def _is_one_place(place: Place, index: ast.expr) -> bool:
+    """Whether an index is a whole number: written, or that of a round."""
+    if isinstance(index, ast.Name):
+        rounds = (loop for loop in place.loops() if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call))
+        return any(called(loop.iter) == "range" and place.text(loop.target) == index.id for loop in rounds)  # type: ignore[arg-type]  # a call
+    return integer(index) is not None
+
+
 def form_of(place: Place, node: ast.expr) -> Form | None:
     """What is known of the tensor that an expression is."""
     if isinstance(node, ast.UnaryOp):
@@ -257,6 +265,9 @@ def form_of(place: Place, node: ast.expr) -> Form | None:
         return one if one is not None and other is not None and one.shape == other.shape else None
     if isinstance(node, ast.Call):
         return _form_of_mask(place, node)
+    if isinstance(node, ast.Subscript) and _is_one_place(place, node.slice):
+        whole = form_of(place, node.value)
+        return whole._replace(shape=whole.shape[1:]) if whole is not None and whole.shape else None
     known = place.space.get(node.id) if isinstance(node, ast.Name) else None
     own = isinstance(node, ast.Name) and place.is_local(node.id)
     if isinstance(node, ast.Name) and (own or node.id in place.tensors):
