@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_l
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
+from paramgraph_kit.rewrite.advised.host.left_before import left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
@@ -401,6 +402,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 _ADVICE: tuple[Advice, ...] = (
     waits_for_its_error,
     window_of_tensors,
+    left_before_the_launch,
     given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,
