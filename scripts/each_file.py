@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import pkgutil
 import re
 import signal
 import sys
@@ -35,9 +36,10 @@ IMPORTED = (
     "torch",
     "torch._inductor.lowering",
     "functorch.compile",
-    "paramgraph_kit.backend",
-    "paramgraph_kit.doctor",
+    "paramgraph_kit",
 )
+# Nor does what brings libraries that tests may be without, what asks for a GPU, and what is a program.
+NOT_SHARED = re.compile(r"\.(_widget|for_\w+|cuda|__main__)$")
 # Pytest's last line; objects that go later may still complain below it.
 SUMMARY = re.compile(r"^(?:\d+ \w+, )*?(?:(\d+) passed|\d+ (?:skipped|xfailed))(?:, \d+ \w+)* in [\d.]+s", re.MULTILINE)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a process for each core: further threads would only wait
@@ -101,7 +103,15 @@ def import_all() -> None:
     for module in IMPORTED:
         torch = sys.modules.get("torch")
         with mock.patch.object(torch.cuda, "is_available", return_value=False) if torch else nullcontext():
-            importlib.import_module(module)
+            import_whole(module)
+
+
+def import_whole(name: str) -> None:
+    """Import a module, and where it is our package all that is in it."""
+    module = importlib.import_module(name)
+    for each in pkgutil.iter_modules(getattr(module, "__path__", ())) if name.startswith("paramgraph_kit") else ():
+        if not NOT_SHARED.search(within := f"{name}.{each.name}"):
+            import_whole(within)
 
 
 def found(names: Sequence[str]) -> list[str]:
