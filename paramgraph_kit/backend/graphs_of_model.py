@@ -17,6 +17,7 @@ import torch
 
 from paramgraph_kit.backend.recompiles import is_known
 from paramgraph_kit.backend.registry import CompiledGraph, original
+from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.driver.files import OURS, display_name
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.torch_names import torch_name
@@ -152,6 +153,7 @@ class Model:
 
     def shared(self) -> str:
         """What is counted together with this model, because Dynamo compiles code; "" where nothing is."""
+        everything()
         functions = {
             id(each)
             for code in self.codes

@@ -35,6 +35,7 @@ from paramgraph_kit.backend.reads.code import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import Running, running
 from paramgraph_kit.backend.state import State
+from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.driver.host_random import put_back, state_of
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
@@ -428,6 +429,7 @@ def _drawn(drawing: Sequence[tuple[Any, Any]], known: State) -> RefusedError | N
 
 def _functions_of(codes: Set[types.CodeType]) -> list[types.FunctionType]:
     """The functions that have such code, found among all objects."""
+    everything()
     return [each for each in gc.get_objects() if type(each) is types.FunctionType and each.__code__ in codes]
 
 

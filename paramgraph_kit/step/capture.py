@@ -29,6 +29,7 @@ from paramgraph_kit.capture.pair import (
     describe,
 )
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, has_memory, parts_of
 from paramgraph_kit.launch.launcher import Called
 from paramgraph_kit.launch.plan import GRAIN
@@ -376,6 +377,7 @@ def _named(refusal: RefusedError, device: torch.device) -> Reason:
     reason, address = refusal.reason, refusal.address
     if address is None:
         return reason
+    everything()
     alive = (t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device == device)
     alive = (t for t in alive if not isinstance(t, FakeTensor))  # of a trace, on no memory
     found = min((t for t in alive if _covers(t, address)), key=torch.Tensor.numel, default=None)

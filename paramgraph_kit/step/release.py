@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.plain import flatten
+from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.step.observe import Change, Observation
 from paramgraph_kit.step.spent import is_bare_spent, is_spent, spent
 from paramgraph_kit.trace.model import Reason
@@ -56,6 +57,7 @@ def release(seen: Observation) -> None:
 
 def told(reason: Reason, device: torch.device) -> Reason:
     """A refusal for a graph that is still held, with what holds it."""
+    everything()
     objects = gc.get_objects()
     held = [x for x in objects if _is_held(x, device)]
     looking = (id(objects), id(held))

@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
@@ -110,9 +110,10 @@ class Diagnose:
         found = _from_function(what, args, kwargs, limit_s, confirm)
         if not found or found.state:
             return found
+        from paramgraph_kit.driver.collection import only_new
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
-        with redirect_stdout(io.StringIO()):  # the function has printed when it was looked at
+        with redirect_stdout(io.StringIO()), only_new() if fix else nullcontext():  # it has printed when looked at
             by_hand = _fixed(found, what, args, kwargs) if fix else []
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, found.fix))
         found.untried = own != found.failures and not fix

@@ -1,0 +1,62 @@
+"""The garbage collector while the doctor tries: it leaves alone what was there, and puts that back."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from paramgraph_kit.driver.collection import everything, only_new
+
+
+class Kept:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set_aside() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def circle() -> weakref.ref[Kept]:
+    one = Kept()
+    one.itself = one  # type: ignore[attr-defined]
+    return weakref.ref(one)
+
+
+def test_what_was_there_is_set_aside_and_put_back() -> None:
+    # GIVEN an object, and one that only a circle holds
+    kept, gone = Kept(), circle()
+    with only_new():
+        # WHEN only what is new is collected THEN the circle is gone, and the object is none that is looked at
+        assert gone() is None
+        assert gc.get_freeze_count()
+        assert not any(each is kept for each in gc.get_objects())
+        # AND a circle that is made meanwhile goes as ever
+        made = circle()
+        gc.collect()
+        assert made() is None
+        # AND who needs all objects has them, once said
+        everything()
+        assert any(each is kept for each in gc.get_objects())
+    assert not gc.get_freeze_count()
+
+
+def test_what_somebody_has_set_aside_stays_so() -> None:
+    # GIVEN a service that has set aside what it holds WHEN only what is new is collected THEN that stays set aside
+    gc.freeze()
+    with only_new():
+        everything()
+        assert gc.get_freeze_count()
+    assert gc.get_freeze_count()
+
+
+def test_it_is_put_back_after_an_error() -> None:
+    # GIVEN a trial that raises WHEN it ends THEN nothing is set aside
+    with pytest.raises(ValueError, match="so"), only_new():
+        raise ValueError("so")
+    assert not gc.get_freeze_count()
