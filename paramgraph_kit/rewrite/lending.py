@@ -115,6 +115,7 @@ class Lending:
         self.led: dict[tuple[str, str], set[int]] = {}  # by file and name of what it runs: at which lines it came there
         self.kept: advance.Kept | None = None  # numbers that are in tensors
         self.needed: set[str] = set()  # edits of arguments that have needed gradients before, or have other names
+        self._had: dict[str, tuple[list[Values], list[int], list[int]]] = {}  # what lines that were watched have shown
 
     def at_home(self, failure: Failure) -> Failure:
         """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
@@ -139,6 +140,8 @@ class Lending:
         files = set(self.sources)
 
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
+            if event != "call" and event != "return":  # what is written in C, which is most of it
+                return
             code = frame.f_code
             known = code.co_filename in files
             if event == "call" and known:
@@ -333,18 +336,28 @@ class Lending:
         make: Callable[[], Values] = Values,
         more: Iterable[Edit] = (),
     ) -> list[Values]:
-        """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen."""
+        """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen.
+
+        Lines are watched once, though plans may be made again and again: what is found of them is the same.
+        """
+        lines = source.apply([*feeding.watching(source, nodes), *more])
+        key = "".join((source.file, *lines)) if make is Values else ""
+        if key in self._had:
+            found, self.prover.operations[:], self.prover.products[:] = self._had[key]
+            return found
         found = [make() for _ in nodes]
         space = self.entry.__globals__ if self.entry is not None else {}
         space[feeding.WATCH] = lambda number, value: found[number].note(value)
         try:
-            code = compiled(source.file, source.apply([*feeding.watching(source, nodes), *more]))
+            code = compiled(source.file, lines)
             with borrowed(self.functions, {source.file: code}, {}):
                 self.prover.from_now().eager()
         except Exception:
-            return []
+            found = []
         finally:
             del space[feeding.WATCH]
+        if key:
+            self._had[key] = found, [*self.prover.operations], [*self.prover.products]
         return found
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
