@@ -12,7 +12,7 @@ import torch
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
-from paramgraph_kit.rewrite.counting import elsewhere, optimizers
+from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
@@ -109,19 +109,32 @@ class Attempt(Behind):
             around = self.entry.__globals__ if self.entry is not None else {}
             made = elsewhere.maker(self.sources, name, self._value(name), around) if name else None
             if made is None:
+                found += self._wrapped(name, known)
                 continue
             self.steps = True
             source, call = made
             # Groups that have no rate of their own would share one tensor, and be written one after the other.
             several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
-            fuse = name in self.fused
-            named = (
-                self.device if source.file == self.file else f'"{device().type}"'
-            )  # of another file's names none is known
+            fuse, named = name in self.fused, self._named(source)
             edits = optimizers.options(source, call, named, rate=self.rate and not several, fuse=fuse)
             edits += optimizers.apart(source, call, named) if self.rate and several else []
             found.append(Plan(source, edits, known))
         return found
+
+    def _named(self, source: Source) -> str:
+        """The device as a file's names have it: of another file's none is known."""
+        return self.device if source.file == self.file else f'"{device().type}"'
+
+    def _wrapped(self, name: str, known: list[Failure]) -> list[Plan]:
+        """The options of an optimizer that one of the user's own makes."""
+        inner = self._value(name) if name else None
+        at = wrapped.made_at([*self.sources.values()], inner, self._value)
+        if at is None:
+            return []
+        self.steps = True
+        source, made, outer = at
+        of = source, made, outer, inner, self._named(source)
+        return [Plan(source, wrapped.options(*of, rate=self.rate, fuse=name in self.fused), known)]
 
     def _each_of(self, source: Source, statement: ast.stmt, name: str) -> list[str]:
         """The names of optimizers that a loop steps, one after the other, if the graph can count for all of them."""
