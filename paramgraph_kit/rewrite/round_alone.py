@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
+from paramgraph_kit.rewrite.loops.rest_ahead import rest_ahead
 from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
@@ -190,6 +191,9 @@ class _Cutting:
         copied = {node: edits for node, edits in copied.items() if node not in self.halves}
         self.told = [edit for edits in copied.values() for edit in edits]
         self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
+        if self.begin is None and not self.told:
+            ahead, self.behind = rest_ahead(self.source, self.loop, self.definition, self._is_pure)
+            self.told += ahead
         plain = self._cut()
         if plain is None:
             return None

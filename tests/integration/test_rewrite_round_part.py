@@ -71,6 +71,23 @@ def f(b):
         rz = new
     return x, norms
 """
+NEWTON = """
+a = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).to(device) * 0.1
+args = (torch.randn(6, device=device),)
+def residual(x, b):
+    return x + 0.3 * torch.tanh(a @ x) - b
+def f(b):
+    x, norms = torch.zeros_like(b), []
+    for _ in range(12):
+        r = residual(x, b)
+        n = r.norm().item()
+        norms.append(n)
+        if n < 1e-5:
+            return x, norms
+        jac = torch.autograd.functional.jacobian(lambda z: residual(z, b), x)
+        x = x - torch.linalg.solve(jac, r)
+    return x, norms
+"""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +100,7 @@ def f(b):
             id="behind a continue, and ahead of places",
         ),
         pytest.param(SOLVER, ["x, r, value_now, new, p = f_round(p, rz, x, r)"], id="the rest of it before a break"),
+        pytest.param(NEWTON, ["n_now, x_next = f_round(x, b)", "x = x_next"], id="a rest whose names are read behind"),
     ],
 )
 def test_what_a_test_stands_before_is_a_graph(text: str, lines: list[str], tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ def cut(
         return None
     inside = body[wanted[0] : wanted[-1] + 1]
     part: list[ast.stmt] = []
-    for n, node in reversed([*enumerate(inside)]):
+    for node in reversed(inside):
         stays = only_telling and not tells(node) and not ends(node)
-        waits = _may_wait(node, inside[n + 1 :], computes, tells) or may_end_later(node, part, loop, function, pure)
+        waits = _may_wait(node, part, computes, tells) or may_end_later(node, part, loop, function, pure)
         part[:0] = [node] if stays or not waits else []
     ahead = _ahead(inside, part, brings)
     part = [node for node in part if node not in ahead]

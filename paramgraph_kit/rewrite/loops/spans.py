@@ -8,7 +8,7 @@ wait where nobody sees what the rest of the round has done.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, free_names, within
@@ -46,19 +46,22 @@ def may_end_later(
     loop: Block,
     function: ast.AST,
     is_pure: Callable[[ast.stmt], bool],
+    *,
+    renamed: Collection[str] = (),
 ) -> bool:
     """Whether ``if c: break`` may wait for the rest of a round: nobody else sees what that computes.
 
     Args:
         later: what the round does after it.
         is_pure: whether a statement gives names what it computes, and does nothing else.
+        renamed: names that the rest has others for.
     """
     if not isinstance(node, ast.If) or node.orelse or not isinstance(loop, (ast.For, ast.While)):
         return False
     every = [part for each in node.body for part in within(each)]
-    if not isinstance(node.body[-1], ast.Break) or sum(isinstance(part, STOPS) for part in every) != 1:
+    if not isinstance(node.body[-1], (ast.Break, ast.Return)) or sum(isinstance(part, STOPS) for part in every) != 1:
         return False
-    made = stored(later)
+    made = stored(later) - {*renamed} | stored(later) & _named(function)
     inside = {id(part) for each in loop.body for part in ast.walk(each)}
     loops = (n for n in ast.walk(function) if isinstance(n, (ast.For, ast.While)) and n is not loop)
     again = any(loop in ast.walk(each) for each in loops)

@@ -31,12 +31,20 @@ def is_pure(place: Place, node: ast.expr) -> bool:
     """Whether an expression only computes: it writes, draws, waits and prints nothing."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, NUMBER)
+    at_once = {id(each) for part in ast.walk(node) if isinstance(part, ast.Call) for each in _run_at_once(part)}
     for part in ast.walk(node):
-        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+            return False
+        if isinstance(part, ast.Lambda) and id(part) not in at_once:
             return False
         if isinstance(part, ast.Call) and not (_is_quiet_call(place, part) or place.text(part) in place.lent):
             return False
     return True
+
+
+def _run_at_once(call: ast.Call) -> list[ast.expr]:
+    """``torch.autograd.functional.jacobian(lambda z: f(z, b), x)``: functions that only the call itself runs."""
+    return call.args if path_of(call.func).startswith("torch.autograd.functional.") else []
 
 
 def _is_quiet_call(place: Place, call: ast.Call) -> bool:
