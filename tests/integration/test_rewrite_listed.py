@@ -34,6 +34,43 @@ def f(s, x):
 """,
         "keep = mask.clone()",
     ),
+    "of tokens that an expert has room for": (
+        """
+E, D = 3, 4
+gate = nn.Linear(D, E).to(device)
+experts = nn.ModuleList(nn.Linear(D, D) for _ in range(E)).to(device)
+args = (torch.randn(12, D, device=device),)
+dropped = []
+@torch.no_grad()
+def f(x):
+    weight, chosen = gate(x).softmax(-1).max(-1)
+    out, n_dropped = torch.zeros_like(x), 0
+    for e in range(E):
+        idx = (chosen == e).nonzero(as_tuple=True)[0]
+        if idx.numel() > 3:
+            best = weight[idx].topk(3).indices
+            n_dropped += idx.numel() - 3
+            idx = idx[best]
+        if idx.numel() == 0:
+            continue
+        y = experts[e](x[idx])
+        out[idx] = weight[idx, None] * y
+    dropped.append(n_dropped)
+    return out
+""",
+        "idx = idx & torch.zeros_like(idx).index_fill(0, best, True)",
+    ),
+    "of the first ones": (
+        """
+args = (torch.randn(8, device=device), torch.randn(8, 3, device=device))
+@torch.no_grad()
+def f(s, x):
+    at = torch.where(s > 0)[0]
+    at = at[:2]
+    return x[at].sum(0)
+""",
+        "at = at & (at.cumsum(0) <= 2)",
+    ),
 }
 
 
@@ -44,6 +81,21 @@ def test_a_list_of_places_becomes_what_it_was_made_of(fixed: Fixed, title: str) 
     found = fixed(text)
     assert found.complete, found
     assert line in lines_of(found), found
+
+
+def test_places_in_a_list_are_none_of_all(fixed: Fixed) -> None:
+    # GIVEN a list that is cut to places of its own, of which each trial has one WHEN rewritten
+    found = fixed("""
+args = (torch.rand(8, device=device) - 0.1, torch.randn(8, 3, device=device))
+@torch.no_grad()
+def f(s, x):
+    at = torch.where(s > -9)[0]
+    best = s.argmax(keepdim=True)
+    at = at[best]
+    return x[at].sum(0)
+""")
+    # THEN no mask of all has them
+    assert not any("index_fill" in line for line in lines_of(found)), found
 
 
 def test_what_is_called_max_and_is_the_user_s_reduces_on_the_host(fixed: Fixed) -> None:

@@ -80,6 +80,9 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
         )
     if name in _ALONG and (dim := _dim(part)):
         return dim > 0 or (_rank(place, _given(part)) or 0) + dim > 0 or _is_module(place, part)
+    if isinstance(part.func, ast.Subscript):  # ``experts[e](x[at])``
+        at = part.func.slice
+        return not any(is_row(n) for n in ast.walk(at)) and has_rowwise_modules(place, path_of(part.func.value) or "_")
     value = _value(place, path_of(part.func)) if path_of(part.func) else None
     return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
 

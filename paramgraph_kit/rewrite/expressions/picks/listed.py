@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.expressions.makes.values import fill_by_index
+from paramgraph_kit.rewrite.expressions.picks.capacities import limits_of
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
@@ -24,6 +26,9 @@ def keep_the_mask(place: Place) -> list[Edit]:
         return []
     condition = listed_mask(node.value)
     every = [n for part in function.body for n in within(part)]
+    limits = limits_of(place, node, target.id) if condition is not None else {}
+    limited = {part for each in limits for part in ast.walk(each)}
+    every = [n for n in every if n not in limited]
     if condition is None or sum(isinstance(n, ast.Name) and n.id == target.id for n in every if _is_stored(n)) > 1:
         return []
     asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
@@ -31,7 +36,7 @@ def keep_the_mask(place: Place) -> list[Edit]:
     mask = mask_of(place, condition)
     if mask == place.text(condition) and is_written(every, path_of(condition)):
         mask += ".clone()"
-    edits = [place.source.replace(node.value, mask)]
+    edits = [place.source.replace(node.value, mask), *(edit for each in limits.values() for edit in each)]
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
     gone = {part for n in skips for part in ast.walk(n)}
@@ -130,7 +135,14 @@ def _skips_nothing(place: Place, node: ast.If, name: str) -> bool:
     block = getattr(above, "body", [])
     if not asks_whether_any(node, name) or node not in block:
         return False
-    for part in block[block.index(node) + 1 :]:
+    rest = block[block.index(node) + 1 :]
+    inside = {id(n) for part in rest for n in ast.walk(part)}
+    function = place.source.function_of(node)
+    named = [n for n in ast.walk(function or node) if isinstance(n, ast.Name) and id(n) not in inside]
+    own = stored(rest) - {n.id for n in named}
+    for part in rest:
+        if isinstance(part, ast.Assign) and all(isinstance(n, ast.Name) and n.id in own for n in part.targets):
+            continue  # of this round alone
         targets = part.targets if isinstance(part, ast.Assign) else []
         targets = [part.target] if isinstance(part, ast.AugAssign) else targets
         adds = isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add) and counts(part.value, name)

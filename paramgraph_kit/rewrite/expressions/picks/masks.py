@@ -187,6 +187,9 @@ def picks(place: Place) -> Iterator[ast.Subscript]:
         loaded = isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load)
         mask = mask_of(place, part) if loaded and isinstance(part, ast.Subscript) else None
         asks = isinstance(mask, ast.Call) and called(mask) in ASKS_EACH and isinstance(mask.func, ast.Attribute)
+        above = place.source.parents.get(part)
+        if isinstance(above, ast.Call) and above.func is part:
+            continue  # ``experts[e](x[at])``
         if isinstance(part, ast.Subscript) and (isinstance(mask, MASKS) or asks):
             yield part
 
