@@ -135,6 +135,31 @@ def f(x):
             ("behind", "count += 1"),
         ],
     ),
+    "edges that are left out before layers get them": (
+        """
+lin = nn.Linear(4, 4).to(device)
+def gcn(x, edges):
+    src, dst = edges
+    deg = torch.ones(x.size(0), device=x.device).index_add_(0, dst, torch.ones(dst.numel(), device=x.device))
+    messages = lin(x)[src] * (deg[src] * deg[dst]).rsqrt()[:, None]
+    return x + torch.zeros_like(x).index_add_(0, dst, messages)
+args = (torch.randn(5, 4, device=device), torch.randint(0, 5, (2, 12), device=device))
+@torch.no_grad()
+def f(x, edges):
+    keep = edges[0] != edges[1]
+    edges = edges[:, keep]
+    h = gcn(x, edges).relu()
+    h = gcn(h, edges)
+    return h.softmax(-1)
+""",
+        "edges = edges[:, keep]",
+        [
+            ("+    keep = edges[0] != edges[1]", "n_nodes = x.shape[0]"),
+            ("+    n_nodes = x.shape[0]", "x = torch.cat([x, x.new_zeros(1, *x.shape[1:])])"),
+            ("    edges = edges[:, keep]", "edges = torch.where(keep, edges, n_nodes)"),
+            ("+    h = gcn(h, edges)", "h = h[:n_nodes]"),
+        ],
+    ),
 }
 
 

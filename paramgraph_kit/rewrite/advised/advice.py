@@ -30,6 +30,7 @@ from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
+from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
@@ -435,6 +436,7 @@ _ADVICE: tuple[Advice, ...] = (
     _picked_by_number,
     _listed,
     averaged_and_counted,
+    spare_node,
     _masked,
     weighed,
     _left_early,
