@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import torch
+
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
-from paramgraph_kit.rewrite.source.edits import Function, on_one_line, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _AS_NUMBER = ("alpha", "value")
@@ -74,10 +77,18 @@ def _owner(place: Place, node: ast.stmt) -> str:
     return ""
 
 
+def _puts_into_tensors(place: Place, function: Function) -> bool:
+    """``self.rows[self.at] = row``, where ``self.rows`` is a tensor."""
+    every = (n for part in function.body for n in within(part))
+    stores = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    names = {path_of(n.value).rpartition(".")[2] for n in stores if isinstance(n.value, ast.Attribute)}
+    return any(isinstance(place.attributes.get(name), torch.Tensor) for name in names)
+
+
 def called_for_itself(place: Place) -> str:
     """``stopper(loss, model)`` in a step, where something was found in the object's own lines."""
     function = place.source.function_of(place.statement)
-    codes = ("data-dependent-branch", "sync-item", "host-counter", "copy-to-cpu", "print")
+    codes = ("data-dependent-branch", "sync-item", "host-counter", "copy-to-cpu", "print", "size-frozen")
     if place.failure.code not in codes or function is None:
         return ""
     owner = place.source.parents.get(function)
@@ -95,6 +106,13 @@ def called_for_itself(place: Place) -> str:
         return ""  # who knows which of them ran
     node = (own or calls)[0]
     text = f"line {node.lineno}, `{on_one_line(place.text(node))}`, belongs"
+    caller = place.source.function_of(node)
+    if _puts_into_tensors(place, function):
+        given = names_in(node) & locals_of(caller) if caller is not None else set()
+        early = caller is not None and given <= set(arguments_of(caller))
+        return f"{text} before each launch, as what it writes may be read there: take it out of the step" * early
+    if place.failure.code == "size-frozen":
+        return ""
     if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
         return f"{text} before each launch: take it out of the step"
     return f"{text} behind the launch: take it out of the step, and return what it is given"
