@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.conditions import unlike
+from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import frozen
@@ -328,6 +329,9 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
         place = by_hand.place_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
         return [attempt.at_home(error.failure)]
+    except ExchangedError as error:
+        found.verified.append(f"replays of one graph would be wrong: {error}")
+        return []
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:

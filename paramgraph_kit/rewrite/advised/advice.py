@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anywa
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
-from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself
+from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
@@ -404,6 +404,7 @@ _ADVICE: tuple[Advice, ...] = (
     waits_for_its_error,
     window_of_tensors,
     left_before_the_launch,
+    moved_by_what_is_read,
     given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,

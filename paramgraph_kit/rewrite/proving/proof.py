@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, d
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.exchanged import Held
 from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
@@ -213,13 +214,18 @@ class Prover:
 
         Raises:
             CaptureError: the capture fails.
+            ExchangedError: a graph would read what a step exchanges for another tensor.
         """
         cuda = twin()
         with self._run() as keeper:
             side, graph = cuda.Stream(), cuda.CUDAGraph(keep_graph=True) if look is not None else cuda.CUDAGraph()
             side.wait_stream(cuda.current_stream())
             with cuda.stream(side):
-                results = [self._step(inputs, around) for inputs in self._inputs[:WARM_UP]]
+                results = [self._step(inputs, around) for inputs in self._inputs[: WARM_UP - 1]]
+                before, keeper.reading = Held(self.state.holders), set()
+                results.append(self._step(self._inputs[WARM_UP - 1], around))
+                before.check(keeper.reading)
+                keeper.reading = None
             cuda.current_stream().wait_stream(side)
             static = tree_map(held, self._inputs[WARM_UP])
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.refusals import operation
-from paramgraph_kit.doctor.restore.keeper import Keeper
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite.proving.deadline import Deadline
@@ -36,6 +37,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper, self.said = Keeper(), Printed()
         self._as_ever = AsEver()
+        self.reading: set[int] | None = None  # the memory that operations are given, where that is asked for
         self._operations, self._deadline = count, deadline
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
@@ -54,6 +56,8 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._deadline.check()
         kwargs = kwargs or {}
+        if self.reading is not None:
+            self.reading.update(storage_key(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
         op = operation(func)
         self._operations[0] += op.name not in FREE
         self._operations[1] += op.name in PRODUCTS

@@ -26,6 +26,7 @@ _ALONG = frozenset(
     """all amax amin any argmax argmin cumprod cumsum flatten gather log_softmax logsumexp max mean min norm prod
     softmax squeeze std sum topk unsqueeze var""".split()  # noqa: SIM905
 )
+_PAIRS = frozenset(("max", "min", "topk", "sort", "median", "kthvalue", "mode", "cummax", "cummin"))  # give two
 _LOSSES = frozenset(("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
 _ROWWISE = (
     torch.nn.Linear,
@@ -49,6 +50,8 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
         return not any(is_row(n) for n in ast.walk(part.right))
     if isinstance(part, ast.Subscript) and not is_row(part) and any(is_row(n) for n in ast.walk(part.value)):
+        if isinstance(part.value, ast.Call) and called(part.value) in _PAIRS and integer(part.slice) in (0, 1):
+            return True  # of values and places, which the call itself finds for each row or not
         first = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice
         whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
         return whole or (isinstance(first, ast.Constant) and first.value is ...)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
+from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.source.edits import path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.writes import paths
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -20,6 +22,38 @@ def moved_by_itself(place: Place) -> str:
     giving = [n for n in every if isinstance(n, (ast.Assign, ast.AugAssign)) and n is not place.statement]
     told = [_told(place, path, giving) for path in sorted(p for p in paths(place.statement) if _is_number(place, p))]
     return "; and ".join(filter(None, told))  # a graph keeps each of them
+
+
+def moved_by_what_is_read(place: Place) -> str:
+    """``self.low = min(self.low, x.min().item())``, where the device goes on with ``self.low``."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in ("sync-item", "stale-input") or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    line = [n for n in place.source.block_of(place.statement) if n.lineno == place.statement.lineno]
+    told = [text for node in line if (text := _kept_there(replace(place, statement=node), every))]
+    rounds = any(isinstance(n, ast.Call) and path_of(n.func) == "round" for n in every)
+    more = ", and `torch.round(x)` for `int(round(x))` of what comes of it" * rounds
+    return f"the device goes on with what is kept here, so keep it there: {'; '.join(told)}{more}" if told else ""
+
+
+def _kept_there(place: Place, every: list[ast.AST]) -> str:
+    """Where one such number begins as a tensor, and how it is written."""
+    node, target = place.statement, target_of(place.statement)
+    path = path_of(target) if target is not None else ""
+    if not isinstance(node, ast.Assign) or not _is_number(place, path) or place.is_local(path):
+        return ""
+    later = [n for n in every if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > node.lineno]
+    if path not in paths(node.value) or not any(path_of(n) == path and isinstance(n.ctx, ast.Load) for n in later):
+        return ""
+    made = [edit.text for edit in larger_on_device(place)]
+    new = (made[0] if made else place.text(node.value)).replace(".item()", "")
+    begins = f"torch.tensor({_written(_value(place, path))}, device={place.device})"
+    return f"`{path} = {begins}` where it begins, here `{path}.copy_({new})`"
+
+
+def _written(value: object) -> str:
+    return repr(value) if value not in (float("inf"), float("-inf")) else f'float("{value}")'
 
 
 def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> str:

@@ -6,8 +6,9 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.expressions.numbers.filled import READ
+from paramgraph_kit.rewrite.expressions.numbers.rounded_later import round_there
 from paramgraph_kit.rewrite.source.edits import Edit
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 
 def _of_all(place: Place, call: ast.Call) -> str:
@@ -38,6 +39,12 @@ def _of_two(place: Place, name: str, one: str, other: str) -> str:
     return f"torch.{name}imum({one}, {other})"
 
 
+def _is_kept(place: Place, known: ast.expr) -> bool:
+    """``self.low`` of ``self.low = min(self.low, x.min().item())``."""
+    target = target_of(place.statement)
+    return isinstance(known, ast.Attribute) and target is not None and place.text(target) == place.text(known)
+
+
 def larger_on_device(place: Place) -> list[Edit]:
     """``max(x, 1.0)`` becomes ``x.clamp(min=1.0)``, and ``max(x, y)`` becomes ``torch.maximum(x, y)``."""
     found = []
@@ -59,8 +66,14 @@ def larger_on_device(place: Place) -> list[Edit]:
         if known:
             x = place.source.bracketed(there[0]).replace(".item()", "") if len(there) == 1 else text
             text = f"{x}.clamp({name}={place.text(known[0])})"
-            if call.args[0] is known[0] and not _is_whole(place, there):  # Python's keeps its first one if it meets nan
+            if len(there) == 1 and _is_kept(place, known[0]) and call.args[0] is known[0]:
+                held, sign = (
+                    place.text(known[0]),
+                    ">" if called(call) == "max" else "<",
+                )  # a tensor from the next one on
+                text = f"torch.where({x} {sign} {held}, {x}, {held})"
+            elif call.args[0] is known[0] and not _is_whole(place, there):  # Python's keeps its first if it meets nan
                 infinite = 'posinf=float("inf")' if name == "min" else 'neginf=-float("inf")'
                 text += f".nan_to_num({place.text(known[0])}, {infinite})"
         found.append(place.source.replace(call, text))
-    return found
+    return [*found, *round_there(place)] if found else []
