@@ -219,6 +219,47 @@ def test_extremes_that_an_object_keeps_are_not_whole_because_none_came(fixed: Fi
     assert "`self.low.copy_(torch.minimum(self.low, x.min()))`" in said, said
 
 
+def test_what_each_round_draws_is_told_in_lines_that_work(fixed: Fixed) -> None:
+    # GIVEN images of which each is turned by chance WHEN a fix is asked for THEN lines for all rounds are told
+    text = """\
+    out = []
+    for im in x:
+        if random.random() > 0.5:
+            im = im.flip(2)
+        k = random.randint(1, 3)
+        im = torch.rot90(im, k, (1, 2))
+        out.append(im)
+    return torch.stack(out)
+"""
+    said = str(fixed(f"{IMAGES}def f(x):\n{text}"))
+    assert "before each launch `chosen_in.copy_(torch.tensor([random.random() > 0.5 for _ in range(len(x))]))`" in said
+    assert "`im = torch.where(chosen_in[i], im.flip(2), im)`" in said, said
+    turned = "torch.stack([torch.rot90(im, k, (1, 2)) for k in range(1, 4)])[k_in[i : i + 1] - 1][0]"
+    assert f"`im = {turned}`" in said, said
+    # and followed, a graph gives what the host would have drawn
+    x = torch.randn(2, 3, 8, 8, device=DEVICE)
+    chosen_in = torch.tensor([True, False]).to(DEVICE)
+    k_in = torch.tensor([1, 3]).to(DEVICE)
+
+    def followed(x: torch.Tensor) -> torch.Tensor:
+        out = []
+        for i, im in enumerate(x):
+            im = torch.where(chosen_in[i], im.flip(2), im)
+            names = {"torch": torch, "im": im, "k_in": k_in, "i": i}
+            out.append(eval(turned, names))
+        return torch.stack(out)
+
+    followed(x)
+    graph = pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(graph):
+        result = followed(x)
+    chosen_in.copy_(torch.tensor([False, True]))
+    k_in.copy_(torch.tensor([2, 1]))
+    graph.replay()
+    wanted = torch.stack([torch.rot90(x[0], 2, (1, 2)), torch.rot90(x[1].flip(2), 1, (1, 2))])
+    torch.testing.assert_close(result.cpu(), wanted.cpu())
+
+
 def test_a_window_over_the_last_steps_is_told_as_one_tensor(fixed: Fixed) -> None:
     # GIVEN a step that keeps its last four means WHEN a fix is asked for THEN the lines for one tensor are told
     text = "    last.append(x.mean())\n    return x - sum(last) / len(last)\n"

@@ -1,0 +1,95 @@
+"""Advice for what the host draws anew in each round of a loop: all rounds' numbers before the launch, one for each.
+
+``for im in x: if random.random() < 0.5: im = im.flip(2)`` reads its own element of a tensor in each round; a whole
+number that torch takes no tensor for, ``torch.rot90(im, k)``, picks among what each of its values gives.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.hosts import draws
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
+
+_ALIKE = "drawn alike, in another order"
+
+
+def drawn_for_each_round(place: Place) -> str:
+    """Complete lines for a branch, or for a number, that a round draws."""
+    loop = next((n for n in place.loops() if isinstance(n, ast.For)), None)
+    if place.failure.code not in ("branch-frozen", "host-random") or loop is None or place.statement not in loop.body:
+        return ""
+    rounds = _rounds(place, loop)
+    if rounds is None:
+        return ""
+    many, at, head = rounds
+    if isinstance(place.statement, ast.If):
+        return _branch(place, place.statement, many, at, head)
+    told = [_number(place, made, many, at, head) for made in _drawn(place, loop)]
+    return "; and ".join(told) if told and all(told) else ""
+
+
+def _branch(place: Place, node: ast.If, many: str, at: str, head: str) -> str:
+    target = target_of(node.body[0]) if len(node.body) == 1 and not node.orelse else None
+    if not isinstance(target, ast.Name) or not isinstance(node.body[0], ast.Assign) or not draws(node.test):
+        return ""
+    name = _fresh(place, "chosen_in")
+    return (
+        f"once `{name} = torch.zeros({many}, dtype=torch.bool, device={place.device})`, before each launch "
+        f"`{name}.copy_(torch.tensor([{place.text(node.test)} for _ in range({many})]))` ({_ALIKE}){head}, and here "
+        f"`{target.id} = torch.where({name}[{at}], {place.text(node.body[0].value)}, {target.id})`"
+    )
+
+
+def _number(place: Place, made: ast.Assign, many: str, at: str, head: str) -> str:
+    target, call = target_of(made), made.value
+    if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
+        return ""
+    name = _fresh(place, f"{target.id}_in")
+    whole = called(call) in ("randint", "randrange")
+    before = f"before each launch `{name}.copy_(torch.tensor([{place.text(call)} for _ in range({many})]))` ({_ALIKE})"
+    if not whole:
+        once = f"once `{name} = torch.zeros({many}, device={place.device})`"
+        return f"{once}, {before}{head}, and here `{name}[{at}]` for `{target.id}`"
+    ends = [integer(each) for each in call.args]
+    value = place.statement.value if isinstance(place.statement, ast.Assign) else None
+    into = target_of(place.statement)
+    if value is None or into is None or None in ends or len(ends) not in (1, 2):
+        return ""
+    low, high = [0, *(each or 0 for each in ends)][-2:]
+    high += path_of(call.func) == "random.randint"  # which has its end
+    each = f"[{place.text(value)} for {target.id} in range({low}, {high})]"
+    less = f" - {low}" if low else ""
+    return (
+        f"once `{name} = torch.zeros({many}, dtype=torch.long, device={place.device})`, {before}{head}, and here "
+        f"`{place.text(into)} = torch.stack({each})[{name}[{at} : {at} + 1]{less}][0]`, where all of these have one "
+        "shape"
+    )
+
+
+def _drawn(place: Place, loop: ast.For) -> list[ast.Assign]:
+    """What the statement reads, and statements of its round draw."""
+    read = names_in(place.statement)
+    own = [n for n in loop.body if isinstance(n, ast.Assign) and n is not place.statement and draws(n.value)]
+    return [n for n in own if isinstance(t := target_of(n), ast.Name) and t.id in read]
+
+
+def _rounds(place: Place, loop: ast.For) -> tuple[str, str, str] | None:
+    """How many rounds there are, the number of one, and how the loop counts, where it does not."""
+    over, target = loop.iter, loop.target
+    name = called(over) if isinstance(over, ast.Call) else ""
+    if name == "range" and isinstance(over, ast.Call) and len(over.args) == 1 and isinstance(target, ast.Name):
+        return place.text(over.args[0]), target.id, ""
+    if name == "enumerate" and isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
+        return f"len({place.text(over.args[0])})", place.text(target.elts[0]), ""
+    if isinstance(over, (ast.Name, ast.Attribute)) and isinstance(target, ast.Name):
+        at = _fresh(place, "i")
+        head = f", the loop counts, `for {at}, {target.id} in enumerate({place.text(over)}):`"
+        return f"len({place.text(over)})", at, head
+    return None
+
+
+def _fresh(place: Place, hint: str) -> str:
+    function = place.source.function_of(place.statement)
+    return fresh(hint, names_in(place.source.tree) | (locals_of(function) if function is not None else set()))
