@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from paramgraph_kit.doctor.observe.examine import examine
@@ -28,6 +30,7 @@ class Rounds:
         self.all: list[tuple[Ways, Any]] = []  # with the context in which its lines run
         self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
         self.around = NOTHING
+        self.key: tuple[str, ...] = ()  # what runs, as far as plans make it
         self.mover: Ways  # the one whose lines go around the launch
 
     @property
@@ -42,6 +45,7 @@ class Rounds:
         elif attempt.only_feeds:
             self.mover.fed, self.around = attempt.fed, _joined(self.around, attempt.around(plans))
         self.all.append((attempt, attempt.borrow(plans)))
+        self.key += (_known(attempt, plans),)
         texts = attempt.texts(plans)
         self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
 
@@ -71,18 +75,16 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
     first, tries = rounds.all[0][0], AGAIN
     while True:
         with rounds.applied():
-            problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+            problems = _problems(rounds, truth)
             attempt = _once_more(first)
             if any(failure.code in ASKS for failure in problems) and tries:
-                with attempt.watched():  # what is a tensor by now
-                    first.prover.from_now().eager(rounds.around)
+                _look(attempt, rounds, truth)  # what is a tensor by now
             attempt.tensors = first.tensors
             plans = safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
                 attempt = _once_more(first)
                 attempt.moves = True
-                with attempt.watched():
-                    first.prover.from_now().eager()
+                _look(attempt, rounds, truth)
                 plans = safe(attempt, None, problems, truth)
                 if not plans and all(attempt.is_returned(each) for each in problems):
                     attempt = attempt.split(problems) or attempt  # what is picked of the results is behind the launch
@@ -92,13 +94,36 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
             elif not plans and problems and tries and rounds.around.before is None:  # what only a rewrite has shown
                 attempt = _once_more(first)
                 attempt.moves = attempt.only_feeds = True
-                with attempt.watched():
-                    first.prover.from_now().eager(rounds.around)
+                _look(attempt, rounds, truth)
                 plans = safe(attempt, rounds.around, problems, truth)
         if not plans:
             return problems
         rounds.add(attempt, plans)
         tries -= 1
+
+
+def _problems(rounds: Rounds, truth: Truth) -> list[Failure]:
+    """What is still found in rewritten lines, asked once for the same lines: several ways come to them."""
+    first = rounds.all[0][0]
+    key = rounds.key, first.prover
+    if key not in truth.examined:
+        truth.examined[key] = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+    return [replace(failure) for failure in truth.examined[key]]  # others, as they are told apart by what they are
+
+
+def _look(attempt: Ways, rounds: Rounds, truth: Truth) -> None:
+    """See what names hold in rewritten lines, once for the same lines."""
+    prover, around = attempt.prover, rounds.around
+    key = rounds.key, prover, around.before is None, around.after is None
+    if key not in truth.looked:
+        with attempt.watched():
+            prover.from_now().eager(around)
+        truth.looked[key] = copy(attempt), [*prover.operations], [*prover.products]
+        return
+    known, prover.operations[:], prover.products[:] = truth.looked[key]
+    needed = attempt.needed
+    attempt.knows(known)
+    attempt.needed = needed
 
 
 def _once_more(first: Ways) -> Ways:
@@ -126,13 +151,17 @@ def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth:
 
 def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     """What is wrong with the rewritten function, run eagerly; "" where nothing is. Asked once for the same lines."""
-    lines = {file: "".join(text) for file, text in attempt.texts(plans).items()}
-    more = [(*plan.hoisted, *plan.brought) for plan in plans]
-    known = (lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, attempt.kept is None)
-    key = repr(known), around  # itself: an id would be that of another one once it is gone
+    key = _known(attempt, plans), around  # itself: an id would be that of another one once it is gone
     if key not in truth.tried:
         truth.tried[key] = _tries(attempt, around, plans, truth)
     return truth.tried[key]
+
+
+def _known(attempt: Ways, plans: Sequence[Plan]) -> str:
+    """What plans come to: lines, what stands before them, and the forms that optimizers have."""
+    lines = {file: "".join(text) for file, text in attempt.texts(plans).items()}
+    more = [(*plan.hoisted, *plan.brought) for plan in plans]
+    return repr((lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, attempt.kept is None))
 
 
 def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:

@@ -10,7 +10,11 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.rewrite import rounds
 from paramgraph_kit.rewrite.proving.closeness import farther
+from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+from paramgraph_kit.rewrite.ways import Ways
 from tests.integration.rewritten import Fixed, Program, lines_of
 from tests.programs.running import quiet
 
@@ -205,3 +209,41 @@ def test_of_two_roundings_the_farther_one_counts() -> None:
     run, one, other = ({"weight": [torch.tensor(row)]} for row in ([1.0, 2.0], [1.0, 2.5], [1.25, 2.0]))
     # WHEN they are joined THEN both elements may move
     assert farther(run, one, other)["weight"][0].tolist() == [1.25, 2.5]
+
+
+def test_the_same_lines_are_looked_at_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step, one way of rewriting it, and another that comes to the same lines
+    names = program("def f(x):\n    y = x * 2\n    return y.sum().item()\nargs = (torch.ones(2, device=device),)\n")
+    found = pgk.diagnose(names["f"], *names["args"]).failures
+    first = Ways(names["f"], names["args"], {})
+    truth, ways = Truth(first.prover), [first, rounds._once_more(first)]
+    runs: list[str] = []
+    eager = Prover.eager
+
+    def examined(*given: Any, **how: Any) -> Any:
+        runs.append("examined")
+        return examine(*given, **how)
+
+    def watched(*given: Any) -> Any:
+        runs.append("watched")
+        return eager(*given)
+
+    monkeypatch.setattr(rounds, "examine", examined)
+    monkeypatch.setattr(Prover, "eager", watched)
+    seen = []
+    for way in ways:
+        begun = rounds.Rounds()
+        way.moves = True
+        begun.add(way, way.plans(found))
+        assert begun.texts
+        runs.clear()
+        # WHEN both are looked at
+        with begun.applied():
+            other = rounds._once_more(first)
+            problems = rounds._problems(begun, truth)
+            rounds._look(other, begun, truth)
+        seen.append((problems, other.tensors, first.prover.operations[:], runs[:]))
+    # THEN lines have run for the first of them alone, and both know the same
+    assert [each[-1] for each in seen] == [["examined", "watched"], []]
+    assert seen[0][:-1] == seen[1][:-1]
+    assert "y" in seen[0][1]

@@ -359,6 +359,8 @@ class Truth:
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
         self._alike = self._in_other_forms(prover, around, forms) if trains else []
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
+        self.examined: dict[Any, list[Any]] = {}  # and what was found in such lines,
+        self.looked: dict[Any, Any] = {}  # and who has seen what names hold there
         self.conditions: Any = None  # what it does with inputs of other kinds, where that was asked
         self.drifted = False  # whether any comparison so far has needed that
         self.reformed = False  # or what the optimizers' other forms give
