@@ -11,6 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite import rounds
 from paramgraph_kit.rewrite.proving.closeness import farther
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
@@ -247,3 +248,24 @@ def test_the_same_lines_are_looked_at_once(program: Program, monkeypatch: pytest
     assert [each[-1] for each in seen] == [["examined", "watched"], []]
     assert seen[0][:-1] == seen[1][:-1]
     assert "y" in seen[0][1]
+
+
+def test_a_hook_is_told_of_the_users_own_operations_and_not_of_what_torchs_do() -> None:
+    # GIVEN an operation of torch's, and one of the user's that is made of it, and a hook on calls
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @torch.library.custom_op("trials::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def ran(function: Any) -> set[str]:
+        prover, found = Prover(function, (torch.ones(2, device=pgk.device()),), {}), set[str]()
+        with profiled(lambda frame, event, _: found.add(frame.f_code.co_qualname.rpartition("<locals>.")[2])):
+            prover.eager()
+        return found
+
+    # WHEN each runs some steps THEN the hook has seen both, and of torch's nothing of what it does
+    own = {"Writes.__torch_dispatch__"}
+    assert ran(plain) & {"plain", *own} == {"plain"}
+    assert ran(lambda x: doubled(x)) & {"doubled", *own} == {"doubled", *own}

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.generators import generator_of
+from paramgraph_kit.driver.profiling import unseen
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.printed import Printed
@@ -53,6 +54,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         finally:
             self.__enter__()  # type: ignore[no-untyped-call]
 
+    @unseen
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._deadline.check()
         kwargs = kwargs or {}
