@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, product
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, togeth
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.loops.states import hand_over
-from paramgraph_kit.rewrite.loops.unbound import none_before, unbound
+from paramgraph_kit.rewrite.loops.unbound import none_before, unbound, zeros_before
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import Around, Truth
@@ -41,8 +41,22 @@ from paramgraph_kit.rewrite.rewriting import rewrite
 from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
 from paramgraph_kit.rewrite.round_loaders import through_loaders
-from paramgraph_kit.rewrite.round_parts import TELLS, Lines, Test, bodies, computes, holds, keeps, optimizes, parts
-from paramgraph_kit.rewrite.round_run import Given, Run, context_now, graded
+from paramgraph_kit.rewrite.round_parts import (
+    TELLS,
+    Asked,
+    Lines,
+    behind,
+    bodies,
+    computes,
+    ended,
+    from_step,
+    holds,
+    is_done,
+    keeps,
+    optimizes,
+    parts,
+)
+from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, graded, same, written_anywhere
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
@@ -119,25 +133,28 @@ def rounds_of(
         copied = {n for f, n in places if f.code in ("copy-to-gpu", "blocking-copy")}
         done, seen = list[Block](), set[tuple[str, ...]]()
         every = [(body, None) for body in chain.from_iterable(bodies(each, works, tells) for each in loops)]
-        for loop, begin in [*every, *parts(definition, loops, works, tells, lines)]:
-            if any(holds(loop, inner) or (begin is None and holds(inner, loop)) for inner in done):
+        tries, rest = [*every, *parts(definition, loops, works, tells, lines)], list[tuple[Block, ast.stmt]]()
+        for number, (loop, begin) in enumerate(tries, 1):  # which grow
+            if any(is_done(loop, begin, inner) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
-            for half, only_telling in product(
-                [halves, Split()] if halves.before or halves.edits else [halves], (False, True)
-            ):
+            forms, steps_of = [halves, Split()] if halves.before or halves.edits else [halves], from_step(loop)
+            for ends, half, only_telling in product((False, True) if steps_of else (False,), forms, (False, True)):
                 telling = (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
-                asked = works, telling, lambda node: node in copied and not works(node)
+                asked: Asked = works, telling, lambda node: node in copied and not works(node)
+                asked = ended(asked, steps_of) if ends else asked
                 of_block = whole, source, definition, loop, asked, truth, failures
-                stepped = [f for f, n in steps if holds(loop, n)]
-                cutting = _Cutting(*of_block, stepped, only_telling, half, taken, left, of_loader, begin, seen)
+                stepped = [f for f, n in steps if holds(loop, n) and not ends]
+                cutting = _Cutting(*of_block, stepped, only_telling, half, taken, left, of_loader, begin, seen, ends)
                 if (fix := cutting.tried()) is not None:
                     fix.worth = lines.worth(cutting.part)
                     found.append(fix)
                     done.append(loop)
+                    more = behind(loops, loop, works) if begin is None else []
+                    rest, tries[number:number] = [*rest, *more], more
                     break
-            if begin is not None and found:
+            if begin is not None and found and (loop, begin) not in rest:
                 break
     except KeyboardInterrupt:
         raise  # it is the user's
@@ -146,9 +163,6 @@ def rounds_of(
     finally:
         whole.prover.forget()
     return found
-
-
-Asked = tuple[Test, ...]
 
 
 @dataclass(slots=True)
@@ -170,6 +184,7 @@ class _Cutting:
     of_loader: bool  # only such a one is shown as a function that is no graph yet
     begin: ast.stmt | None  # where only a part of the block is wanted, the first of that
     seen: set[tuple[str, ...]]  # the lines of the file with all that was tried so far
+    ends: bool = False  # optimizers step behind it, where the host calls them
     part: Sequence[ast.stmt] = ()  # what is cut out, as it stood
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
@@ -201,14 +216,14 @@ class _Cutting:
         self.part = [old for each in plain.part if (old := self._was(each)) is not None]
         self._hand_over(part)
         self.rates = self._rates(part)
-        if not self.rated and any(".fill_(" in edit.text for edit in self.rates):
+        if not self.rated and not self.ends and any(".fill_(" in edit.text for edit in self.rates):
             self.later = [replace(each, code="learning-rate-frozen") for each in self.stepped]
             self.rates += self._makers()
         self.rates = self.rates if self.rated else []
         self.whole.steps = self.whole.rate = bool(self.rated)
-        if (found := self._cut()) is None or found.lines in self.seen:
+        if (found := self._cut()) is None or (key := (*found.lines, str(self.ends))) in self.seen:
             return None  # it comes to the same as another way
-        self.seen.add(found.lines)
+        self.seen.add(key)
         run = self._run(found)
         if run is None and self.begun and (found := self._cut()) is not None:
             run = self._run(found)
@@ -216,6 +231,10 @@ class _Cutting:
             return None
         if run.context and "torch" in self.whole.space:
             self.context = run.context
+            if (found := self._cut()) is None or (run := self._run(found)) is None:
+                return None
+        if sums := zeros_before(self.source, self.definition, self.loop, run.sums, self.whole.device):
+            self.begun += sums
             if (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
         containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
@@ -238,8 +257,8 @@ class _Cutting:
                 return None
         if not run.is_steady():
             return None
-        if len(run.decided()) > 1 and found.trains:
-            self.zeros = zeroed(self.source, self._ran(), part)
+        if (len(run.decided()) > 1 or self.ends) and found.trains:
+            self.zeros = zeroed(self.source, self._ran(), part, anywhere=self.ends)
             if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
         let_go = run.graded if found.trains else {}  # no gradients go through a launch
@@ -252,6 +271,8 @@ class _Cutting:
     @property
     def rated(self) -> list[Failure]:
         """Learning rates that are others in a later round."""
+        if self.ends:
+            return []
         return [f for f in self.failures if f.code == "learning-rate-frozen"] or [*self.later]
 
     def _hand_over(self, part: Sequence[ast.stmt]) -> None:
@@ -304,8 +325,8 @@ class _Cutting:
         if not edits and not self.halves.before:
             return self.source, self.definition, self.loop, self.asked
         source = self.source.edited(edits)
-        definition = _same(self.source.tree, source.tree, self.definition)
-        loop = _same(self.definition, definition, self.loop)
+        definition = same(self.source.tree, source.tree, self.definition)
+        loop = same(self.definition, definition, self.loop)
         olds: list[ast.stmt | None] = []
         for number, node in enumerate(self.loop.body):
             olds += [*[None] * self.before.get(number, 0), *self._new(node), node]
@@ -393,13 +414,14 @@ class _Cutting:
         seen: dict[tuple[str, Layout], set[Any]] = {}  # a number of a smaller batch's own is no other one
 
         def noted(*values: Any) -> Any:
-            if not run.given or _does(values) > _does(run.given):  # a round that does most of what rounds do
+            if not run.given or does(values) > does(run.given):  # a round that does most of what rounds do
                 run.given = values  # of the others only what they are: they may hold a backward pass
                 run.has_now = [(each, {**vars(each)}) for each in values if hasattr(each, "__dict__")]
             run.context = context_now()
             run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
             run.calls[-1].append(kind_of(values))
             for name, value in zip(found.parameters, values, strict=True):
+                run.note(name, value)
                 run.arrays |= {name} if isinstance(value, np.ndarray) else set()
                 if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
                     seen.setdefault((name, layout(values)), set()).add(value)
@@ -423,7 +445,7 @@ class _Cutting:
 
     def _whole(self, found: Round, run: Run) -> Rewriting | None:
         """The round rewritten like any other step, where the function that launches it so gives what it gave."""
-        run.given = tree_map_only(torch.Tensor, _written_anywhere, run.given)
+        run.given = tree_map_only(torch.Tensor, written_anywhere, run.given)
         with run.applied() as call, run.as_it_was(self.anew):
             bound = len(run.bound)
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
@@ -464,22 +486,3 @@ class _Cutting:
         of_groups = group_numbers.told(self.source, functions, found.part, found.name, whole._value, whole.device)
         why = of_groups or why
         self.left[:] = [left_of(whole.entry_name, found.name, texts, self.loop.lineno, fix, why)]
-
-
-def _written_anywhere(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of the loop's inference mode as one that may be moved outside of it."""
-    return value.clone() if value.is_inference() else value
-
-
-def _does(values: Sequence[Any]) -> int:
-    return sum(value is True for value in values)
-
-
-Node = TypeVar("Node", bound=ast.AST)
-
-
-def _same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
-    """The node of another tree that stands where one does among its kind."""
-    rows = ([n for n in ast.walk(each) if isinstance(n, type(node))] for each in (tree, other))
-    found: Node = next(b for a, b in zip(*rows, strict=True) if a is node)
-    return found

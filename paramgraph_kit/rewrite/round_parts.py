@@ -6,7 +6,7 @@ import ast
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.proving.written import FREE, PRODUCTS
@@ -28,6 +29,7 @@ from paramgraph_kit.rewrite.ways import Ways
 
 TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
 Test = Callable[[ast.stmt], bool]
+Asked = tuple[Test, ...]  # of a statement: whether it computes, only tells, and copies to the device
 _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 
@@ -46,6 +48,38 @@ def bodies(loop: Block, works: Test, tells: Test) -> list[Block]:
         found.insert(0, trained[0])
         body = trained[0].body
     return [*found, loop] if found and tells(found[-1]) else [loop, *found]
+
+
+def behind(loops: Sequence[Block], inner: Block, works: Test) -> list[tuple[Block, ast.stmt]]:
+    """What an outer loop trains behind one of its own: a generator, after so many rounds of its critic."""
+    for outer in (each for each in loops if inner in each.body):
+        rest = outer.body[outer.body.index(inner) + 1 :]
+        computing = [node for node in rest if works(node)]
+        if any(is_backward(n) for node in computing for n in ast.walk(node)):
+            return [(outer, computing[0])]
+    return []
+
+
+def is_done(loop: Block, begin: ast.stmt | None, inner: Block) -> bool:
+    """Whether a loop, or a part of it that begins somewhere, has to do with one that has its round already."""
+    if begin is None:
+        return holds(loop, inner) or holds(inner, loop)
+    return holds(loop, inner) and not (inner in loop.body and loop.body.index(inner) < loop.body.index(begin))
+
+
+def from_step(loop: Block) -> list[ast.stmt]:
+    """The statements of a block from the first one on in which an optimizer steps, if it is trained before that."""
+    for number, node in enumerate(loop.body):
+        if any(isinstance(n, ast.stmt) and stepped(n) for n in ast.walk(node)):
+            before = (n for each in loop.body[:number] for n in within(each))
+            return loop.body[number:] if any(map(is_backward, before)) else []
+    return []
+
+
+def ended(asked: Asked, behind: Collection[ast.stmt]) -> Asked:
+    """What is asked of statements where those behind a round compute for the host alone."""
+    works, tells, *others = asked
+    return (lambda node: works(node) and node not in behind, lambda node: tells(node) or node in behind, *others)
 
 
 def keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:

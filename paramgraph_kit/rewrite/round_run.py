@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +16,7 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.one_round import Round
 from paramgraph_kit.rewrite.proving.launches import Kind, Layout, kind_of
 
+Node = TypeVar("Node", bound=ast.AST)
 MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
@@ -32,8 +34,23 @@ class Run:
     context: str = ""  # in which it is called without gradients
     varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
     arrays: set[str] = field(default_factory=set)  # those that are numpy's arrays
+    began: dict[str, list[Any]] = field(default_factory=dict)  # what each parameter was given, as its kind tells
     has_now: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)  # what objects among these had then
     ran: set[str] = field(default_factory=set)  # the qualified names of the user's functions that ran in rounds
+
+    def note(self, name: str, value: Any) -> None:
+        """Note what a parameter is given: a number 0, a tensor of one number by its type, or something else."""
+        is_zero = isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0
+        is_one = isinstance(value, torch.Tensor) and value.dim() == 0
+        kinds = self.began.setdefault(name, [])
+        kind = 0 if is_zero else value.dtype if is_one else None
+        kinds += [kind] if kind not in kinds else []
+
+    @property
+    def sums(self) -> dict[str, torch.dtype]:
+        """Parameters that are the number 0 in a first round, and a tensor in the others, with its type."""
+        pairs = {name: [x for x in kinds if x != 0] for name, kinds in self.began.items() if len(kinds) == 2}
+        return {name: each[0] for name, each in pairs.items() if len(each) == 1 and each[0] is not None}
 
     @contextmanager
     def watched(self, files: Collection[str]) -> Iterator[None]:
@@ -125,3 +142,20 @@ def graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
             each = f"each.detach() for each in {name}"
             texts[name] = f"tuple({each})" if isinstance(value, tuple) else f"[{each}]"
     return texts
+
+
+def written_anywhere(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the loop's inference mode as one that may be moved outside of it."""
+    return value.clone() if value.is_inference() else value
+
+
+def does(values: Sequence[Any]) -> int:
+    """How many of some values are true: of what a round may do, so much it does."""
+    return sum(value is True for value in values)
+
+
+def same(tree: ast.AST, other: ast.AST, node: Node) -> Node:
+    """The node of another tree that stands where one does among its kind."""
+    rows = ([n for n in ast.walk(each) if isinstance(n, type(node))] for each in (tree, other))
+    found: Node = next(b for a, b in zip(*rows, strict=True) if a is node)
+    return found

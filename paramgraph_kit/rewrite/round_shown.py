@@ -59,6 +59,11 @@ def shown_of(
         )
     if "set_to_none=False" in "".join(run.texts) and chosen:
         told.append("all graphs add to the same gradients: whoever else zeroes them needs `set_to_none=False`, too")
+    elif "set_to_none=False" in "".join(run.texts):
+        told.append(
+            "its gradients keep their memory: capture it once a round has run as it is, and whoever else zeroes them "
+            "needs `set_to_none=False`, too"
+        )
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]

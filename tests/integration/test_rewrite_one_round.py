@@ -165,6 +165,24 @@ def f(every):
             "        total += loss_told.item()",
         ],
     ),
+    "a decay that each round has another of, whose step stays the host's": (
+        NET
+        + """\
+def f():
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        opt.param_groups[0]["weight_decay"] = 0.1 * n
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+        print(loss.item())
+""",
+        [
+            "def f_round(x, y):  # one round of a loop of f",
+            "    opt.zero_grad(set_to_none=False)",
+        ],
+    ),
     "a rate that the loop sets, a weight from a table, and a branch that raises": (
         NET
         + """\
@@ -328,18 +346,6 @@ def f(tokens):
         tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
         said.append(tokens[0, -1].item())
     return said
-""",
-    "a decay of weights that each round has another of": NET
-    + """\
-def f():
-    for n, (x, y) in enumerate(data):
-        x, y = x.to(device), y.to(device)
-        opt.param_groups[0]["weight_decay"] = 0.1 * n
-        opt.zero_grad()
-        loss = F.mse_loss(net(x), y)
-        loss.backward()
-        opt.step()
-        print(loss.item())
 """,
     "a round that may end the loop": NET
     + """\

@@ -72,17 +72,20 @@ def together(one: Sequence[Edit], other: Sequence[Edit]) -> list[Edit]:
     return [replace(one[0], text=one[0].text + other[0].text), *one[1:], *other[1:]]
 
 
-def zeroed(source: Source, functions: Sequence[ast.AST], part: Sequence[ast.stmt]) -> list[Edit]:
+def zeroed(
+    source: Source, functions: Sequence[ast.AST], part: Sequence[ast.stmt], *, anywhere: bool = False
+) -> list[Edit]:
     """Edits by which gradients keep their memory where rounds have several graphs, which all add to it.
 
     None of them knows which of the others began anew. Nothing where the round does not zero them, or lets them go
-    otherwise.
+    otherwise. With ``anywhere`` it may be what its loop does around it that zeroes them, or reads them: a graph would
+    go on adding to memory that is gone.
     """
     every = [n for function in functions for n in within(function)]
     gone = [n for n in every if isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Store)]
     calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "zero_grad"]
     inside = {id(n) for node in part for n in ast.walk(node)}
-    if gone or not any(id(each) in inside for each in calls):
+    if gone or not (anywhere or any(id(each) in inside for each in calls)):
         return []
     edits = []
     for call in calls:
