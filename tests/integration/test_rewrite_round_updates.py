@@ -54,7 +54,7 @@ def f(epoch):
             group["lr"] = rates[it]
         picked = np.roll(np.arange(8), it)[:4]
         x = x.to(device)
-        loss = F.mse_loss(student(x[picked]), teacher(x[picked]).detach())
+        loss = F.mse_loss(student(x[picked]), teacher(x[picked, :]).detach())
         opt.zero_grad()
         loss.backward()
         opt.step()

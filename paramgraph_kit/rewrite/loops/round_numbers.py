@@ -57,8 +57,11 @@ def lend_arrays(source: Source, part: Sequence[ast.stmt], names: Collection[str]
     """Edits that give a round the arrays by which it indexes, ``rewards[picked]``, as tensors; none for other uses."""
     taken, called_so, edits = names_in(source.tree), dict[str, str](), list[Edit]()
     for node in (n for top in part for n in ast.walk(top) if isinstance(n, ast.Name) and n.id in names):
-        above = source.parents.get(node)
-        if not isinstance(above, ast.Subscript) or above.slice is not node or not isinstance(node.ctx, ast.Load):
+        above: ast.AST | None = source.parents.get(node)
+        index: ast.AST = node
+        if isinstance(above, ast.Tuple):  # ``act[picked, None]``
+            index, above = above, source.parents.get(above)
+        if not isinstance(above, ast.Subscript) or above.slice is not index or not isinstance(node.ctx, ast.Load):
             return []
         edits.append(source.replace(node, called_so.setdefault(node.id, fresh(f"{node.id}_in", taken))))
     head = [f"{new} = torch.as_tensor({name}, device={device})" for name, new in called_so.items()]
