@@ -42,9 +42,11 @@ from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
 from paramgraph_kit.rewrite.round_loaders import through_loaders
 from paramgraph_kit.rewrite.round_parts import (
+    READS,
     TELLS,
     Asked,
     Lines,
+    asks_what_was_read,
     behind,
     bodies,
     computes,
@@ -140,8 +142,12 @@ def rounds_of(
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
             forms, steps_of = [halves, Split()] if halves.before or halves.edits else [halves], from_step(loop)
-            for ends, half, only_telling in product((False, True) if steps_of else (False,), forms, (False, True)):
+            asking = asks_what_was_read(loop, [n for f, n in places if f.code in READS], tells)
+            cuts = list(product((False, True) if steps_of else (False,), forms, (False, True)))
+            for ends, half, way in [*cuts, *product((False,), forms if asking else (), (None,))]:
+                only_telling = bool(way)
                 telling = (lambda node: reads(node) if works(node) else tells(node)) if only_telling else tells
+                telling = asking if asking is not None and way is None else telling
                 asked: Asked = works, telling, lambda node: node in copied and not works(node)
                 asked = ended(asked, steps_of) if ends else asked
                 of_block = whole, source, definition, loop, asked, truth, failures

@@ -22,12 +22,13 @@ from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.proving.written import FREE, PRODUCTS
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
-from paramgraph_kit.rewrite.source.moving import is_backward
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
 
 TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
+READS = frozenset(("sync-item", "copy-to-cpu"))
 Test = Callable[[ast.stmt], bool]
 Asked = tuple[Test, ...]  # of a statement: whether it computes, only tells, and copies to the device
 _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
@@ -80,6 +81,13 @@ def ended(asked: Asked, behind: Collection[ast.stmt]) -> Asked:
     """What is asked of statements where those behind a round compute for the host alone."""
     works, tells, *others = asked
     return (lambda node: works(node) and node not in behind, lambda node: tells(node) or node in behind, *others)
+
+
+def asks_what_was_read(loop: Block, reading: Sequence[ast.stmt], tells: Test) -> Test | None:
+    """Tells, or asks an ``err`` that the same round has read: ``if err < rtol: y = y + h * k`` is done behind it."""
+    names = stored([n for n in reading if n in loop.body and isinstance(n, ast.Assign)])
+    asking = [n for n in loop.body if isinstance(n, ast.If) and names_in(n.test) & names]
+    return (lambda node: node in asking or tells(node)) if asking else None
 
 
 def keeps(whole: Ways, definition: Function, node: ast.stmt, working: set[str]) -> bool:

@@ -89,6 +89,25 @@ def f(b):
     return x, norms
 """
 
+ADAPTIVE = """
+net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
+args = (torch.randn(2, 3, device=device),)
+@torch.no_grad()
+def f(y):
+    t, h, n = 0.0, 0.4, 0
+    while t < 1.0:
+        h = min(h, 1.0 - t)
+        k1 = net(y)
+        k2 = net(y + h * k1)
+        err = (h * 0.5 * (k2 - k1)).abs().max().item()
+        if err < 1e-2 or h < 1e-2:
+            y = y + h * 0.5 * (k1 + k2)
+            t += h
+            n += 1
+        h = h * min(2.0, max(0.3, 0.9 * (1e-2 / max(err, 1e-10)) ** 0.5))
+    return y, n
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "lines"),
@@ -101,6 +120,7 @@ def f(b):
         ),
         pytest.param(SOLVER, ["x, r, value_now, new, p = f_round(p, rz, x, r)"], id="the rest of it before a break"),
         pytest.param(NEWTON, ["n_now, x_next = f_round(x, b)", "x = x_next"], id="a rest whose names are read behind"),
+        pytest.param(ADAPTIVE, ["k1, k2 = f_round(y, h_in)"], id="a step that the host takes or leaves"),
     ],
 )
 def test_what_a_test_stands_before_is_a_graph(text: str, lines: list[str], tmp_path: Path) -> None:
