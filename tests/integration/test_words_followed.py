@@ -200,3 +200,46 @@ def test_words_that_are_followed_to_the_letter_give_a_graph_with_eager_s_numbers
     names = run(text, tmp_path)
     seen = captured(names, "f", _Around(names, around["before"], around["behind"]))  # type: ignore[arg-type]
     assert not differences(truth, seen, set()), text
+
+
+ROUNDS = """
+V, B = 8, 3
+emb, cell, out = nn.Embedding(V, 6).to(device), nn.GRUCell(6, 6).to(device), nn.Linear(6, V).to(device)
+args = (torch.randn(1, 6, device=device),)
+@torch.no_grad()
+def f(h0):
+    h, finished = h0.expand(B, -1).contiguous(), []
+    scores = torch.zeros(B, device=device)
+    tokens = torch.ones(B, 1, dtype=torch.long, device=device)
+    for t in range(4):
+        h = cell(emb(tokens[:, -1]), h)
+        best, idx = (scores[:, None] + out(h).log_softmax(-1)).view(-1).topk(B)
+        parent, tok = idx // V, idx % V
+        tokens = torch.cat([tokens[parent], tok[:, None]], dim=1)
+        h, scores = h[parent], best
+        for b in range(B):
+            if tok[b].item() == 2:
+                finished.append((best[b].item(), tokens[b].tolist()))
+                scores[b] = -1e9
+        if len(finished) >= B:
+            break
+    return len(finished), tokens
+"""
+
+
+def test_a_round_of_another_size_each_time_is_told_in_lines_that_launch_it(tmp_path: Path) -> None:
+    # GIVEN a beam search whose tokens grow, and whose host asks about them
+    truth, names = eager(run(ROUNDS, tmp_path), "f"), run(ROUNDS, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = "\n".join(fix.instead)
+    # WHEN what is said of it is written where it is said to be
+    head, begin = ROUNDS.split("@torch.no_grad()\n")
+    first, last = begin.index("        h = cell("), begin.index("        for b in range(B)")
+    made, call = "def f_round(h, scores, tokens):", "best, h, scores, tok, tokens = run(h, scores, tokens)"
+    given, once = "return best, h, scores, tok, tokens", "run = pgk.parameterize(f_round)"
+    assert all(f"`{line}`" in told for line in (made, given, once, call)), str(fix)
+    lines = begin[first:last].replace("        ", "    ")
+    text = f"{head}@torch.no_grad()\n{made}\n{lines}    {given}\n{once}\n@torch.no_grad()\n"
+    names = run(f"{text}{begin[:first]}        {call}\n{begin[last:]}", tmp_path)
+    # THEN the loop gives what it gave
+    assert not differences(truth, eager(names, "f"), set())

@@ -12,9 +12,9 @@ from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.advised.host.given_numbers import of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
@@ -43,6 +43,8 @@ def cut_out(place: Place) -> str:
         first = [n for n in parts[:at] if not isinstance(n, ast.Slice)]
         x = place.source.bracketed(node.value) + (f"[{', '.join(map(place.text, first))}]" if first else "")
         dim, text = at - len(first), place.text(node)
+        if _is_joined(place, node) and (told := _one_round(place)):
+            return told
         if cut.lower is None and isinstance(cut.upper, ast.Name) and _is_largest(place):
             name = cut.upper.id
             return (
@@ -78,6 +80,14 @@ def _returned_with(place: Place, node: ast.AST) -> ast.expr | None:
             return None
         above = place.source.parents.get(above)
     return above.value if isinstance(above, ast.Return) else None
+
+
+def _is_joined(place: Place, node: ast.AST) -> bool:
+    """Whether a part is joined to others, as it is: that is longer by another number in each round."""
+    above = place.source.parents.get(node)
+    while isinstance(above, (ast.List, ast.Tuple)):
+        above = place.source.parents.get(above)
+    return isinstance(above, ast.Call) and called(above) in ("cat", "concat")
 
 
 def _given_by(place: Place) -> set[str]:
@@ -164,13 +174,29 @@ def _round_of(place: Place, loop: ast.For | ast.While) -> str:
     later = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.lineno > parts[-1].lineno]
     gives = sorted(stores & ({n.id for n in later} | reads))  # also what the next round reads
     lines = f"lines {parts[0].lineno} to {parts[-1].lineno}" if len(parts) > 1 else f"line {parts[0].lineno}"
-    given = f" of `{'`, `'.join(sorted(reads))}`" if reads else ""
+    function, results = place.source.function_of(loop), ", ".join(gives)
+    if function is None or not gives or any(called(n) == "backward" for part in parts for n in _calls_in(part)):
+        return ""
+    calls = [n for part in parts for n in _calls_in(part) if _is_module(place, n)]
+    bound = sorted(reads & ({place.text(n.func).partition(".")[0] for n in calls} | {"self"}))
+    moved, name = sorted(reads - {*bound}), fresh(f"{function.name}_round", names_in(place.source.tree))
+    around = next((text for n in function.decorator_list if about_gradients(text := place.text(n))), "")
+    under = f" under `@{around}`" if around else ""
+    step = f"functools.partial({', '.join([name, *bound])})" if bound else name
+    numbers = sorted(reads & _counted_by(loop))
+    in_tensors = {n: f"torch.full((), {n}, device={place.device})" for n in numbers}
     return (
-        f"what a round computes, {lines}, is what can be captured: make it a function{given} that returns "
-        f"`{'`, `'.join(gives) or 'what it computes'}`, launch that in the loop, numbers of the host's in tensors that "
-        "are filled before each launch, and let the host ask between two launches; then diagnose that function"
-        f"{_grows(loop, reads)}"
+        f"what a round computes, {lines}, is a function of its own that is launched in the loop: `def {name}("
+        f"{', '.join([*bound, *moved])}):`{under}, with these lines and `return {results}`; once `run = "
+        f"pgk.parameterize({step})`, which captures a graph for each size that comes; and in their place `{results} = "
+        f"run({', '.join(in_tensors.get(n, n) for n in moved)})`: the host asks behind it, as it does now"
     )
+
+
+def _counted_by(loop: ast.For | ast.While) -> set[str]:
+    """Numbers that a loop goes through."""
+    plain = isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and called(loop.iter) == "range"
+    return stored([loop.target]) if isinstance(loop, ast.For) and plain else set()
 
 
 def _calls_in(node: ast.AST) -> list[ast.Call]:
@@ -188,10 +214,7 @@ def fewer_in_each_round(place: Place) -> str:
         masks = [n for n in fewer if not isinstance(n.slice, (ast.Constant, ast.UnaryOp))]
         names = sorted({path_of(n.value) for n in masks} & stored([node]))
         if names and (told := _one_round(place)):
-            return (
-                f"{told}; `{'`, `'.join(names)}` may be fewer in each round (line {node.lineno}): a graph for each "
-                f"size, `graphs[len({names[0]})]`, captured when it comes first"
-            )
+            return told
     return ""
 
 
@@ -219,19 +242,6 @@ def _is_module(place: Place, call: ast.Call) -> bool:
     every = candidates(place, call.func)
     owners = [getattr(each, "__self__", None) for each in every]
     return any(isinstance(each, torch.nn.Module) for each in (*every, *owners))
-
-
-def _grows(loop: ast.For | ast.While, names: set[str]) -> str:
-    """What of some names is joined to more in each round: ``ys = torch.cat([ys, new])``."""
-    for node in (n for part in loop.body for n in within(part) if isinstance(n, ast.Assign)):
-        call = node.value if isinstance(node.value, ast.Call) else None
-        target = path_of(node.targets[0])
-        if call is not None and called(call) in ("cat", "concat") and target in names & names_in(call):
-            return (
-                f"; `{target}` has another size in each round, of which each has a graph: with `{target}` in a tensor "
-                "of its largest size, and a mask for what is not there yet, one does"
-            )
-    return ""
 
 
 def _filled_by(place: Place, loop: ast.stmt) -> str:
