@@ -60,6 +60,26 @@ def f(x):
 """,
         "idx = idx & torch.zeros_like(idx).index_fill(0, best, True)",
     ),
+    "of rows of an expert, counted in a tensor that is asked": (
+        """
+E, D = 3, 4
+gate, load = nn.Linear(D, E).to(device), torch.zeros(3, device=device)
+experts = nn.ModuleList(nn.Linear(D, D) for _ in range(E)).to(device)
+args = (torch.randn(8, D, device=device),)
+@torch.no_grad()
+def f(x):
+    w, idx = gate(x).softmax(-1).topk(2, dim=-1)
+    out = torch.zeros_like(x)
+    for e in range(E):
+        rows, slot = (idx == e).nonzero(as_tuple=True)
+        load[e] += rows.numel()
+        if rows.numel() == 0:
+            continue
+        out.index_add_(0, rows, experts[e](x[rows]) * w[rows, slot, None])
+    return out, load.std() / load.mean()
+""",
+        "load[e] += (idx == e).sum()",
+    ),
     "of the first ones": (
         """
 args = (torch.randn(8, device=device), torch.randn(8, 3, device=device))

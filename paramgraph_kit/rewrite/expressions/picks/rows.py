@@ -11,6 +11,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.shapes import assigned_by_where
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
@@ -49,7 +51,8 @@ def compute_all_rows(place: Place) -> list[Edit]:
         reads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         if counts_only(part, {found.row, found.column}):
             for each in _lengths(part, {found.row, found.column}):
-                edits.append(source.replace(each, f"int({bracketed(found.mask)}.sum())"))
+                number = f"{bracketed(found.mask)}.sum()"
+                edits.append(source.replace(each, number if _is_put_into(place, part, each) else f"int({number})"))
             continue
         computed = [n for n in ast.walk(part) if isinstance(n, ast.expr) and is_row(n)]
         value = part.value if isinstance(part, (ast.Assign, ast.AugAssign, ast.Expr)) else None
@@ -89,6 +92,16 @@ def counts_only(node: ast.stmt, names: set[str]) -> bool:
     inside = {n for each in lengths for n in ast.walk(each)}
     free = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n not in inside}
     return bool(lengths) and not free & names
+
+
+def _is_put_into(place: Place, node: ast.stmt, number: ast.expr) -> bool:
+    """``load[e] += len(tok)``, of a tensor, which takes a number of the device's as well."""
+    target = node.target if isinstance(node, ast.AugAssign) else target_of(node)
+    if not isinstance(target, ast.Subscript) or not isinstance(node, (ast.AugAssign, ast.Assign)):
+        return False
+    path = path_of(target.value)
+    held = place.tensors.get(path) if place.is_local(path) else place.space.get(path)
+    return node.value is number and (isinstance(held, torch.Tensor) or (place.is_local(path) and held is not None))
 
 
 def _lengths(node: ast.stmt, names: set[str]) -> list[ast.expr]:
