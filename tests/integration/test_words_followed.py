@@ -135,6 +135,34 @@ def f(x):
             ("behind", "count += 1"),
         ],
     ),
+    "ragged rows that are packed, and added up by segments": (
+        """
+emb = nn.Embedding(9, 3).to(device)
+args = (torch.randint(0, 9, (4, 6), device=device), torch.tensor([6, 1, 3, 2], device=device))
+@torch.no_grad()
+def f(ids, lengths):
+    mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+    packed = emb(ids)[mask]
+    seg = torch.arange(4, device=ids.device).repeat_interleave(lengths)
+    total = torch.zeros(4, 3, device=ids.device).index_add_(0, seg, packed)
+    return total / lengths[:, None]
+""",
+        "",
+        [
+            ("    packed = emb(ids)[mask]", "packed = emb(ids).flatten(0, 1)"),
+            (
+                "    seg = torch.arange(4, device=ids.device).repeat_interleave(lengths)",
+                (
+                    "seg = torch.where(mask.flatten(), "
+                    "torch.arange(4, device=ids.device).repeat_interleave(mask.shape[1]), 4)"
+                ),
+            ),
+            (
+                "    total = torch.zeros(4, 3, device=ids.device).index_add_(0, seg, packed)",
+                "total = torch.zeros(4 + 1, 3, device=ids.device).index_add_(0, seg, packed)[:4]",
+            ),
+        ],
+    ),
     "edges that are left out before layers get them": (
         """
 lin = nn.Linear(4, 4).to(device)

@@ -32,6 +32,7 @@ from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anywa
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
+from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
@@ -419,6 +420,7 @@ _ADVICE: tuple[Advice, ...] = (
     staged,
     fewer_in_each_round,
     *DRAWN_WAYS,
+    spare_segment,
     is_in_a_list,
     *GROWING,
     *LISTED,
