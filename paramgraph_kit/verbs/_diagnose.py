@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
+from paramgraph_kit.verbs._own_captures import headed, of_captures
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
     from paramgraph_kit.doctor.observe.examine import Examination
+    from paramgraph_kit.doctor.observe.own_regions import Region
     from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
@@ -107,7 +109,9 @@ class Diagnose:
                 f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
-        found = _from_function(what, args, kwargs, limit_s, confirm)
+        found, regions = _from_function(what, args, kwargs, limit_s, confirm)
+        if regions is not None:
+            return of_captures(self._of, found, regions, limit_s, fix)
         if not found or found.state:
             return found
         from paramgraph_kit.driver.collection import only_new
@@ -414,7 +418,8 @@ def _not_compiled(error: BaseException, told: list[Failure]) -> list[Failure]:
 
 def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
-) -> Diagnosis:
+) -> tuple[Diagnosis, list[Region] | None]:
+    """What was found, and what the function captures itself where it does so in each call."""
     from paramgraph_kit.driver.select import driver
     from paramgraph_kit.verbs._device import device
 
@@ -422,14 +427,12 @@ def _from_function(
     found = _examined(function, args, kwargs, limit_s)
     problems, notes = found.problems, found.notes
     state = "the device refuses every further call: restart the kernel" if found.lost else ""
-    if confirm and not found.lost:
+    if confirm and not found.lost and found.regions is None:
         from paramgraph_kit.doctor.child.confirm import confirm as capture_in_child
 
         problems, note = capture_in_child(function, args, kwargs, problems, limit_s=max(limit_s, CHILD_S))
         notes = [note, *notes]
-    name = _name_of(function)
-    count = len(problems)
     calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
     where = f"{calls} on {driver().source().label()}, {found.operations} operations in one"
-    heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
-    return Diagnosis(problems, heading, notes, state)
+    heading = headed(_name_of(function), problems, where)
+    return Diagnosis(problems, heading, notes, state), found.regions

@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.observe.observer import Observer
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.replaced import replaced
@@ -102,17 +103,24 @@ def watched(observer: Observer) -> Iterator[None]:
 
         return call
 
-    def makes_graph(function: Any) -> Any:
+    def makes_graph(name: str) -> Callable[[Any], Any]:
         """What torch does on the device for a capture, such as filling in seeds, is no work of the function's."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            before, observer.makes_graph = observer.makes_graph, True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                observer.makes_graph = before
+        def make(function: Any) -> Any:
+            def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
+                observer.captures = observer.captures or name == "capture_begin"  # another thread may do so
+                before, observer.makes_graph = observer.makes_graph, True
+                try:
+                    result = function(graph, *args, **kwargs)
+                finally:
+                    observer.makes_graph = before
+                if name == "capture_end" and sys.exc_info()[1] is None:  # nothing was raised in it
+                    observer.graphs.ended(graph)
+                return result
 
-        return call
+            return call
+
+        return make
 
     def copies(function: Any) -> Any:
         """A copy of bare memory, as copy.deepcopy() makes of a tensor's, has its memory out of sight of modes."""
@@ -188,6 +196,7 @@ def watched(observer: Observer) -> Iterator[None]:
         *((bar, name, told) for bar in _bars() for name in _OF_BARS if hasattr(bar, name)),
         (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
         (cuda.CUDAGraph, "replay", observer.replayed),
+        (cuda, GRAPHED, lambda *args, **kwargs: observer.graphs_callables()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.optimizers.zeroes(module)),
     ]
@@ -209,7 +218,7 @@ def watched(observer: Observer) -> Iterator[None]:
         stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
         stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))
         for name in ("capture_begin", "capture_end", "replay"):
-            stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph))
+            stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph(name)))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.optimizers.step_of(optimizer))
         stack.callback(hook.remove)
         yield

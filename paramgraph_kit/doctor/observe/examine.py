@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import chance, now_and_then
+from paramgraph_kit.doctor.observe import around_replays, chance, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
+from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
@@ -60,6 +61,7 @@ class Examination:
     calls: int = 0
     result: Any = None
     lost: bool = False  # the device answers no more, so not all could be put back
+    regions: list[Region] | None = None  # what it captures in each of its calls: the rest of it is no capture's
 
 
 def examine(
@@ -100,9 +102,11 @@ class _Examiner(Caller):
         first = self.first = self.call(self.args, self.kwargs)
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
-            return self.finish(found, [first], [first.ended])
+            return self.program(found) if self.is_program(first) else self.finish(found, [first], [first.ended])
         self.state.grow()
         second = self.call(self.args, self.kwargs)
+        if self.is_program(second):
+            return self.program(found)
         pair = [first, second]
         silent = self.compare(*pair)
         if second.ended is None and (silent or second.changes or first.captures):
@@ -126,6 +130,25 @@ class _Examiner(Caller):
             self.frozen_names(pair[1], found)
             silent += self.moved_on(pair[1])
         return self.finish(found, pair, [*silent, *ended])
+
+    def is_program(self, call: Call) -> bool:
+        """Whether it captures, and is given nothing: what is given something is a step, which has to be captured."""
+        return call.captures and not self.args and not self.kwargs
+
+    def program(self, found: Examination) -> Examination:
+        """A function that captures in each of its calls: what it puts there is looked at by itself."""
+        self.graphs.misread.clear()
+        last = self.call(self.args, self.kwargs, plainly=True)
+        self.graphs.regions = []
+        # What its names mean is kept in this one, and so are tensors that would be gone.
+        self.call(self.args, self.kwargs, plainly=True)
+        found.regions = [region for region in self.graphs.regions if work_out(region)]
+        found.calls, found.lost = self.number, self.lost
+        told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
+        told += [f for region in found.regions for f in around_replays.problems(region)]
+        told += [last.ended] if last.ended is not None else []
+        found.problems = list({(f.code, f.frame): f for f in told}.values())
+        return found
 
     def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
-from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
+from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
@@ -122,6 +122,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         keys = [storage_key(tensor) for tensor in tensors]
         there = any(tensor.device.type == self._device for tensor in tensors)
         self._before(op, args, kwargs, tensors, keys, values, place, there)
+        if self.graphs and op.name not in VIEWS:
+            written = {id(args[i]) for i in op.written if i < len(args)}
+            self.graphs.read([k for t, k in zip(tensors, keys, strict=True) if id(t) not in written], place)
+            if op.name == "copy_":
+                self.graphs.copied(tensors, place)
         inside = self._of_custom(func, tensors)
         if inside is None:
             result = self._as_ever(func, args, kwargs)
@@ -290,6 +295,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.on_device += 1
         if graph in self.graphs:
             self.replays.append(self.places.here())
+            self.graphs.launched(graph, self.replays[-1])
             for failure in self.graphs.lost(graph):
                 self.findings.add(failure)
         else:
@@ -375,6 +381,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.graphs.begin(graph)
         place = self.places.here()
         self.findings.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function", "cuda/graphs.py")
+
+    def graphs_callables(self) -> None:
+        """The function has torch capture; arguments that this refuses are no capture's either."""
+        self.captures = True
 
     def shown(self, tensor: torch.Tensor) -> None:
         """A tensor is turned into text, which torch does out of sight of modes."""

@@ -85,7 +85,7 @@ class Caller:
         self.number = 0
         self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
         self.lost = False  # the device
-        self.graphs = OwnGraphs()
+        self.graphs = OwnGraphs(driver().device.type)
 
     def put_back(self) -> None:
         """Undo what all calls did, on the device as far as it answers."""
@@ -98,11 +98,20 @@ class Caller:
             self.random.put_back_device()
         self.surroundings.put_back()
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, drawing: int = 0, counting: bool = False) -> Call:
+    def call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        drawing: int = 0,
+        counting: bool = False,
+        plainly: bool = False,
+    ) -> Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
 
         ``drawing``: the number of a call whose random numbers it draws on the host; else it draws others.
         ``counting``: flags and counters that it writes in tensors stay so, until all is put back.
+        ``plainly``: it runs on the user's own stream, as a program does that captures by itself.
         """
         self.number += 1
         drawing = drawing or self.number
@@ -117,8 +126,9 @@ class Caller:
         places = Places(run.__code__)
         at: list[Frame | None] = []
         current = cuda.current_stream()
-        self.stream.wait_stream(current)
-        cuda.set_stream(self.stream)
+        if not plainly:
+            self.stream.wait_stream(current)
+            cuda.set_stream(self.stream)
         observer = Observer(places, keeper, target, self.graphs)
         result, ended, asked = None, None, Asked()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch
@@ -11,11 +12,26 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.own_regions import Region, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
+# What gives another look at a tensor, and reads nothing.
+VIEWS = frozenset(
+    """alias as_strided chunk detach diagonal expand lift_fresh narrow permute select slice split squeeze t transpose
+    unbind unfold unsqueeze view view_as _reshape_alias _unsafe_view""".split()  # noqa: SIM905 - shorter so
+)
 _weak: Any = StorageWeakRef  # torch leaves it untyped
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Memory that a graph writes."""
+
+    storage: Any  # a weak reference
+    first: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -25,14 +41,27 @@ class _Own:
     graph: object  # whose id stays its own so
     reads: dict[int, tuple[Any, Place]] = field(default_factory=dict)  # memory from outside of the capture
     made: set[int] = field(default_factory=set)
+    memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
+    begun: CodeType | None = None  # the function of the user's in which its capture began
+    by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
+    replayed: bool = False
+    spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
+
+    def holds(self, written: Collection[_Memory]) -> bool:
+        """Whether something that this one has made, and that is still there, lies in what another one writes."""
+        alive = [m for m in self.memory.values() if not m.storage.expired()]
+        return any(m.first < w.first + w.size and w.first < m.first + m.size for m in alive for w in written)
 
 
 class OwnGraphs:
     """All of them that were captured in one examination."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
+        self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
+        self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -42,7 +71,14 @@ class OwnGraphs:
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
-        self._open = self._known[id(graph)] = _Own(graph)
+        self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
+        if self.regions is not None and (region := region_here(graph, self._device)) is not None:
+            self.regions.append(region)
+
+    def ended(self, graph: object) -> None:
+        """The capture of a graph has ended well."""
+        for region in self.regions or ():
+            region.whole = region.whole or region.graph is graph
 
     def saw(self, device: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation was captured."""
@@ -56,11 +92,44 @@ class OwnGraphs:
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
+                if tensor.device.type == device and key:
+                    storage = tensor.untyped_storage()
+                    # A weak reference also keeps the key from being given to somebody else.
+                    own.memory[key] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+
+    def read(self, keys: list[int], place: Place) -> None:
+        """An operation outside of all captures reads this memory."""
+        for own in self._known.values():
+            if own.by_torch or own.memory.keys().isdisjoint(keys):
+                continue
+            if not own.replayed:
+                text = "the capture has run nothing yet, and its result is read here"
+                self.misread.append(BY_ID["not-executed"].failure(text, place.frame_in(own.begun)))
+            elif own.spoiled is not None:
+                text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
+                self.misread.append(BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun)))
+
+    def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
+        """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""
+        if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(_is_graphs, place.files)):
+            given, sample = (str([*t.shape]) for t in reversed(tensors))
+            text = f"an argument of shape {given} is spread over the sample of shape {sample}, and so is the result"
+            self.misread.append(BY_ID["graphed-shape"].failure(text, place.frame()))
+
+    def launched(self, graph: object, place: Place) -> None:
+        """A graph is replayed."""
+        if (one := self._known.get(id(graph))) is None:
+            return
+        one.replayed, one.spoiled = True, None
+        for other in self._known.values():
+            if other is not one and other.holds(one.memory.values()):
+                other.spoiled = place
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
         own = self._known.get(id(graph))
-        gone = [place for ref, place in own.reads.values() if ref.expired()] if own is not None else []
+        reads = own.reads.values() if own is not None and not own.by_torch else ()
+        gone = [place for ref, place in reads if ref.expired()]
         for place in gone:
             text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
             yield BY_ID["freed-input"].failure(text, place.frame())
@@ -83,3 +152,7 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(isinstance(each, torch.Tensor) and storage_key(each) in made for each in tree_leaves(result))
+
+
+def _is_graphs(file: str) -> bool:
+    return file.endswith("/torch/cuda/graphs.py")

@@ -49,6 +49,10 @@ class Place:
         """The user's line."""
         return frame_of(self.user)
 
+    def frame_in(self, code: CodeType | None) -> Frame | None:
+        """The line of one of the functions that were running; the user's innermost line where it was none of them."""
+        return frame_of(next((spot for spot in reversed(self.stack) if spot[0] is code), self.user))
+
     def library(self) -> str:
         """``file:line`` of an installed package's function that the user's line went through, if it did."""
         if not self.stack or self.stack[-1] == self.user:

@@ -1,0 +1,318 @@
+"""What a program does around the replays of its captures: read from its lines, with what their names meant.
+
+A graph keeps the memory, and the numbers, that were there at its capture. What gives a name other memory behind that,
+and ahead of a replay, does not reach it; what is kept from replay to replay is one memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
+
+_KEEPS = ("append", "add", "appendleft", "setdefault")
+_EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def problems(region: Region) -> list[Failure]:
+    """Lines behind a capture that its replays do not see, or that keep what they write over."""
+    body = _body_around(region)
+    if body is None:
+        return []
+    around = _Around(region, body)
+    found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
+    return list({(f.code, f.frame): f for f in found}.values())
+
+
+def _body_around(region: Region) -> ast.AST | None:
+    """The function, or the file, in which a capture stands."""
+    tree = tree_of(region.code.co_filename)
+    if tree is None or region.code.co_name == "<module>":
+        return tree
+    first = region.code.co_firstlineno
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            begins = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if begins == first and node.name == region.code.co_name:
+                return node
+    return None
+
+
+@dataclass(slots=True)
+class _Around:
+    region: Region
+    body: Any
+
+    def exchanged(self) -> Iterator[Failure]:
+        """Names that the capture reads, and that are given something else behind it and ahead of a replay."""
+        read = self.read()
+        for node in self.behind():
+            for name, value in _given(node):
+                then = self.region.names.get(name)
+                if name not in read or not self.launches_after(node):
+                    continue
+                if isinstance(then, torch.Tensor):
+                    code = "graphed-closure" if self.is_graphed() else "stale-input"
+                    text = f"{name} is another tensor from here on, and the graph reads the one of its capture"
+                    lines = self.written_in_place(name, value)
+                    yield _told(code, text, self.region.code, node.lineno, lines)
+                elif isinstance(then, (bool, int, float)) and value is not None:
+                    text = f"{name} is another number from here on, and the graph has the {then} of its capture"
+                    yield _told("scalar-frozen", text, self.region.code, node.lineno)
+
+    def written_in_place(self, name: str, value: ast.expr | None) -> tuple[str, str]:
+        """A line that gives a name something else, and one that writes it where the graph reads."""
+        then = self.region.names[name]
+        if value is None:
+            return f"{name} = ...", f"before g.replay(): {name}.copy_(what comes next), and `{name}` stays the tensor"
+        given = ast.unparse(value)
+        into = "copy_" if not then.requires_grad else "data.copy_"
+        return f"{name} = {given}", f"{name}.{into}({given})"
+
+    def kept(self) -> Iterator[Failure]:
+        """Results that are kept as they are while further replays write to the same memory."""
+        made = self.made()
+        text = "it is kept as it is, and each further replay writes to the same memory"
+        for node in self.behind():
+            inside = [*_here(node)] if isinstance(node, _LOOPS) else []
+            if any(map(self.launches, inside)):
+                for n in inside:
+                    if (what := _kept_by(n)) is not None and self.is_result(what, made):
+                        yield _told("output-alias", text, self.region.code, _number(n), _with_clone(n, what))
+            if isinstance(node, (ast.ListComp, ast.SetComp)) and self.is_graphed() and self.launches(node.elt):
+                yield _told("output-alias", text, self.region.code, node.lineno, _with_clone(node, node.elt))
+            is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in made
+            if is_name and self.launches_before(node) and self.launches_after(node):
+                yield _told("output-alias", text, self.region.code, node.lineno, _with_clone(node, node.value))
+
+    def gradients(self) -> Iterator[Failure]:
+        """Gradients that the graph writes, and that are set to None behind its capture."""
+        codes = [*_codes_of(self.region)]
+        used = {name for code in codes for name in code.co_names}
+        if "backward" not in used or "zero_grad" in used:
+            return
+        for node in self.behind():
+            if not self.launches_after(node):
+                continue
+            if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and not _keeps(node):
+                text = "it sets gradients to None that the graph goes on writing to"
+                line = ast.unparse(node)
+                lines = (line, f"{ast.unparse(node.func)}(set_to_none=False)")
+                yield _told("gradients-rebound", text, self.region.code, node.lineno, lines)
+
+    def modules(self) -> Iterator[Failure]:
+        """Modules whose parameters are given other memory behind the capture."""
+        for node in self.behind():
+            if not isinstance(node, (ast.Call, ast.Assign)) or not self.launches_after(node):
+                continue
+            call = node if isinstance(node, ast.Call) else None
+            name = last_name(call.func) if call is not None else ""
+            owner = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+            text = "its parameters get other memory here, and the graph reads the one of its capture"
+            if call is not None and isinstance(self.value(owner), torch.nn.Module):
+                assigns = any(k.arg == "assign" and not _is_false(k.value) for k in call.keywords)
+                if (name == "load_state_dict" and assigns) or (name in _EXCHANGES and self.moved(self.value(owner))):
+                    yield _told("parameter-rebound", text, self.region.code, call.lineno)
+            assigned = node if isinstance(node, ast.Assign) else None
+            for target in assigned.targets if assigned is not None else []:
+                held = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else None
+                if assigned is not None and isinstance(self.value(held), torch.Tensor):
+                    lines = (ast.unparse(node), f"{ast.unparse(target)}.copy_({ast.unparse(assigned.value)})")
+                    yield _told("parameter-rebound", text, self.region.code, node.lineno, lines)
+
+    def samples(self) -> Iterator[Failure]:
+        """Sample arguments that are used once more: each call of what is graphed writes to them."""
+        call = self.region.body[0].value if isinstance(self.region.body[0], ast.Expr) else None
+        if not self.is_graphed() or not isinstance(call, ast.Call) or len(call.args) < 2:
+            return
+        calls = [n for n in self.behind() if self.launches(n)]
+        first = min((n.lineno for n in calls), default=None)
+        given = call.args[1].elts if isinstance(call.args[1], (ast.Tuple, ast.List)) else [call.args[1]]
+        names = {n.id for each in given for n in [each] if isinstance(n, ast.Name)}
+        for node in self.behind():
+            later = isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+            if later and first is not None and node.lineno >= first and not any(_only(node, c) for c in calls):
+                names.discard(node.id)
+                text = f"{node.id} is the graph's own input: each call copies its argument there"
+                line = ast.unparse(call)
+                lines = (line, _cloned(call, node.id))
+                yield _told("graphed-sample-overwritten", text, self.region.code, call.lineno, lines)
+
+    def moved(self, module: torch.nn.Module) -> bool:
+        """Whether a module's parameters lie elsewhere than at the capture, as at the end of the program they do."""
+        before = self.region.memory.get(id(module))
+        return before is not None and before != [p.data_ptr() for p in module.parameters()]
+
+    def behind(self) -> Iterator[Any]:
+        """What comes behind the capture, without functions that are only defined there."""
+        last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
+        for statement in self.body.body:
+            yield from (n for n in _here(statement) if getattr(n, "lineno", 0) > last)
+
+    def launches(self, node: ast.AST) -> bool:
+        """Whether something replays: a graph, or what is graphed."""
+        if not isinstance(node, ast.Call):
+            return False
+        return node.func.attr == "replay" if isinstance(node.func, ast.Attribute) else self.calls_graphed(node)
+
+    def calls_graphed(self, node: ast.Call) -> bool:
+        return self.is_graphed() and isinstance(node.func, ast.Name) and node.func.id in self.made()
+
+    def is_graphed(self) -> bool:
+        first = self.region.body[0]
+        call = first.value if isinstance(first, ast.Expr) else None
+        return isinstance(call, ast.Call) and last_name(call.func) == GRAPHED
+
+    def launches_after(self, node: Any) -> bool:
+        """Whether a replay comes behind a line, or in the next round of a loop around it."""
+        end = node.end_lineno or node.lineno
+        launches = [n.lineno for n in self.behind() if self.launches(n)]
+        if any(line > end for line in launches):
+            return True
+        loops = (n for n in self.behind() if isinstance(n, _LOOPS) and n.lineno <= node.lineno <= (n.end_lineno or 0))
+        return any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops for line in launches)
+
+    def launches_before(self, node: Any) -> bool:
+        return any(self.launches(n) and n.lineno < node.lineno for n in self.behind())
+
+    def read(self) -> set[str]:
+        """Names that the capture reads: its own lines', and those of the functions that it calls."""
+        found = {n.id for s in self.region.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+        found -= self.made()
+        if self.is_graphed():
+            found = set()  # its lines make samples, and are no part of it
+        for code in _codes_of(self.region):
+            shared = set(code.co_freevars)
+            whole = self.region.inline or self.region.code.co_name == "<module>"
+            if whole and code.co_filename == self.region.code.co_filename:
+                shared |= set(code.co_names)
+            found |= shared
+        return found
+
+    def made(self) -> set[str]:
+        """Names that the capture assigns; of what is graphed, that of the graphed one."""
+        body = self.region.body
+        if self.is_graphed():
+            line = body[0].lineno
+            assigns = (n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and n.lineno == line)
+            return {n.id for a in assigns for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        stored = (n for s in body for n in _here(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        return {n.id for n in stored}
+
+    def is_result(self, what: ast.expr, made: set[str]) -> bool:
+        if self.is_graphed():
+            return self.launches(what)
+        return isinstance(what, ast.Name) and what.id in made
+
+    def value(self, node: ast.expr | None) -> Any:
+        """What a name, or an attribute of one, means, without running anything of the user's."""
+        if isinstance(node, ast.Name):
+            return self.region.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self.value(node.value)
+            held = getattr(owner, "__dict__", {})
+            return next(
+                (p[node.attr] for p in (held.get("_parameters"), held.get("_modules"), held) if p and node.attr in p),
+                None,
+            )
+        return None
+
+
+def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:
+    failure = BY_ID[code].failure(text, frame_at(at, line))
+    return failure if lines is None else replace(failure, fix=f"before  {lines[0]}\nafter   {lines[1]}")
+
+
+def _number(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
+def _with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
+    """A line, and the same with a copy of what it keeps."""
+    line, kept = ast.unparse(node), ast.unparse(what)
+    at = line.rfind(kept) if isinstance(node, ast.Assign) else line.find(kept, line.find("("))
+    return line, f"{line[:at]}{kept}.clone(){line[at + len(kept) :]}" if at >= 0 else f"{kept}.clone()"
+
+
+def _only(name: ast.Name, call: ast.Call) -> bool:
+    """Whether a name is just an argument of a call, which copies it onto itself."""
+    return any(name is each for each in call.args)
+
+
+def _cloned(call: ast.Call, name: str) -> str:
+    """A call with a copy of an argument."""
+    whole = copy.deepcopy(call)
+    for node in ast.walk(whole.args[1]):
+        if isinstance(node, ast.Name) and node.id == name:
+            node.id = f"{name}.clone()"
+    return ast.unparse(whole)
+
+
+def _here(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, _FUNCTIONS):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _here(child)
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """Names that a statement gives something else, with what, where one line tells."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, (ast.Tuple, ast.List)):
+                yield from ((n.id, None) for n in target.elts if isinstance(n, ast.Name))
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield from ((n.id, None) for n in ast.walk(node.target) if isinstance(n, ast.Name))
+
+
+def _kept_by(node: ast.AST) -> ast.expr | None:
+    """What a statement puts into a list, a set or a dictionary."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS and node.args:
+        return node.args[-1]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.value
+    return None
+
+
+def _keeps(call: ast.Call) -> bool:
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "set_to_none")]
+    return bool(given) and _is_false(given[0])
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _codes_of(region: Region) -> Iterator[CodeType]:
+    """The code of what is captured, and of the functions beside it that it names."""
+    own = region.function
+    own = getattr(own, "forward", own)
+    first = getattr(getattr(own, "__func__", own), "__code__", None)
+    waiting, seen = [first], set[CodeType]()
+    space = {**region.names}
+    while waiting:
+        code = waiting.pop()
+        if code is None or code in seen or is_library(code.co_filename):
+            continue
+        seen.add(code)
+        yield code
+        for name in (*code.co_names, *code.co_freevars):
+            value = space.get(name)
+            waiting.append(getattr(value, "__code__", None))

@@ -1,0 +1,178 @@
+"""What a function that captures in each of its calls has put into its captures, as functions of their own."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.cell import NAME, call_in, wrapped
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.driver.files import is_library
+
+GRAPHED = "make_graphed_callables"
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+@dataclass(slots=True)
+class Region:
+    """One capture: where it began, what its names meant then, and how torch was set."""
+
+    code: CodeType
+    line: int
+    names: dict[str, Any]
+    graph: object
+    settings: tuple[Any, ...] = ()
+    memory: dict[int, list[int]] = field(default_factory=dict)  # of each module's parameters, by its id
+    whole: bool = False  # its capture has ended well
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    inline: bool = False  # its statements stand in the program itself, and are no function of the user's
+    body: list[ast.stmt] = field(default_factory=list)
+
+    @contextmanager
+    def as_it_was(self) -> Iterator[None]:
+        """While this lasts torch is set as it was where the capture began."""
+        kind, casts, dtype, cached, gradients, inference = self.settings
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(inference))
+            stack.enter_context(torch.set_grad_enabled(gradients and not inference))
+            if casts:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cached))
+            yield
+
+
+def region_here(graph: object, kind: str) -> Region | None:
+    """The capture that begins now; None where no line of the user's is running."""
+    if (frame := _users()) is None:
+        return None
+    casts = torch.is_autocast_enabled(kind)
+    dtype, cached = torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
+    settings = (kind, casts, dtype, cached, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+    names = {**frame.f_globals, **frame.f_locals}
+    modules = {id(m): [p.data_ptr() for p in m.parameters()] for m in names.values() if isinstance(m, torch.nn.Module)}
+    return Region(frame.f_code, frame.f_lineno, names, graph, settings, modules)
+
+
+def by_torch() -> bool:
+    """Whether torch captures for ``make_graphed_callables``, which keeps all that its graphs read."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_name == GRAPHED:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def begun_in() -> CodeType | None:
+    """The function of the user's that runs now."""
+    frame = _users()
+    return frame.f_code if frame is not None else None
+
+
+def _users() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def work_out(region: Region) -> bool:
+    """Find what is captured, as a function; False where its lines do not tell."""
+    tree = tree_of(region.code.co_filename)
+    found = _captured_at(tree, region) if tree is not None else None
+    if not found:
+        return False
+    region.body = found
+    first = found[0].value if isinstance(found[0], ast.Expr) else None
+    if isinstance(first, ast.Call) and last_name(first.func) == GRAPHED:
+        _of_samples(region, first)
+        return True
+    text = ast.unparse(ast.Module(found, []))
+    try:
+        called = call_in(text, region.names)
+    except Exception:  # a property of the user's may raise
+        called = None
+    if called is not None:
+        region.function, region.args, region.kwargs = called
+        return True
+    region.function, region.inline = _inline(region), True
+    return region.function is not None
+
+
+def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
+    """The statements that a capture holds which begins at this line."""
+    for block in _all_blocks(tree):
+        for at, node in enumerate(block):
+            last = node.end_lineno or node.lineno
+            if isinstance(node, (ast.With, ast.AsyncWith)):
+                if node.lineno <= region.line < max(node.body[0].lineno, node.lineno + 1):
+                    return node.body
+                continue
+            if not node.lineno <= region.line <= last or any(isinstance(getattr(node, b, None), list) for b in _BLOCKS):
+                continue
+            for call in ast.walk(node):
+                if isinstance(call, ast.Call) and last_name(call.func) == "capture_begin":
+                    return _until_end(block[at + 1 :])
+                if isinstance(call, ast.Call) and last_name(call.func) == GRAPHED and call.args:
+                    return [ast.copy_location(ast.Expr(call), node)]
+    return []
+
+
+def _until_end(block: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a capture by hand, up to its end."""
+    found = []
+    for node in block:
+        if any(isinstance(n, ast.Call) and last_name(n.func) == "capture_end" for n in ast.walk(node)):
+            break
+        found.append(node)
+    return found
+
+
+def _of_samples(region: Region, call: ast.Call) -> None:
+    """A callable that is graphed, with its sample arguments, where they can be had again."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("callables", "sample_args"))]
+    if len(given) < 2 or not isinstance(given[0], (ast.Name, ast.Attribute, ast.Lambda)):
+        return
+    try:
+        file = region.code.co_filename
+        parts = [eval(compile(ast.Expression(each), file, "eval"), region.names) for each in given[:2]]
+    except Exception:  # a mistake of the user's, which the call has told
+        return
+    function, args = parts
+    own = getattr(getattr(function, "forward", None) or function, "__code__", None)
+    if not callable(function) or not isinstance(args, tuple) or (own is not None and is_library(own.co_filename)):
+        return
+    region.function, region.args, region.inline = function, args, isinstance(given[0], ast.Lambda)
+
+
+def _inline(region: Region) -> Callable[..., Any] | None:
+    """Statements as a function, at their own lines."""
+    file = region.code.co_filename
+    tree = wrapped(ast.Module(copy.deepcopy(region.body), []))
+    function = tree.body.pop()
+    space = dict(region.names)
+    try:
+        exec(compile(tree, file, "exec", dont_inherit=True), space)
+        code = compile(ast.Module([function], []), file, "exec", dont_inherit=True)
+    except SyntaxError:  # as of a return or a yield
+        return None
+    made = next((c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == NAME), None)
+    return types.FunctionType(made, space, NAME) if made is not None else None
+
+
+def _all_blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for each in ast.walk(node):
+        for name in _BLOCKS:
+            block = getattr(each, name, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block

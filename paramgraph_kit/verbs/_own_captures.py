@@ -1,0 +1,77 @@
+"""A program that captures by itself: what its captures hold is diagnosed as the functions that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramgraph_kit.doctor.diagnosis import Diagnosis
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.own_regions import Region
+    from paramgraph_kit.trace.model import Failure
+
+_ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
+_OF_THIS_CALL = "its pinned memory is of this call"
+_NOTE = "it captures by itself: what its captures hold was run by itself, too, and what is around them is no capture's"
+
+
+def headed(name: str, problems: Sequence[Failure], where: str) -> str:
+    """The first line of what is found."""
+    count = len(problems)
+    return f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
+
+
+def of_captures(
+    diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
+) -> Diagnosis:
+    """What is wrong around the captures of a program, and in them."""
+    name, _, where = whole.heading.partition(": ")
+    where = where.partition("(")[2].removesuffix(")")
+    ended = [f for f in whole.failures if not _is_silent(f)]
+    found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
+    for region in {_what(each): each for each in regions if each.function is not None}.values():
+        with region.as_it_was():
+            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix and not region.inline)
+        inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
+        lines = {_line(f) for f in inside if not _is_silent(f)}
+        again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
+        found = [f for f in found if f not in again]
+        found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
+        notes += [note for note in part.notes if note not in notes]
+        fixed = fixed or (part.fix if inside else None)
+    for region in regions:  # what their names hold is the program's, which may end
+        region.names.clear()
+    found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
+    result = Diagnosis(found, headed(name, found, where), notes, whole.state)
+    result.fix = fixed
+    return result
+
+
+def _what(region: Region) -> tuple[object, ...]:
+    """What is captured: a helper may capture one function after the other at the same line."""
+    own = None if region.inline else getattr(region.function, "__code__", id(region.function))
+    return region.code, region.line, own
+
+
+def _line(failure: Failure) -> tuple[str, int] | None:
+    return (failure.frame.file, failure.frame.line) if failure.frame is not None else None
+
+
+def _is_silent(failure: Failure) -> bool:
+    from paramgraph_kit.doctor.known.catalogue import BY_ID
+
+    return failure.code in BY_ID and BY_ID[failure.code].silent
+
+
+def _may_be(failure: Failure, region: Region) -> bool:
+    """Whether a capture can have it: one that has ended well had nothing that CUDA refuses."""
+    return not region.whole or _is_silent(failure) or failure.message.startswith(_OF_THIS_CALL)
+
+
+def _named(failure: Failure, region: Region) -> Failure:
+    """The same, in the program's own function."""
+    if not region.inline or failure.frame is None:
+        return failure
+    return replace(failure, frame=replace(failure.frame, function=region.code.co_name))
