@@ -351,3 +351,23 @@ def test_what_is_captured_is_rewritten(name: str, line: str, tmp_path: Path) -> 
     found = _told(WRONG[name][0], tmp_path, fix=True)
     assert found.fix is not None
     assert line in found.fix.diff, found.fix
+
+
+def test_a_generator_that_is_made_in_a_step_is_told_where_it_is_made(tmp_path: Path) -> None:
+    # GIVEN a step that makes a generator, and one that keeps it
+    text = """
+kept = {}
+def makes():
+    own = torch.Generator(device).manual_seed(5)
+    return torch.rand(3, device=device, generator=own)
+def keeps():
+    own = kept.setdefault(0, torch.Generator(device))
+    return torch.rand(3, device=device, generator=own)
+"""
+    names = run(text, tmp_path)
+    # WHEN they are diagnosed
+    made, held = pgk.diagnose(names["makes"]), pgk.diagnose(names["keeps"])
+    # THEN the line that makes it is told; one that is kept has to be registered only
+    assert made.codes == ("generator-made", "unregistered-generator")
+    assert "before the capture: own = torch.Generator(device).manual_seed(5); g.register" in made.failure.fix
+    assert held.codes == ("unregistered-generator",)

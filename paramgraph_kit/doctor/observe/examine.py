@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import around_replays, chance, now_and_then
+from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -229,6 +229,8 @@ class _Examiner(Caller):
                 if cached or (f.frame and self.depends(f.frame, asked)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
+        made = made_inside.generators(problems.values(), self.codes(self.first or calls[0]))
+        problems |= {(f.code, f.frame): f for f in made}
         if any(
             call.captures and call.ended is not None and BY_ID[call.ended.code].category != FUNCTION for call in calls
         ):
