@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.driver.files import display_name
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.own_regions import Region
@@ -33,7 +34,7 @@ def of_captures(
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
     for region in {_what(each): each for each in regions if each.function is not None}.values():
         with region.as_it_was():
-            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix and not region.inline)
+            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
@@ -71,7 +72,9 @@ def _may_be(failure: Failure, region: Region) -> bool:
 
 
 def _named(failure: Failure, region: Region) -> Failure:
-    """The same, in the program's own function."""
-    if not region.inline or failure.frame is None:
+    """The same, at the program's own line."""
+    frame = failure.frame
+    if not region.inline or frame is None or frame.file != region.file:
         return failure
-    return replace(failure, frame=replace(failure.frame, function=region.code.co_name))
+    own = replace(frame, file=display_name(region.code.co_filename), line=frame.line + region.ahead)
+    return replace(failure, frame=replace(own, function=region.code.co_name))

@@ -66,6 +66,16 @@ with cuda.graph(g):
 """,
         {"copy-to-gpu": "return x + torch.tensor"},
     ),
+    "two waits in the lines of a capture": (
+        """
+with cuda.graph(g):
+    y = x * 2 + torch.tensor([1.0, 2.0, 3.0]).to(device)
+    z = y[y > 2].sum()
+g.replay()
+show(z)
+""",
+        {"copy-to-gpu": "y = x * 2 + torch.tensor", "dynamic-shape": "z = y[y > 2].sum()"},
+    ),
     "a wait that a helper's lines swallow": (
         """
 try:
@@ -344,6 +354,8 @@ def test_lines_to_write_are_those_of_the_program(tmp_path: Path) -> None:
     [
         ("a wait in a function that is captured", "return x / x.sum()"),
         ("an error of torch's own", "return x + constant_on_device"),
+        ("two waits in the lines of a capture", "z = torch.where(y > 2, y, 0).sum()"),
+        ("two waits in the lines of a capture", "z = torch.where(y > 2, y, 0).sum()"),
     ],
 )
 def test_what_is_captured_is_rewritten(name: str, line: str, tmp_path: Path) -> None:

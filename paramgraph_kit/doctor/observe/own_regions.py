@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import linecache
 import sys
-import types
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,12 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.cell import NAME, call_in, wrapped
+from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
+_NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -37,6 +39,8 @@ class Region:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     inline: bool = False  # its statements stand in the program itself, and are no function of the user's
+    file: str = ""  # which has those as a function
+    ahead: int = 0  # lines of the program's before them, without those that this begins with
     body: list[ast.stmt] = field(default_factory=list)
 
     @contextmanager
@@ -156,18 +160,38 @@ def _of_samples(region: Region, call: ast.Call) -> None:
 
 
 def _inline(region: Region) -> Callable[..., Any] | None:
-    """Statements as a function, at their own lines."""
-    file = region.code.co_filename
-    tree = wrapped(ast.Module(copy.deepcopy(region.body), []))
-    function = tree.body.pop()
-    space = dict(region.names)
+    """Statements as a function that returns what they assign, in a file of its own, which says where they stand."""
+    file, first, last = region.code.co_filename, region.body[0].lineno, region.body[-1].end_lineno
+    text = textwrap.dedent("".join(linecache.getlines(file)[first - 1 : last]))
+    outer = wrapped(ast.Module(copy.deepcopy(region.body), [])).body[-1]
+    head = [f"def {_NAME}():"]
+    if isinstance(outer, ast.FunctionDef) and isinstance(outer.body[0], ast.Global):  # they read it, too
+        head.append(f"    global {', '.join(outer.body[0].names)}")
+    if first == region.line:  # behind the colon of the `with`
+        text = ast.unparse(ast.Module(region.body, []))
+    made = _assigned(region.body)
+    lines = [*head, *textwrap.indent(text, "    ").splitlines(), *([f"    return {', '.join(made)}"] if made else [])]
+    own, space = f"{file}, captured at line {first}", dict(region.names)
+    whole = "".join(f"{line}\n" for line in lines)
+    linecache.cache[own] = (len(whole), None, whole.splitlines(keepends=True), own)
+    region.file, region.ahead = own, first - len(head) - 1
     try:
-        exec(compile(tree, file, "exec", dont_inherit=True), space)
-        code = compile(ast.Module([function], []), file, "exec", dont_inherit=True)
-    except SyntaxError:  # as of a return or a yield
+        exec(compile(whole, own, "exec", dont_inherit=True), space)
+    except SyntaxError:  # as of a `return` among them, or a `yield`
         return None
-    made = next((c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == NAME), None)
-    return types.FunctionType(made, space, NAME) if made is not None else None
+    function: Callable[..., Any] = space[_NAME]
+    return function
+
+
+def _assigned(body: list[ast.stmt]) -> list[str]:
+    """Names that statements assign, in their order."""
+    stored: dict[str, None] = {}
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        stored |= {
+            n.id: None for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    return [*stored]
 
 
 def _all_blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
