@@ -25,6 +25,11 @@ UNKNOWN = {
     "q.sp.nested_strided_to_padded_in": _DENSE,
     "q.sp.quantize_dynamic_q": "the simulated device has no quantized tensors",
     "q.sp.semi_structured": "torch knows the devices of sparse halves by name",
+    "u.co.debug_mode_dump": "there is no graph of CUDA's behind a simulated one",
+    "u.sp.coo_matmul": _DENSE,
+    "u.sp.csr_matvec": _DENSE,
+    "u.sp.embedding_sparse": _DENSE,
+    "u.sp.nested_strided": _DENSE,
 }
 # Another torch, another device's name or memory, or what docs/simulator.md says of the simulator.
 OTHERWISE = {
@@ -43,5 +48,8 @@ OTHERWISE = {
     "q.rf.input_freed_emptied": _LATER,
     "q.sf.optimizer_state_after_failure": _NAMES,
     "q.vw.chunk_split_inplace_grad_error": _TORCH,
+    "u.pl.oom_in_capture": _ITS_OWN,
+    "u.st.priority_and_external": "an external stream of a GPU equals none of torch.cuda's, although it is the same",
+    "u.tr.adamw_groups_capturable": "its gradients are what is left of sums that are zero, and Adam divides by those",
 }
 NOT_COMPARED = UNKNOWN | OTHERWISE

@@ -46,7 +46,8 @@ CAPTURES, CAPTURES_H100 = _recorded("h200_captures.json"), _recorded("h100_captu
 SINGLE_H200 = OPERATIONS | IDIOMS | CAPTURES
 SINGLE = SINGLE_H200 | CAPTURES_H100
 SEQUENCES = _recorded("h100_sequences.json")  # these go on after an error, and print what each step raised
-EVERY = SINGLE | SEQUENCES
+USERS = _recorded("h200_user_programs.json")  # written as users write theirs, most of one feature each
+EVERY = SINGLE | SEQUENCES | USERS
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
 OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"

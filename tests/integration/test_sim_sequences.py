@@ -1,4 +1,4 @@
-"""The simulator against an H100 in programs that go on after an error: what each of their steps raised or gave."""
+"""The simulator against cards in programs of many steps: what each raised or gave, also behind an error."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.integration.sequences import NOT_COMPARED
-from tests.integration.single_operations import SEQUENCES, seen_and_recorded
+from tests.integration.single_operations import SEQUENCES, USERS, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
-@pytest.mark.parametrize("name", sorted(set(SEQUENCES) - set(NOT_COMPARED)))
-def test_the_simulator_does_step_by_step_what_an_h100_did(name: str, cuda: Any) -> None:
+@pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS} - {*NOT_COMPARED}))
+def test_the_simulator_does_step_by_step_what_a_card_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose steps a card has taken WHEN it runs on the simulator
     seen, recorded = seen_and_recorded(name, cuda)
     # THEN chain of errors, outcome and output are the same
