@@ -195,6 +195,51 @@ show(y)
 """,
         {"scalar-frozen": "rate = 0.25"},
     ),
+    "a number of a loop": (
+        """
+rate = 0.5
+with cuda.graph(g):
+    y = x * rate
+for rate in (0.5, 0.25):
+    g.replay()
+    show(y)
+""",
+        {"scalar-frozen": "for rate in (0.5, 0.25):"},
+    ),
+    "a rate that a scheduler moves": (
+        """
+net = nn.Linear(3, 1).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+def step():
+    optimizer.zero_grad(set_to_none=False)
+    net(x).sum().backward()
+    optimizer.step()
+warm(step)
+with cuda.graph(g):
+    step()
+for _ in range(3):
+    g.replay()
+    scheduler.step()
+""",
+        {"learning-rate-frozen": "scheduler.step()"},
+    ),
+    "an attribute that is exchanged": (
+        """
+class Runner:
+    def __init__(self, x):
+        self.x, self.g = x, cuda.CUDAGraph()
+        with cuda.graph(self.g):
+            self.y = self.x * 2
+    def __call__(self, x):
+        self.x = x
+        self.g.replay()
+        return self.y
+kept = x
+show(Runner(x)(x + 1))
+""",
+        {"stale-input": "self.x = x"},
+    ),
     "the default stream": (
         """
 g.capture_begin()
@@ -339,13 +384,21 @@ def test_nothing_is_told_of_a_program_that_is_right(name: str, tmp_path: Path) -
 def test_lines_to_write_are_those_of_the_program(tmp_path: Path) -> None:
     # GIVEN what a replay does not see, and results that are kept as they are WHEN they are told
     lines = dict[str, str]()
-    for name in ("an input that is exchanged, kept alive", "results that are kept", "gradients that are gone"):
-        lines |= {f.code: f.fix.splitlines()[-1].split(maxsplit=1)[1] for f in _told(WRONG[name][0], tmp_path)}
+    exchanged = ("an input that is exchanged, kept alive", "an attribute that is exchanged")
+    for name in (*exchanged, "results that are kept", "gradients that are gone", "a number that is another one later"):
+        lines |= {
+            f"{f.code} at {f.frame.text}": f.fix.splitlines()[-1].split(maxsplit=1)[1]
+            for f in _told(WRONG[name][0], tmp_path)
+        }
     # THEN the line that stands for each is complete
     assert lines == {
-        "stale-input": "x.copy_(host.to(device) + 1)",
-        "output-alias": "all.append(y.clone())",
-        "gradients-rebound": "net.zero_grad(set_to_none=False)",
+        "stale-input at x = host.to(device) + 1": "x.copy_(host.to(device) + 1)",
+        "stale-input at self.x = x": "self.x.copy_(x)",
+        "output-alias at all.append(y)": "all.append(y.clone())",
+        "gradients-rebound at net.zero_grad()": "net.zero_grad(set_to_none=False)",
+        "scalar-frozen at rate = 0.25": (
+            "before the capture: rate = torch.full((), 0.5, device='sim'); here: rate.fill_(0.25)"
+        ),
     }
 
 
@@ -354,7 +407,6 @@ def test_lines_to_write_are_those_of_the_program(tmp_path: Path) -> None:
     [
         ("a wait in a function that is captured", "return x / x.sum()"),
         ("an error of torch's own", "return x + constant_on_device"),
-        ("two waits in the lines of a capture", "z = torch.where(y > 2, y, 0).sum()"),
         ("two waits in the lines of a capture", "z = torch.where(y > 2, y, 0).sum()"),
     ],
 )

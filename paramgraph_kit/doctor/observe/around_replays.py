@@ -14,8 +14,9 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -35,6 +36,7 @@ def problems(region: Region) -> list[Failure]:
         return []
     around = _Around(region, body)
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
+    found += [*around.rates(), *_attributes(region)]
     return list({(f.code, f.frame): f for f in found}.values())
 
 
@@ -70,9 +72,10 @@ class _Around:
                     text = f"{name} is another tensor from here on, and the graph reads the one of its capture"
                     lines = self.written_in_place(name, value)
                     yield _told(code, text, self.region.code, node.lineno, lines)
-                elif isinstance(then, (bool, int, float)) and value is not None:
+                elif isinstance(then, (bool, int, float)) and name not in self.of_loops():
                     text = f"{name} is another number from here on, and the graph has the {then} of its capture"
-                    yield _told("scalar-frozen", text, self.region.code, node.lineno)
+                    number = self.in_a_tensor(name, then, value)
+                    yield _told("scalar-frozen", text, self.region.code, node.lineno, number)
 
     def written_in_place(self, name: str, value: ast.expr | None) -> tuple[str, str]:
         """A line that gives a name something else, and one that writes it where the graph reads."""
@@ -82,6 +85,15 @@ class _Around:
         given = ast.unparse(value)
         into = "copy_" if not then.requires_grad else "data.copy_"
         return f"{name} = {given}", f"{name}.{into}({given})"
+
+    def in_a_tensor(self, name: str, then: float, value: ast.expr | None) -> tuple[str, str] | None:
+        """Lines that keep a number in a tensor which the graph reads; a whole number may be a size, which is none."""
+        if not isinstance(then, float):
+            return None
+        made = f"before the capture: {name} = torch.full((), {then}, device={self.region.settings[0]!r})"
+        if value is None:
+            return f"for {name} in ...", f"{made}; and `for value in ...: {name}.fill_(value)`, ahead of g.replay()"
+        return f"{name} = {ast.unparse(value)}", f"{made}; here: {name}.fill_({ast.unparse(value)})"
 
     def kept(self) -> Iterator[Failure]:
         """Results that are kept as they are while further replays write to the same memory."""
@@ -133,6 +145,36 @@ class _Around:
                 if assigned is not None and isinstance(self.value(held), torch.Tensor):
                     lines = (ast.unparse(node), f"{ast.unparse(target)}.copy_({ast.unparse(assigned.value)})")
                     yield _told("parameter-rebound", text, self.region.code, node.lineno, lines)
+
+    def rates(self) -> Iterator[Failure]:
+        """Rates that a scheduler, or a line, gives an optimizer as numbers, of which the graph has the first."""
+        if not any("step" in code.co_names for code in _codes_of(self.region)):
+            return
+        text = "the next rate is a number of Python's, and the graph has that of its capture"
+        for node in self.behind():
+            owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+            scheduler = self.value(owner) if owner is not None and node.func.attr == "step" else None
+            kind = self.region.settings[0]
+            made = (
+                f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and capturable=True if it has that"
+            )
+            lines = None
+            if isinstance(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
+                lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            key = target.slice if isinstance(target, ast.Subscript) else None
+            if isinstance(node, ast.Assign) and isinstance(key, ast.Constant) and key.value == "lr":
+                filled = f"{ast.unparse(node.targets[0])}.fill_({ast.unparse(node.value)})"
+                lines = (ast.unparse(node), f"{filled}, ahead of g.replay(), with {made}")
+            if lines is not None and self.launches_after(node):
+                yield _told("learning-rate-frozen", text, self.region.code, node.lineno, lines)
+
+    def of_loops(self) -> set[str]:
+        """Names that a loop gives which the capture stands in: each round has a graph of its own."""
+        line = self.region.line
+        loops = (n for n in ast.walk(self.body) if isinstance(n, (ast.For, ast.AsyncFor)))
+        around = (n for n in loops if n.lineno <= line <= (n.end_lineno or 0))
+        return {n.id for loop in around for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
 
     def samples(self) -> Iterator[Failure]:
         """Sample arguments that are used once more: each call of what is graphed writes to them."""
@@ -235,6 +277,38 @@ class _Around:
 def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:
     failure = BY_ID[code].failure(text, frame_at(at, line))
     return failure if lines is None else replace(failure, fix=f"before  {lines[0]}\nafter   {lines[1]}")
+
+
+def _attributes(region: Region) -> Iterator[Failure]:
+    """Attributes that the capture reads, and that another method of the object exchanges ahead of a replay."""
+    own = next(iter(region.code.co_varnames[: region.code.co_argcount]), "")
+    held = getattr(region.names.get(own), "__dict__", {})
+    nodes = [n for s in region.body for n in ast.walk(s)]
+    read = {n.attr for n in nodes if _is_of(n, own) and isinstance(n.ctx, ast.Load)}  # type: ignore[attr-defined]
+    read = {name for name in read if isinstance(held.get(name), torch.Tensor)}
+    methods = vars(type(region.names.get(own))).values() if read else ()
+    for code in (each.__code__ for each in methods if hasattr(each, "__code__")):
+        lines = [n for n in nodes_of(code) if isinstance(n, (ast.Assign, ast.Call))]
+        replays = [n.lineno for n in lines if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
+        for node in lines:
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if code is region.code or not isinstance(target, ast.Attribute) or target.attr not in read:
+                continue
+            if code.co_varnames[:1] and _is_of(target, code.co_varnames[0]) and any(n > node.lineno for n in replays):
+                text = (
+                    f"{ast.unparse(target)} is another tensor from here on, and the graph reads the one of its capture"
+                )
+                given = ast.unparse(node.value)  # type: ignore[union-attr]
+                lines_to_write = (ast.unparse(node), f"{ast.unparse(target)}.copy_({given})")
+                yield _told("stale-input", text, code, node.lineno, lines_to_write)
+
+
+def _is_of(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+
+
+def _has_tensors(optimizer: torch.optim.Optimizer) -> bool:
+    return any(isinstance(group.get("lr"), torch.Tensor) for group in optimizer.param_groups)
 
 
 def _number(node: ast.AST) -> int:
