@@ -117,6 +117,20 @@ WHOLE = {
 """,
         ["best.copy_(torch.where(~done, tnet(x).max(1)[0].detach(), best))"],
     ),
+    "a scale that halves where any gradient is infinite": (
+        "class S: scale, good = 16.0, 0\nlin = nn.Linear(4, 4).to(device)\n" + ROWS,
+        """\
+    loss = lin(x).pow(2).mean() * S.scale
+    g = torch.autograd.grad(loss, list(lin.parameters()))
+    if any(not torch.isfinite(t).all() for t in g):
+        S.scale /= 2
+    else:
+        S.good += 1
+        if S.good % 5 == 0: S.scale *= 2
+    return [t / S.scale for t in g]
+""",
+        ["chosen = torch.stack([torch.logical_not(torch.isfinite(t).all()) for t in g]).any()"],
+    ),
     "a mean and a spread of an array": (
         ROWS,
         "    a = x.detach().cpu().numpy()\n    m, s = a.mean(), np.std(a)\n    return (x - float(m)) / float(s)\n",
@@ -258,6 +272,20 @@ def test_what_each_round_draws_is_told_in_lines_that_work(fixed: Fixed) -> None:
     graph.replay()
     wanted = torch.stack([torch.rot90(x[0], 2, (1, 2)), torch.rot90(x[1].flip(2), 1, (1, 2))])
     torch.testing.assert_close(result.cpu(), wanted.cpu())
+
+
+def test_a_fraction_that_is_drawn_is_told_as_a_tensor_and_not_as_an_argument(fixed: Fixed) -> None:
+    # GIVEN changes in an order of chance WHEN a fix is asked for THEN no number of them is told to have its own graph
+    text = """\
+    order = [0, 1]
+    random.shuffle(order)
+    for o in order:
+        if o == 0: x = x * np.random.uniform(0.8, 1.2)
+        else: x = x.clamp(max=1) + np.random.uniform(-0.1, 0.1)
+    return x
+"""
+    said = str(fixed(f"{IMAGES}def f(x):\n{text}"))
+    assert ".fill_(np.random.uniform(0.8, 1.2))`, here `drawn_" in said, said
 
 
 def test_a_window_over_the_last_steps_is_told_as_one_tensor(fixed: Fixed) -> None:

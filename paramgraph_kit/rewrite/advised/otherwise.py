@@ -9,6 +9,7 @@ import torch
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
+from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.advised.host.given_numbers import of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
@@ -319,6 +320,8 @@ def at_least(place: Place) -> str:
             "nothing to do"
         )
     if code in DECIDED and (told := of_an_argument(place)):
+        return told
+    if code == "host-random" and (told := fractions_drawn(place)):
         return told
     if code in DECIDED:
         held = {n for n in local if n in place.tensors or n.lower() == "device"}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
+_FRACTIONS = frozenset("random uniform gauss normal normalvariate beta betavariate triangular".split())  # noqa: SIM905
+_MODULES = ("random", "np.random", "numpy.random")
 _ALIKE = "drawn alike, in another order"
 
 
@@ -28,6 +30,23 @@ def drawn_for_each_round(place: Place) -> str:
         return _branch(place, place.statement, many, at, head)
     told = [_number(place, made, many, at, head) for made in _drawn(place, loop)]
     return "; and ".join(told) if told and all(told) else ""
+
+
+def fractions_drawn(place: Place) -> str:
+    """``x = x * random.uniform(0.8, 1.2)``, of which each number would have a graph of its own."""
+    told: list[str] = []
+    for call in (n for n in heads(place.statement) if isinstance(n, ast.Call)):
+        module = path_of(call.func).rpartition(".")[0]
+        if called(call) not in _FRACTIONS or module not in _MODULES or len(call.args) > 2 or call.keywords:
+            continue
+        more = f"_{len(told) + 1}" * bool(told)
+        name = fresh(f"drawn_{place.statement.lineno}{more}", names_in(place.source.tree))  # other lines draw, too
+        told.append(
+            f"once `{name} = torch.zeros((), device={place.device})`, before each launch "
+            f"`{name}.fill_({place.text(call)})`, here `{name}` for `{place.text(call)}`"
+        )
+    again = "; in a loop, one for each round that draws it" if told and place.loops() else ""
+    return "; ".join(told) + again
 
 
 def _branch(place: Place, node: ast.If, many: str, at: str, head: str) -> str:

@@ -192,6 +192,7 @@ def condition_of(place: Place, test: ast.expr) -> str:
         if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
             inner = place.text(each)
             inner = inner[1:-1] if inner[0] in "([" and isinstance(each, (ast.ListComp, ast.GeneratorExp)) else inner
+            inner = inner.replace(place.text(each.elt), condition_of(place, each.elt), 1)  # without ``not``
             return f"torch.stack([{inner}]).{called(test)}()"
         if each is not None and not isinstance(each, (ast.List, ast.Tuple)):
             return f"{place.source.bracketed(each)}.{called(test)}()"
