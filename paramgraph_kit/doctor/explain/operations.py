@@ -10,6 +10,7 @@ import re
 import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
@@ -76,9 +77,8 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
     >>> operation_of("words[i]", names={"words": ["a", "b"]}), operation_of("'%.2f' % x")
     ('__index__', 'format')
     """
-    try:
-        tree = ast.parse(f"({expression})", mode="eval").body
-    except (SyntaxError, ValueError):
+    tree = _parsed(expression)
+    if tree is None:
         # An assignment or another statement: what is on its left is enough.
         return "x[mask]=" if re.match(r"\s*[\w.]+\[[^\]]*\]" + _ASSIGNS, expression) else ""
     if isinstance(tree, ast.Call):
@@ -102,6 +102,14 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
     ):
         return "bool"
     return ""
+
+
+@lru_cache(1024)
+def _parsed(expression: str) -> ast.expr | None:
+    try:
+        return ast.parse(f"({expression})", mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
 
 
 def told_apart(operations: tuple[str, ...], pageable: bool) -> tuple[str, ...]:

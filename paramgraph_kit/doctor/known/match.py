@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from paramgraph_kit.doctor.known.catalogue import CLASSES
 from paramgraph_kit.doctor.known.evidence import Evidence
 from paramgraph_kit.doctor.known.failure_class import FailureClass
@@ -10,6 +12,7 @@ SPECIFIC = sorted(((sign, each) for each in CLASSES for sign in each.signs), key
 VAGUE = sorted(((sign, each) for each in CLASSES for sign in each.vague), key=lambda pair: -pair[0].weight)
 
 
+@lru_cache(1024)  # a line that runs in each round is looked at in each of them
 def recognise(evidence: Evidence, *, vague: bool = False) -> FailureClass | None:
     """The class of one exception, or None; ``vague`` admits those that only know the error's code.
 
