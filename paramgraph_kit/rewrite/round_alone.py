@@ -263,8 +263,9 @@ class _Cutting:
                 return None
         if not run.is_steady():
             return None
-        if (len(run.decided()) > 1 or self.ends) and found.trains:
-            self.zeros = zeroed(self.source, self._ran(), part, anywhere=self.ends)
+        host_steps = self.ends or any(f.code == "grad-scaler" for f in self.failures)
+        if (len(run.decided()) > 1 or host_steps) and found.trains:
+            self.zeros = zeroed(self.source, self._ran(), part, anywhere=host_steps)
             if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
         let_go = run.graded if found.trains else {}  # no gradients go through a launch

@@ -121,6 +121,7 @@ f = train
     "a method of a trainer, with another step behind the launch": (
         NET
         + """\
+data = torch.utils.data.DataLoader(rows, batch_size=7)  # whose last one is smaller: both add to the same gradients
 class Trainer:
     def __init__(self):
         self.net, self.opt, self.scaler = net, opt, torch.amp.GradScaler(device.type)
@@ -136,7 +137,7 @@ class Trainer:
                 print(loss.item())
 f, args = Trainer().fit, (2,)
 """,
-        ["def fit_round(self, x, y):  # one round of a loop of fit", "                loss = fit_round(self, x, y)"],
+        ["                loss = fit_round(self, x, y)", "    self.opt.zero_grad(set_to_none=False)"],
     ),
     "gradients that are added up in rounds, of which the loss is told before it is divided": (
         NET
