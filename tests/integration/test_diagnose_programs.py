@@ -122,6 +122,47 @@ show(*all)
 """,
         {"output-alias": "all.append(y)"},
     ),
+    "views of results that are kept": (
+        """
+with cuda.graph(g):
+    y = (x * 2).sum()
+all = []
+for k in range(3):
+    g.replay()
+    all.append(y.detach())
+show(*all)
+""",
+        {"output-alias": "all.append(y.detach())"},
+    ),
+    "a number of an object": (
+        """
+class Scaled(nn.Module):
+    scale = 1.0
+    def __init__(self):
+        super().__init__()
+        self.scale = 1.0
+    def forward(self, t):
+        return t * self.scale
+net = Scaled()
+with cuda.graph(g):
+    y = net(x)
+net.scale = 3.0
+g.replay()
+show(y)
+""",
+        {"scalar-frozen": "net.scale = 3.0"},
+    ),
+    "a mode of a module": (
+        """
+net = nn.Sequential(nn.ReLU(), nn.Dropout(0.5))
+with cuda.graph(g):
+    y = net(x)
+net.eval()
+g.replay()
+show(y)
+""",
+        {"branch-frozen": "net.eval()"},
+    ),
     "a result of a capture that never ran": (
         """
 with cuda.graph(g):
@@ -314,6 +355,21 @@ for k in range(3):
     g.replay()
     all.append(y.clone())
 show(*all)
+""",
+    "a table of graphs": """
+known = {}
+def run(t):
+    if t.shape not in known:
+        static, graph = t.clone(), cuda.CUDAGraph()
+        with cuda.graph(graph):
+            out = static * 2
+        known[t.shape] = graph, static, out
+    graph, static, out = known[t.shape]
+    static.copy_(t)
+    graph.replay()
+    return out.clone()
+for n in (2, 3, 2):
+    show(run(x[:n] + n))
 """,
     "by hand, on a stream": """
 side = cuda.Stream()

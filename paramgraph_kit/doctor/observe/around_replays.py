@@ -25,6 +25,13 @@ from paramgraph_kit.trace.model import Failure
 
 _KEEPS = ("append", "add", "appendleft", "setdefault")
 _EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
+_VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
+# What does something else in `eval()`.
+_OF_MODES = tuple(
+    getattr(torch.nn, name)
+    for name in """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d
+    BatchNorm3d SyncBatchNorm RReLU""".split()  # noqa: SIM905 - shorter so
+)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -36,7 +43,7 @@ def problems(region: Region) -> list[Failure]:
         return []
     around = _Around(region, body)
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
-    found += [*around.rates(), *_attributes(region)]
+    found += [*around.rates(), *around.in_objects(), *_attributes(region)]
     return list({(f.code, f.frame): f for f in found}.values())
 
 
@@ -65,7 +72,7 @@ class _Around:
         for node in self.behind():
             for name, value in _given(node):
                 then = self.region.names.get(name)
-                if name not in read or not self.launches_after(node):
+                if name not in read or not self.launches_after(node) or self.is_kept(name):
                     continue
                 if isinstance(then, torch.Tensor):
                     code = "graphed-closure" if self.is_graphed() else "stale-input"
@@ -85,6 +92,40 @@ class _Around:
         given = ast.unparse(value)
         into = "copy_" if not then.requires_grad else "data.copy_"
         return f"{name} = {given}", f"{name}.{into}({given})"
+
+    def is_kept(self, name: str) -> bool:
+        """Whether something else holds what a name means, such as a table of graphs, from where it may come back."""
+        places = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign)]
+        held = [n.value for n in places if isinstance(n.targets[0], (ast.Subscript, ast.Attribute))]
+        held += [
+            n.args[-1]
+            for n in ast.walk(self.body)
+            if isinstance(n, ast.Call) and last_name(n.func) in _KEEPS and n.args
+        ]
+        parts = [
+            part for value in held for part in (value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value])
+        ]
+        return any(isinstance(part, ast.Name) and part.id == name for part in parts)
+
+    def in_objects(self) -> Iterator[Failure]:
+        """Numbers and modes of objects that the capture reads, and that are others behind it."""
+        read = self.read()
+        for node in self.behind():
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
+                continue
+            owner, then = target.value.id, self.value(target)
+            if owner in read and isinstance(then, (bool, int, float)) and self.launches_after(node):
+                text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
+                yield _told("scalar-frozen", text, self.region.code, node.lineno)
+        modes = [n for n in self.behind() if isinstance(n, ast.Call) and last_name(n.func) in ("eval", "train")]
+        for node in modes if len(modes) == 1 else []:
+            module = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
+            other = isinstance(module, torch.nn.Module) and any(isinstance(m, _OF_MODES) for m in module.modules())
+            if other and self.launches_after(node):
+                text = "its modules take another way from here on, and the graph has that of its capture"
+                lines = (ast.unparse(node), f"before the capture: {ast.unparse(node)}; one graph for each mode")
+                yield _told("branch-frozen", text, self.region.code, node.lineno, lines)
 
     def in_a_tensor(self, name: str, then: float, value: ast.expr | None) -> tuple[str, str] | None:
         """Lines that keep a number in a tensor which the graph reads; a whole number may be a size, which is none."""
@@ -258,7 +299,13 @@ class _Around:
     def is_result(self, what: ast.expr, made: set[str]) -> bool:
         if self.is_graphed():
             return self.launches(what)
-        return isinstance(what, ast.Name) and what.id in made
+        while True:  # a view of it is the same memory
+            if isinstance(what, ast.Call) and isinstance(what.func, ast.Attribute) and what.func.attr in _VIEWS:
+                what = what.func.value
+            elif isinstance(what, ast.Attribute) and what.attr in ("data", "T"):
+                what = what.value
+            else:
+                return isinstance(what, ast.Name) and what.id in made
 
     def value(self, node: ast.expr | None) -> Any:
         """What a name, or an attribute of one, means, without running anything of the user's."""
