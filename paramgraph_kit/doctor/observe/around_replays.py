@@ -32,6 +32,7 @@ _OF_MODES = tuple(
     for name in """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d
     BatchNorm3d SyncBatchNorm RReLU""".split()  # noqa: SIM905 - shorter so
 )
+_TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -196,9 +197,7 @@ class _Around:
             owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
             scheduler = self.value(owner) if owner is not None and node.func.attr == "step" else None
             kind = self.region.settings[0]
-            made = (
-                f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and capturable=True if it has that"
-            )
+            made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {_TAKES_TENSORS}"
             lines = None
             if isinstance(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
                 lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")
