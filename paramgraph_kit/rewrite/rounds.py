@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite import by_hand
@@ -30,6 +31,7 @@ class Rounds:
         self.all: list[tuple[Ways, Any]] = []  # with the context in which its lines run
         self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
         self.around = NOTHING
+        self.ahead: list[str] = []  # lines for ahead of a cell, which its own would run again
         self.key: tuple[str, ...] = ()  # what runs, as far as plans make it
         self.mover: Ways  # the one whose lines go around the launch
 
@@ -46,6 +48,9 @@ class Rounds:
             self.mover.fed, self.around = attempt.fed, _joined(self.around, attempt.around(plans))
         self.all.append((attempt, attempt.borrow(plans)))
         self.key += (_known(attempt, plans),)
+        held = ((plan, getattr(attempt._before(plan), "name", "")) for plan in plans if plan.hoisted)
+        of_cell = (plan for plan, name in held if cell.is_whole(plan.source.file, name))
+        self.ahead += [line for plan in of_cell for line in plan.hoisted]
         texts = attempt.texts(plans)
         self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
 

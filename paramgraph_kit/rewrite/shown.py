@@ -20,6 +20,7 @@ def show(rounds: Rounds, found: Rewriting) -> None:
     found.texts = dict(rounds.texts)
     found._borrow, found.around = rounds.applied, rounds.around
     found.verified += provisos([line for line in found.diff.splitlines() if line.startswith("+")])
+    found.verified += [f"run `{line}` once, in a cell before this one, which reads it" for line in rounds.ahead]
     usage, mover = [], rounds.mover
     if mover.fed is not None and found.around.before is not None:
         fed = mover.fed

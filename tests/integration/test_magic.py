@@ -159,6 +159,18 @@ def test_a_cell_is_mended_with_its_own_words(session: Session) -> None:
     assert fix.diff in result.shown[0]["text/plain"]
 
 
+def test_what_a_cell_reads_and_does_not_make_is_told_to_be_made_before_it(session: Session) -> None:
+    # GIVEN a cell that makes a tensor of numbers each time WHEN it is to be fixed
+    session.good("%%paramgraph diagnose --fix -o why\nimport torch\nx + torch.tensor([1.0, 2.0], device=x.device)[:1]")
+    # THEN it reads one that stays, and the line that makes it is told, which the cell itself would run again
+    fix = session["why"].fix
+    assert fix is not None
+    assert fix.complete, str(fix)
+    made = "`constant_on_device = torch.tensor([1.0, 2.0], device="
+    assert "+x + constant_on_device[:1]" in fix.diff, fix.diff
+    assert any(made in line and "once, in a cell before this one" in line for line in fix.verified), fix.verified
+
+
 def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     result = session.good("%%paramgraph diagnose -o why\nx.sum()")
     assert not session["why"]
