@@ -222,10 +222,9 @@ class Prover:
             side.wait_stream(cuda.current_stream())
             with cuda.stream(side):
                 results = [self._step(inputs, around) for inputs in self._inputs[: WARM_UP - 1]]
-                before, keeper.reading = Held(self.state.holders), set()
-                results.append(self._step(self._inputs[WARM_UP - 1], around))
-                before.check(keeper.reading)
-                keeper.reading = None
+                before, read = Held(self.state.holders), keeper.reading(self.function)
+                results.append(self._step(self._inputs[WARM_UP - 1], around, read))
+                before.check(keeper.read)
             cuda.current_stream().wait_stream(side)
             static = tree_map(held, self._inputs[WARM_UP])
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,8 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper, self.said = Keeper(), Printed()
         self._as_ever = AsEver()
-        self.reading: set[int] | None = None  # the memory that operations are given, where that is asked for
+        self.read: set[int] = set()  # the memory that operations are given, where that is asked for
+        self._reads = False
         self._operations, self._deadline = count, deadline
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
@@ -54,12 +55,24 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         finally:
             self.__enter__()  # type: ignore[no-untyped-call]
 
+    def reading(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, of which is noted what memory it reads, and not of what comes around it."""
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self._reads = True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._reads = False
+
+        return noted
+
     @unseen
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._deadline.check()
         kwargs = kwargs or {}
-        if self.reading is not None:
-            self.reading.update(storage_key(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
+        if self._reads:
+            self.read.update(storage_key(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
         op = operation(func)
         self._operations[0] += op.name not in FREE
         self._operations[1] += op.name in PRODUCTS
