@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from paramgraph_kit.doctor.observe.limit import TimeUp
 
 STEP_S = 60.0
+FEWEST_S = 5.0  # of a step that is known to be quick, on a machine that has other things to do
+TIMES = 30  # as long as the longest so far
 
 
 class TooLongError(RuntimeError):
@@ -20,21 +22,27 @@ class Deadline:
     """Ends a step at the operation that begins too late; what computes nothing on the device is not ended.
 
     Args:
-        seconds: how long one step may take.
+        seconds: how long one step may take; where others have ended, it may be much longer than they were, and no more.
     """
 
     def __init__(self, seconds: float = STEP_S) -> None:
         self.seconds = seconds
+        self._longest: float | None = None
         self._until = math.inf
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """One step, which raises TooLongError outside: no ``except Exception`` of the user's hears what ends it."""
-        self._until = time.monotonic() + self.seconds
+        known, begun = self._longest, time.monotonic()
+        limit = self.seconds if known is None else min(self.seconds, max(FEWEST_S, TIMES * known))
+        self._until = begun + limit
         try:
             yield
+            self._longest = max(known or 0.0, time.monotonic() - begun)
         except TimeUp:
-            raise TooLongError(f"a step was ended after {self.seconds:g} s") from None
+            raise TooLongError(
+                f"a step was ended after {limit:.0f} s, as others are done in {known or 0.0:.2g}"
+            ) from None
         finally:
             self._until = math.inf
 

@@ -244,12 +244,12 @@ class Prover:
         return seen
 
     def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
-        around.prepare(inputs)
-        begun, products = self._count
         with self.deadline.step():
+            around.prepare(inputs)
+            begun, products = self._count
             out = (function or self.function)(*inputs[0], **inputs[1])
-        inside, of_them = self._count
-        finished = around.finish(inputs, out)
+            inside, of_them = self._count
+            finished = around.finish(inputs, out)
         now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
         if sum(now[0]) >= sum(self.operations):  # others may have ended early
             self.operations[:], self.products[:] = now
