@@ -141,7 +141,10 @@ def rounds_of(
                 continue
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
-            forms, steps_of = [halves, Split()] if halves.before or halves.edits else [halves], from_step(loop)
+            forms = [halves, Split()] if halves.before or halves.edits else [halves]
+            steps_of = (
+                from_step(loop) if isinstance(loop, (ast.For, ast.While)) else []
+            )  # of a function, words bring it in
             asking = asks_what_was_read(loop, [n for f, n in places if f.code in READS], tells)
             cuts = list(product((False, True) if steps_of else (False,), forms, (False, True)))
             for ends, half, way in [*cuts, *product((False,), forms if asking else (), (None,))]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 import warnings
@@ -86,6 +87,8 @@ class Diagnose:
         try:
             with aside():
                 found = self._of(what, args, kwargs, limit_s, confirm, fix)
+            if fix:
+                gc.collect()  # cycles of the trials would hold a loss, for which the next backward pass waits
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise

@@ -308,8 +308,7 @@ def f(h0):
     assert not found.complete
     assert not [line for line in lines_of(found) if "unbind" in line]
     told = str(found)
-    assert "is what can be captured" in told
-    assert "make it a function of `h`, `tokens` that returns `h`, `top`" in told
+    assert "`def f_round(h, tokens):` under `@torch.no_grad()`, with these lines and `return h, top`" in told, told
 
 
 def test_what_picks_by_a_number_of_the_device_at_the_end_is_told_behind_the_launch(fixed: Fixed) -> None:

@@ -327,5 +327,6 @@ def f(x, u):
 """)
     # THEN the module's line is what can be captured, and not what comes before both loops, which is nothing
     told = str(found)
-    assert "is what can be captured: make it a function of `x` that returns `p`" in told, told
+    assert "line 17, is a function of its own that is launched in the loop: `def f_round(x):`" in told, told
+    assert "`p = run(x)`" in told, told
     assert "end what is captured before the loop" not in told

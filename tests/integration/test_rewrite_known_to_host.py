@@ -148,7 +148,7 @@ def f(x):
         alive = alive[clear[alive] > 0.2]
     return clear
 """,
-        "a graph for each size, `graphs[len(alive)]`",
+        "`run = pgk.parameterize(f_round)`, which captures a graph for each size that comes",
         "zeros elsewhere",
     ),
     "a number that decides what is returned": (

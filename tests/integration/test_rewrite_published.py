@@ -56,7 +56,6 @@ def test_a_loop_that_an_option_alone_might_end_is_foreseen(option: str, whole: b
     [
         "rows.append(float(np.var(returns.cpu().numpy())))\n    rows.append(loss.item())",
         "spread = np.var(returns.cpu().numpy())\n    rows.append(float(spread)); rows.append(loss.item())",
-        "spread = np.var(returns.cpu().numpy())\n    return loss, 1 - spread if spread else 0.0",
     ],
 )
 def test_what_is_foreseen_and_what_is_behind_come_together(rest: str, fixed: Fixed) -> None:

@@ -400,20 +400,6 @@ def f(x):
 """,
         "write `opt.found_inf = (torch.logical_not(torch.isfinite(loss))).float()` before `opt.step()` at line",
     ),
-    "an order of numpy's": (
-        """
-net = nn.Linear(4, 1).to(device)
-at = np.arange(8)
-args = (torch.randn(8, 4, device=device),)
-def f(x):
-    np.random.shuffle(at)
-    out = 0.0
-    for start in (0, 4):
-        out = out + net(x[at[start : start + 4]]).sum() * (start + 1)
-    return out
-""",
-        "`order = torch.randperm(len(at), device=device)` in place of line",
-    ),
 }
 
 

@@ -126,13 +126,13 @@ def f(x):
 def test_what_a_mask_picks_and_a_step_averages_is_told_as_sums_that_work_when_written(tmp_path: Path) -> None:
     # GIVEN a step that averages what a mask picks, and leaves where that is nothing WHEN a fix is asked for
     told = "\n".join(rewritten(PICKED, tmp_path).instead)
-    # THEN sums of all are told, and a name for the mask
+    # THEN the branch is told with what the mask counts, as sums of all stand in the diff
     new = {
         "hard = wrong[wrong > 1.0]": "keep = wrong > 1.0",
         "hard.mean()": "(torch.where(keep, wrong, 0).sum() / keep.sum())",
         "hard.numel()": "keep.sum()",
     }
-    assert all(text in told for text in new.values()), told
+    assert "`opt.found_inf = ((wrong > 1.0).sum() == 0).float()`" in told, told
     # WHEN they are written so THEN one graph is left, in which the device leaves the step out
     text = PICKED
     for old, mended in new.items():

@@ -176,7 +176,10 @@ def _round_of(place: Place, loop: ast.For | ast.While) -> str:
     gives = sorted(stores & ({n.id for n in later} | reads))  # also what the next round reads
     lines = f"lines {parts[0].lineno} to {parts[-1].lineno}" if len(parts) > 1 else f"line {parts[0].lineno}"
     function, results = place.source.function_of(loop), ", ".join(gives)
-    if function is None or not gives or any(called(n) == "backward" for part in parts for n in _calls_in(part)):
+    if function is None or any(called(n) == "backward" for part in parts for n in _calls_in(part)):
+        return ""
+    written = (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Subscript))
+    if not gives and not any(isinstance(n.ctx, ast.Store) for n in written):  # it writes into what it is given
         return ""
     calls = [n for part in parts for n in _calls_in(part) if _is_module(place, n)]
     bound = sorted(reads & ({place.text(n.func).partition(".")[0] for n in calls} | {"self"}))
@@ -188,9 +191,10 @@ def _round_of(place: Place, loop: ast.For | ast.While) -> str:
     in_tensors = {n: f"torch.full((), {n}, device={place.device})" for n in numbers}
     return (
         f"what a round computes, {lines}, is a function of its own that is launched in the loop: `def {name}("
-        f"{', '.join([*bound, *moved])}):`{under}, with these lines and `return {results}`; once `run = "
-        f"pgk.parameterize({step})`, which captures a graph for each size that comes; and in their place `{results} = "
-        f"run({', '.join(in_tensors.get(n, n) for n in moved)})`: the host asks behind it, as it does now"
+        f"{', '.join([*bound, *moved])}):`{under}, with these lines{f' and `return {results}`' * bool(gives)}; once "
+        f"`run = pgk.parameterize({step})`, which captures a graph for each size that comes; and in their place "
+        f"`{f'{results} = ' * bool(gives)}run({', '.join(in_tensors.get(n, n) for n in moved)})`: the host asks behind "
+        "it, as it does now"
     )
 
 

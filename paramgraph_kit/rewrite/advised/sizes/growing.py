@@ -118,6 +118,19 @@ def longest(place: Place) -> str:
     return ""
 
 
+def _counted_by_masks(function: ast.AST, place: Place, test: str) -> str:
+    """``hard.numel() == 0`` of ``hard = x[mask]`` as ``(mask).sum() == 0``: whoever keeps all of ``x`` has no other."""
+    for node in (n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Subscript)):
+        index = node.value.slice if isinstance(node.value, ast.Subscript) else node
+        if isinstance(index, (ast.Compare, ast.Name, ast.UnaryOp)):
+            for target in node.targets:
+                name = re.escape(place.text(target))
+                counted = rf"(?<![\w.]){name}\.(?:numel\(\)|shape\[0\]|size\(0\))|len\({name}\)"
+                mask = f"({place.text(index)}).sum()".replace("\\", r"\\")
+                test = re.sub(counted, mask, test)
+    return test
+
+
 def bad_loss(place: Place) -> str:
     """``if not torch.isfinite(loss): return`` before the backward pass."""
     node, function = place.statement, place.source.function_of(place.statement)
@@ -128,7 +141,7 @@ def bad_loss(place: Place) -> str:
     for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
         name = stepped(later, scaled=False) if later.lineno > node.lineno else ""
         if name and is_fusable(place.space, name) and not momentum_of(place, name):
-            test = condition_of(place, node.test)
+            test = _counted_by_masks(function, place, condition_of(place, node.test))
             return (
                 f"take the branch out, and write `{name}.found_inf = ({test}).float()` before `{name}.step()` at line "
                 f"{later.lineno}, with `fused=True` where `{name}` is made: the device leaves the step out then, with "

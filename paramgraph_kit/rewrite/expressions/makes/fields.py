@@ -14,8 +14,8 @@ _PAIRS = dict.fromkeys(("topk", "sort", "max", "min", "kthvalue", "mode", "cumma
 def name_each_field(place: Place) -> list[Edit]:
     """``top.values[0].tolist()`` becomes ``top_values[0].tolist()``, of ``top_values, top_indices = p.topk(3)``."""
     function, source = place.source.function_of(place.statement), place.source
-    if function is None:
-        return []
+    if function is None or place.loops():
+        return []  # what a round has made is not handed over
     every = [n for part in function.body for n in within(part)]
     for node in (n for n in every if isinstance(n, ast.Assign)):
         target, value = target_of(node), node.value
