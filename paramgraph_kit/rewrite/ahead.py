@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     without_gradients,
 )
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, value_of
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.trace.model import Failure
 
@@ -224,11 +224,7 @@ class Ahead(Lending):
     def _helper_test(helper: Function, space: Mapping[str, Any]) -> Callable[[ast.expr], bool]:
         """Which expressions of a helper are the host's alone."""
 
-        def value(path: str) -> Any:
-            first, *rest = path.split(".")
-            return reduce(lambda held, name: getattr(held, name, None), rest, space.get(first))
-
-        return hosts.host_test(device().type, helper, {}, space, value)
+        return hosts.host_test(device().type, helper, {}, space, partial(value_of, space))
 
     def _choose(self, place: Place, node: ast.expr, condition: str, given: Sequence[ast.expr]) -> list[Edit]:
         """A branch whose test the host has found, as the device chooses; ``given``: what it asks the host for."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.loops.ending import Ending
-from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
 _READS = frozenset(("item", "tolist", "cpu", "numpy", "detach"))
@@ -28,7 +28,7 @@ def part(place: Place) -> Ending | None:
     if not all(isinstance(each, ast.Name) for each in targets):
         return None
     line, handed = place.text(node.value), dict[str, str]()
-    taken = names_in(place.source.tree) | locals_of(function)
+    taken = place.taken
     inner = [node.value] if isinstance(node.value, (ast.Call, ast.BinOp)) else list(getattr(node.value, "elts", []))
     hints = [each.id for each in targets if isinstance(each, ast.Name)]
     for number, each in enumerate(inner):
@@ -83,9 +83,7 @@ def _of_all(place: Place, call: ast.Call) -> str:
     each = call.args[0] if len(call.args) == 1 else None
     if not isinstance(each, (ast.GeneratorExp, ast.ListComp)) or len(each.generators) != 1 or each.generators[0].ifs:
         return ""
-    loop = each.generators[0]
-    rest = f"for {place.text(loop.target)} in {place.text(loop.iter)}"
-    return f"torch.stack([{condition_of(place, each.elt).replace('.item()', '')} {rest}]).{called(call)}()"
+    return condition_of(place, call).replace(".item()", "")
 
 
 def _read(place: Place, node: ast.expr) -> list[ast.expr]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from types import CodeType
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
 
 @cache
 def _tree(file: str, text: str) -> ast.Module | None:
@@ -30,6 +32,15 @@ def last_name(node: ast.AST) -> str:
 def last_line(code: CodeType) -> int:
     """The last line of a function."""
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+
+
+def here(node: ast.AST, apart: tuple[type[ast.AST], ...] = FUNCTIONS) -> Iterator[ast.AST]:
+    """A node and what is in it, without functions that are only defined there; ``apart``: or what else is."""
+    if isinstance(node, apart):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from here(child, apart)
 
 
 def nodes_of(code: CodeType) -> Iterator[ast.AST]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -34,7 +34,7 @@ _OF_MODES = tuple(
 )
 _TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_APART = (*FUNCTIONS, ast.ClassDef)
 
 
 def problems(region: Region) -> list[Failure]:
@@ -142,7 +142,7 @@ class _Around:
         made = self.made()
         text = "it is kept as it is, and each further replay writes to the same memory"
         for node in self.behind():
-            inside = [*_here(node)] if isinstance(node, _LOOPS) else []
+            inside = [*here(node, _APART)] if isinstance(node, _LOOPS) else []
             if any(map(self.launches, inside)):
                 for n in inside:
                     if (what := _kept_by(n)) is not None and self.is_result(what, made):
@@ -243,7 +243,7 @@ class _Around:
         """What comes behind the capture, without functions that are only defined there."""
         last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
         for statement in self.body.body:
-            yield from (n for n in _here(statement) if getattr(n, "lineno", 0) > last)
+            yield from (n for n in here(statement, _APART) if getattr(n, "lineno", 0) > last)
 
     def launches(self, node: ast.AST) -> bool:
         """Whether something replays: a graph, or what is graphed."""
@@ -292,7 +292,7 @@ class _Around:
             line = body[0].lineno
             assigns = (n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and n.lineno == line)
             return {n.id for a in assigns for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        stored = (n for s in body for n in _here(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        stored = (n for s in body for n in here(s, _APART) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
         return {n.id for n in stored}
 
     def is_result(self, what: ast.expr, made: set[str]) -> bool:
@@ -382,14 +382,6 @@ def _cloned(call: ast.Call, name: str) -> str:
     return ast.unparse(whole)
 
 
-def _here(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, _FUNCTIONS):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _here(child)
-
-
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
     """Names that a statement gives something else, with what, where one line tells."""
     if isinstance(node, ast.Assign):
@@ -426,7 +418,6 @@ def _codes_of(region: Region) -> Iterator[CodeType]:
     own = getattr(own, "forward", own)
     first = getattr(getattr(own, "__func__", own), "__code__", None)
     waiting, seen = [first], set[CodeType]()
-    space = {**region.names}
     while waiting:
         code = waiting.pop()
         if code is None or code in seen or is_library(code.co_filename):
@@ -434,5 +425,5 @@ def _codes_of(region: Region) -> Iterator[CodeType]:
         seen.add(code)
         yield code
         for name in (*code.co_names, *code.co_freevars):
-            value = space.get(name)
+            value = region.names.get(name)
             waiting.append(getattr(value, "__code__", None))

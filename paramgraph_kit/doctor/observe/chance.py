@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Frame
@@ -37,10 +37,6 @@ def _draws(node: ast.expr) -> bool:
     """Whether it calls what draws, and not on a device that it names: that would be asked for there."""
     calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
     return any(
-        any(word in _name(call.func) for word in RANDOM_WORDS) and all(k.arg != "device" for k in call.keywords)
+        any(word in last_name(call.func) for word in RANDOM_WORDS) and all(k.arg != "device" for k in call.keywords)
         for call in calls
     )
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -19,14 +19,13 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_line, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_line, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 CODE = "gradients-rebound"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -128,9 +127,9 @@ class Search:
     def lines(self, body: ast.Module | _Function) -> list[int]:
         """The lines that do so."""
         found: set[int] = set()
-        for node in (n for statement in body.body for n in _here(statement)):
+        for node in (n for statement in body.body for n in here(statement)):
             if isinstance(node, _LOOPS):
-                inside = [n for statement in node.body for n in _here(statement)]
+                inside = [n for statement in node.body for n in here(statement)]
                 if any(map(self._runs, inside)) and not any(map(_captures, inside)):
                     found |= {n.lineno for n in inside if isinstance(n, (ast.stmt, ast.expr)) and self._nulls(n)}
         for block in _blocks(body):
@@ -140,8 +139,8 @@ class Search:
     def _between(self, block: list[ast.stmt]) -> set[int]:
         """The same for statements that follow one another."""
         simple = [s for s in block if isinstance(s, (ast.Expr, ast.Assign, ast.AugAssign))]
-        runs = [s.lineno for s in simple if any(map(self._runs, _here(s)))]
-        nulls = [s.lineno for s in simple if any(map(self._nulls, _here(s)))]
+        runs = [s.lineno for s in simple if any(map(self._runs, here(s)))]
+        nulls = [s.lineno for s in simple if any(map(self._nulls, here(s)))]
         return {line for line in nulls if runs and runs[0] < line < runs[-1]}
 
     def calls(self, node: ast.AST) -> bool:
@@ -152,11 +151,6 @@ class Search:
         if isinstance(node.func, ast.Attribute) and owner is not None and node.func.attr == self.function.__name__:
             return self._value(node.func.value) is owner
         return _same(self._value(node.func), self.function)
-
-    @staticmethod
-    def here(node: ast.AST) -> Iterator[ast.AST]:
-        """A node and what is in it, without functions that are only defined there."""
-        return _here(node)
 
     def _runs(self, node: ast.AST) -> bool:
         return self.calls(node) or (isinstance(node, ast.Call) and last_name(node.func) == "replay")
@@ -218,17 +212,8 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
         if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
             yield block
             for statement in block:
-                if not isinstance(statement, _FUNCTIONS):
+                if not isinstance(statement, FUNCTIONS):
                     yield from _blocks(statement)
-
-
-def _here(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is in it, without functions that are only defined there."""
-    if isinstance(node, _FUNCTIONS):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _here(child)
 
 
 def _same(value: Any, function: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_line
+from paramgraph_kit.doctor.explain.syntax import here, last_line
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
@@ -33,11 +33,11 @@ def kept(scopes: Iterable[Scope], function: Any, own: Iterable[CodeType]) -> lis
 
 
 def _lines(body: Any, search: Search) -> Iterator[int]:
-    for node in (n for statement in body.body for n in search.here(statement)):
+    for node in (n for statement in body.body for n in here(statement)):
         if isinstance(node, _COMPREHENSIONS) and search.calls(node.elt):
             yield node.lineno
         if isinstance(node, _LOOPS):
-            inside = [n for statement in node.body for n in search.here(statement)]
+            inside = [n for statement in node.body for n in here(statement)]
             results = {
                 target.id
                 for n in inside

@@ -60,7 +60,7 @@ def go_on(place: Place) -> list[Edit]:
         return []  # one that the loop makes, and that is read behind it
     if goes & {n.id for n in behind}:
         return []
-    done = fresh("done", names_in(place.source.tree) | locals_of(function))
+    done = fresh("done", place.taken)
     edits = [*head, place.source.before(loop, [f"{done} = torch.zeros((), dtype=torch.bool, device={place.device})"])]
     for part in steps:
         name = name_of(part)
@@ -72,7 +72,7 @@ def go_on(place: Place) -> list[Edit]:
             return []
         text = f"torch.where({done}, {name}, {value})"
         if isinstance(part.value, (ast.List, ast.ListComp)):  # of as many as before, which eager steps must show
-            old, new = (fresh(word, names_in(place.source.tree) | locals_of(function)) for word in ("old", "new"))
+            old, new = (fresh(word, place.taken) for word in ("old", "new"))
             text = f"[torch.where({done}, {old}, {new}) for {old}, {new} in zip({name}, {value}, strict=True)]"
         edits.append(place.source.replace(part, f"{name} = {text}"))
     test = condition_of(place, node.test).replace(".item()", "")
@@ -110,7 +110,7 @@ def _in_rounds(place: Place, loop: ast.While, count: ast.AugAssign, function: Fu
     first = starts[0].value if isinstance(starts[0], ast.Constant) else None
     if type(first) is not int or names_in(loop.test) & stored([*loop.body]) - {counter}:
         return []
-    name = "_" if "_" not in names_in(function) else fresh("rounds", names_in(place.source.tree) | locals_of(function))
+    name = "_" if "_" not in names_in(function) else fresh("rounds", place.taken)
     line = place.source.lines[loop.lineno - 1]
     test, at = place.source.replace(loop.test, ""), len(line) - len(line.lstrip())
     begin = f"{first}, " if first else ""

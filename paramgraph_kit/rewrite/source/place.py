@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -63,13 +64,21 @@ class Place:
         """How the user calls what has the streams: ``cuda``, ``torch.cuda``, ``pgk.cuda``, or a name of his own."""
         for node in (n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) in _OF_STREAMS):
             owner = path_of(node.func).rpartition(".")[0]
-            first, *rest = owner.split(".")
-            held = self.space.get(first)
-            for name in rest:
-                held = getattr(held, name, None)
+            held = value_of(self.space, owner)
             if hasattr(held, "current_stream") and hasattr(held, "Stream"):
                 return owner
         return "cuda" if "cuda" in names_in(self.source.tree) else "torch.cuda"
+
+    @property
+    def taken(self) -> set[str]:
+        """Names that something has already, in the file or in the function."""
+        function = self.source.function_of(self.statement)
+        return names_in(self.source.tree) | (locals_of(function) if function is not None else set())
+
+    def value(self, path: str) -> Any:
+        """What ``a.b`` is where the function is defined; else what such an attribute of the user's objects holds."""
+        found = value_of(self.space, path)
+        return self.attributes.get(path.rpartition(".")[2]) if found is None and "." in path else found
 
     def text(self, node: ast.AST) -> str:
         """A node as it is written."""
@@ -101,15 +110,19 @@ class Place:
 
     def hoist(self, hint: str, text: str) -> str:
         """Evaluate an expression before the function; returns the name that stands for it."""
-        function = self.source.function_of(self.statement)
-        taken = names_in(self.source.tree) | (locals_of(function) if function is not None else set())
         lines = (line for line in (*self.hoisted, *self.others) if " = " in line)
         known = dict(line.split(" = ", 1)[::-1] for line in lines)
         if text in known:
             return known[text]
-        name = fresh(hint, taken | set(known.values()))
+        name = fresh(hint, self.taken | set(known.values()))
         self.hoisted.append(f"{name} = {text}")
         return name
+
+
+def value_of(space: Mapping[str, Any], path: str) -> Any:
+    """What ``a.b`` is among names, or None."""
+    first, *rest = path.split(".")
+    return reduce(lambda held, name: getattr(held, name, None), rest, space.get(first))
 
 
 def fresh(hint: str, taken: Collection[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.source.edits import names_in, path_of
-from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, value_of
 from paramgraph_kit.rewrite.source.quiet import draws, is_quiet
 
 _COMPUTES = frozenset(
@@ -162,11 +162,7 @@ def _held(place: Place, path: str) -> Any:
 def _value(place: Place, path: str) -> Any:
     if path.startswith("self.") and "self" not in place.space:
         return _held(place, path)
-    first, *rest = path.split(".")
-    found = place.space.get(first)
-    for name in rest:
-        found = getattr(found, name, None)
-    return found
+    return value_of(place.space, path)
 
 
 def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None, written: str = "") -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
@@ -53,7 +53,7 @@ def _branch(place: Place, node: ast.If, many: str, at: str, head: str) -> str:
     target = target_of(node.body[0]) if len(node.body) == 1 and not node.orelse else None
     if not isinstance(target, ast.Name) or not isinstance(node.body[0], ast.Assign) or not draws(node.test):
         return ""
-    name = _fresh(place, "chosen_in")
+    name = fresh("chosen_in", place.taken)
     return (
         f"once `{name} = torch.zeros({many}, dtype=torch.bool, device={place.device})`, before each launch "
         f"`{name}.copy_(torch.tensor([{place.text(node.test)} for _ in range({many})]))` ({_ALIKE}){head}, and here "
@@ -65,7 +65,7 @@ def _number(place: Place, made: ast.Assign, many: str, at: str, head: str) -> st
     target, call = target_of(made), made.value
     if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
         return ""
-    name = _fresh(place, f"{target.id}_in")
+    name = fresh(f"{target.id}_in", place.taken)
     whole = called(call) in ("randint", "randrange")
     before = f"before each launch `{name}.copy_(torch.tensor([{place.text(call)} for _ in range({many})]))` ({_ALIKE})"
     if not whole:
@@ -103,12 +103,7 @@ def _rounds(place: Place, loop: ast.For) -> tuple[str, str, str] | None:
     if name == "enumerate" and isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
         return f"len({place.text(over.args[0])})", place.text(target.elts[0]), ""
     if isinstance(over, (ast.Name, ast.Attribute)) and isinstance(target, ast.Name):
-        at = _fresh(place, "i")
+        at = fresh("i", place.taken)
         head = f", the loop counts, `for {at}, {target.id} in enumerate({place.text(over)}):`"
         return f"len({place.text(over)})", at, head
     return None
-
-
-def _fresh(place: Place, hint: str) -> str:
-    function = place.source.function_of(place.statement)
-    return fresh(hint, names_in(place.source.tree) | (locals_of(function) if function is not None else set()))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _CODES = ("output-alias", "scalar-frozen", "branch-frozen", "host-counter", "stale-input", "size-frozen")
@@ -22,13 +21,13 @@ def window_of_tensors(place: Place) -> str:
     every = [n for part in function.body for n in within(part)]
     for call in (n for n in every if isinstance(n, ast.Call) and called(n) == "append" and len(n.args) == 1):
         owner = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        held = _value(place, owner) if owner else None
+        held = place.value(owner) if owner else None
         if not isinstance(held, deque) or held.maxlen is None or not all(isinstance(v, torch.Tensor) for v in held):
             continue
         reads = [n for n in every if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == owner]
         if not any(place.statement in (n, *place.source.above(n)) for n in reads) or len(reads) < 2:
             continue
-        size, name = held.maxlen, fresh("window", names_in(place.source.tree))
+        size, name = held.maxlen, fresh("window", place.taken)
         if call not in set(ast.walk(place.statement)):
             return (
                 f"goes with line {call.lineno}: `{name}`, the tensor that is said there, takes the place of `{owner}`"
@@ -41,11 +40,3 @@ def window_of_tensors(place: Place) -> str:
             f"`len({owner})`, else `{name}` for `torch.stack` of it"
         )
     return ""
-
-
-def _value(place: Place, path: str) -> Any:
-    first, *rest = path.split(".")
-    found: Any = place.space.get(first)
-    for name in rest:
-        found = getattr(found, name, None)
-    return found if found is not None or not rest else place.attributes.get(rest[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dis
-from typing import Any
 
 import torch
 
@@ -257,7 +256,7 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     lines, test = [], condition
     function = place.source.function_of(node)
     if len(node.body) + len(node.orelse) > 1:  # what it asks may be changed by its body
-        test = fresh("chosen", names_in(place.source.tree) | (locals_of(function) if function else set()))
+        test = fresh("chosen", place.taken)
         lines.append(f"{test} = {condition}")
     local = locals_of(function) if function is not None else set()
     inside = set(ast.walk(node))
@@ -356,11 +355,7 @@ def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
     first, *rest = path_of(target).split(".")
     if not rest and first in local:
         return False
-    found: Any = place.space.get(first)
-    for name in rest:
-        found = getattr(found, name, None)
-    found = place.attributes.get(rest[-1]) if found is None and rest else found
-    return not isinstance(found, torch.Tensor)
+    return not isinstance(place.value(path_of(target)), torch.Tensor)
 
 
 def _counts_on_host(place: Place, node: ast.stmt) -> bool:

@@ -120,7 +120,7 @@ def _early_returns(place: Place, node: ast.If) -> list[Edit]:
     ends = [each for each in following[:-1] if isinstance(each, ast.If)]
     if not all(each in ends or only_assigns(place, each) for each in following[:-1]):
         return []
-    taken, edits, chosen = names_in(place.source.tree) | locals_of(function), list[Edit](), list[tuple[str, str]]()
+    taken, edits, chosen = place.taken, list[Edit](), list[tuple[str, str]]()
     for each in ends:
         values = _results(place, node, each.body, Way()) if not each.orelse else None
         if values is None or len(values) != 1:

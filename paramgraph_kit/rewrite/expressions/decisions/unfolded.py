@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import Edit, names_in, path_of
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
@@ -39,7 +39,7 @@ def one_after_the_other(place: Place) -> list[Edit]:
     indent, lines = place.source.indent(node), list[str]()
     texts = list(map(place.text, tests))
     if any(isinstance(n, ast.Call) for n in ast.walk(tests[0])):
-        name = _fresh(place, "chosen")
+        name = fresh("chosen", place.taken)
         lines.append(f"{name} = {texts[0]}")
         texts[0] = name
     for number, body in enumerate(bodies):
@@ -65,7 +65,7 @@ def draw_first(place: Place) -> list[Edit]:
     seen_outside |= {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
     if not numbers or numbers & seen_outside or not draws(node.test):
         return []
-    chosen = _fresh(place, "chosen")
+    chosen = fresh("chosen", place.taken)
     lines, then = [f"{chosen} = {place.text(node.test)}"], dict[str, str]()
     for part in node.body:
         names = stored([part])
@@ -87,7 +87,7 @@ def draw_first(place: Place) -> list[Edit]:
             return []
         known = dict(then)
         for name in sorted(paths & seen_outside - then.keys()):
-            then[name] = _fresh(place, f"{name}_then")
+            then[name] = fresh(f"{name}_then", place.taken)
             if isinstance(part, ast.AugAssign) or not all(isinstance(target, ast.Name) for target in targets):
                 lines.append(f"{then[name]} = {name}.clone()")
                 known[name] = then[name]
@@ -130,8 +130,3 @@ def _base(target: ast.expr) -> str:
     while isinstance(target, ast.Subscript):
         target = target.value
     return path_of(target) if isinstance(target, ast.Name) else ""
-
-
-def _fresh(place: Place, hint: str) -> str:
-    function = place.source.function_of(place.statement)
-    return fresh(hint, names_in(place.source.tree) | (locals_of(function) if function is not None else set()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, path_of
 from paramgraph_kit.rewrite.source.place import Place, fresh, target_of
 
 
@@ -27,7 +27,7 @@ def go_on_with_the_tensor(place: Place) -> list[Edit]:
         return []
     if any(isinstance(n, (ast.Lambda, *COMPOUND[-3:])) for n in later):
         return []
-    name = fresh(target.attr, names_in(place.source.tree) | locals_of(function))
+    name = fresh(target.attr, place.taken)
     lines = [f"{name} = {place.source.bracketed(read)}.detach()", f"{place.text(target)} = {name}.item()"]
     edits = [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
     return [*edits, *(place.source.replace(n, name) for n in every)]

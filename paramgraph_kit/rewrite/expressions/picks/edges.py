@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.expressions.picks.masks import (
     reduced,
 )
 from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
-from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -50,7 +50,7 @@ def leave_edges_out(place: Place) -> list[Edit]:
     cut = next((n for n, node in enumerate(order) if n and assigns(node, names_in(index))), len(order))
     name = place.text(index)
     if not isinstance(index, ast.Name):  # what it asks may be another thing a line later
-        name = fresh("kept", names_in(place.source.tree) | locals_of(function))
+        name = fresh("kept", place.taken)
     edges = _Edges(place, place.text(index), name)
     form = form_of(place, index)
     if (form is not None and len(form.shape) != 1) or not all(map(edges.take, order[:cut])) or not edges.puts:

@@ -9,7 +9,7 @@ import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.expressions.picks.shapes import MASKS, form_of
-from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
+from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, fresh, target_of
 
 
@@ -25,7 +25,7 @@ def pick_by_either_mask(place: Place) -> list[Edit]:
     if not condition:
         return []
     name, of, one, other = *ways[0], ways[1][2]
-    kept = fresh("kept", locals_of(function) | names_in(place.source.tree))
+    kept = fresh("kept", place.taken)
     lines = [f"{kept} = torch.where({condition}, {one}, {other})", f"{name} = {of}[{kept}]"]
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 

@@ -11,7 +11,7 @@ from paramgraph_kit.rewrite.expressions.picks.capacities import limits_of
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
-from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
@@ -65,7 +65,7 @@ def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
     path, mask, edits = path_of(condition), mask_of(place, condition), [place.source.without(node)]
     given = [n for n in every if isinstance(n, ast.Name) and n.id == path and _is_stored(n)]
     if not isinstance(condition, ast.Name) or mask != path or len(given) > 1 or is_written(every, path):
-        path = fresh("there", names_in(place.source.tree) | locals_of(function))
+        path = fresh("there", place.taken)
         mask = f"{bracketed(mask)}.clone()" if isinstance(condition, (ast.Name, ast.Attribute)) else mask
         edits = [place.source.replace(node, f"{path} = {mask}")]
     return [*edits, *(place.source.replace(each, path) for each in picks if isinstance(each, ast.Tuple))]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.expressions.picks.distinct import given_to_unique
 from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
-from paramgraph_kit.rewrite.source.edits import Edit, combined, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, combined, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
@@ -32,7 +32,7 @@ def change_those_there(place: Place) -> list[Edit]:
     if any(n is not loop.target for n in after):
         return []
     rows = {text for part in loop.body for text in _rows(place, part, name)}
-    there = fresh("there", names_in(place.source.tree) | locals_of(function))
+    there = fresh("there", place.taken)
     changed = [_changed(place, part, name, there) for part in loop.body]
     if len(rows) != 1 or not all(changed):
         return []
