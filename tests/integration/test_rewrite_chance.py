@@ -274,6 +274,19 @@ def test_what_each_round_draws_is_told_in_lines_that_work(fixed: Fixed) -> None:
     torch.testing.assert_close(result.cpu(), wanted.cpu())
 
 
+def test_a_loop_that_counts_from_one_gives_no_places(fixed: Fixed) -> None:
+    # GIVEN rounds whose numbers begin at one WHEN a fix is asked for THEN none of them is told as an element's place
+    text = """\
+    out = []
+    for n, im in enumerate(x, 1):
+        if random.random() > 0.5:
+            im = im.flip(2) * n
+        out.append(im)
+    return torch.stack(out)
+"""
+    assert "chosen_in[n]" not in str(fixed(f"{IMAGES}def f(x):\n{text}"))
+
+
 def test_a_fraction_that_is_drawn_is_told_as_a_tensor_and_not_as_an_argument(fixed: Fixed) -> None:
     # GIVEN changes in an order of chance WHEN a fix is asked for THEN no number of them is told to have its own graph
     text = """\

@@ -100,7 +100,7 @@ def _rounds(place: Place, loop: ast.For) -> tuple[str, str, str] | None:
     name = called(over) if isinstance(over, ast.Call) else ""
     if name == "range" and isinstance(over, ast.Call) and len(over.args) == 1 and isinstance(target, ast.Name):
         return place.text(over.args[0]), target.id, ""
-    if name == "enumerate" and isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
+    if name == "enumerate" and isinstance(over, ast.Call) and len(over.args) == 1 and isinstance(target, ast.Tuple):
         return f"len({place.text(over.args[0])})", place.text(target.elts[0]), ""
     if isinstance(over, (ast.Name, ast.Attribute)) and isinstance(target, ast.Name):
         at = fresh("i", place.taken)
