@@ -279,12 +279,12 @@ def test_a_loop_that_counts_from_one_gives_no_places(fixed: Fixed) -> None:
     text = """\
     out = []
     for n, im in enumerate(x, 1):
-        if random.random() > 0.5:
-            im = im.flip(2) * n
-        out.append(im)
+        k = random.randint(1, 3)
+        im = torch.rot90(im, k, (1, 2))
+        out.append(im * n)
     return torch.stack(out)
 """
-    assert "chosen_in[n]" not in str(fixed(f"{IMAGES}def f(x):\n{text}"))
+    assert "k_in[n" not in str(fixed(f"{IMAGES}def f(x):\n{text}"))
 
 
 def test_a_fraction_that_is_drawn_is_told_as_a_tensor_and_not_as_an_argument(fixed: Fixed) -> None:
