@@ -13,6 +13,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -46,11 +47,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a process for each cor
 
 
 class Child(NamedTuple):
-    """A file's process: its id, what it prints, when it began."""
+    """A file's process: its id, what it prints, its folder for what tests write, when it began."""
 
     file: str
     pid: int
     output: BinaryIO
+    folder: str
     began: float
 
 
@@ -79,6 +81,7 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
                 time.sleep(0.05)
                 continue
             child = running.pop(pid)
+            shutil.rmtree(child.folder, ignore_errors=True)
             child.output.seek(0)
             printed = child.output.read().decode(errors="replace")
             how = ended(os.waitstatus_to_exitcode(status), printed)
@@ -91,6 +94,7 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
     except KeyboardInterrupt:
         for child in running.values():  # which do not hear the terminal's Ctrl-C
             os.killpg(child.pid, signal.SIGKILL)
+            shutil.rmtree(child.folder, ignore_errors=True)
         raise
     print(
         *red, f"{tests} tests of {len(files)} files passed, {len(red)} files are red, {seconds:.0f} s of CPU", sep="\n"
@@ -126,17 +130,19 @@ def fork(file: str) -> Child:
     if THREADS.exists() and len(list(THREADS.iterdir())) > 1:
         raise SystemExit(f"{', '.join(IMPORTED)}: importing these has started a thread, so nothing can be forked")
     output = tempfile.TemporaryFile()  # noqa: SIM115 (main reads it when the process has ended)
+    folder = tempfile.mkdtemp()  # pytest's own is numbered, and cleared by whoever comes: two at once meet in it
     sys.stdout.flush()
     pid = os.fork()
     if pid:
-        return Child(file, pid, output, time.monotonic())
+        return Child(file, pid, output, folder, time.monotonic())
     os.setpgid(0, 0)  # a file that is late goes with its own children
     nothing = os.open(os.devnull, os.O_RDONLY)
     for own, standard in ((nothing, 0), (output.fileno(), 1), (output.fileno(), 2)):
         os.dup2(own, standard)
     import pytest
 
-    sys.exit(pytest.main([file]))  # the interpreter ends as after `python -m pytest`, so that an abort at exit is seen
+    # The interpreter ends as after `python -m pytest`, so that an abort at exit is seen.
+    sys.exit(pytest.main([file, f"--basetemp={folder}"]))
 
 
 def ended(code: int, printed: str) -> str:
