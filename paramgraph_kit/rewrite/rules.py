@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.expressions.numbers import (
 )
 from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
 from paramgraph_kit.rewrite.expressions.picks import (
+    clipped,
     corners,
     counts,
     distinct,
@@ -184,6 +185,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.assign_each_by_where,
         rows.compute_all_rows,
         widened.pick_rows,
+        clipped.keep_on_clipping,
         masks.leave_out,
         edges.leave_edges_out,
         picked.beside_the_diagonal,
@@ -244,13 +246,14 @@ LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launc
 }
 
 
-def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
-    """What the first rule that knows the statement makes of it; ``late``: of those that come last."""
+def edits_for(place: Place, *, late: bool = False, refused: Collection[list[Edit]] = ()) -> list[Edit]:
+    """What the first rule that knows the statement makes of it, but for what is refused; ``late``: of the last ones."""
     for rule in (LATE if late else RULES).get(place.failure.code, ()):
         if rule in _KEEP and asks_for_itself(place):
             continue
-        before = len(place.hoisted)
-        if not (edits := rule(place)):
+        before, brought = len(place.hoisted), len(place.brought)
+        if not (edits := rule(place)) or edits in refused:
+            del place.hoisted[before:], place.brought[brought:]
             continue
         made = (line.partition(" = ")[2] for line in place.hoisted[before:])
         if not any(is_set_later(place.source, place.statement, text, place.space) for text in made):

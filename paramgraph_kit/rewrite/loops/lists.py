@@ -8,6 +8,7 @@ rounds of a loop have added a sum with zeros for the rounds that are left out.
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
@@ -50,6 +51,10 @@ def stack_the_elements(place: Place) -> list[Edit]:
             continue
         if not isinstance(source.func, ast.Attribute) or {o.arg for o in call.keywords} - {"device"}:
             continue
+        if (table := _table_of(place, listed.elt, each.target)) and (there := f"{table}_on_device") not in place.space:
+            kept = place.hoist(there, f"torch.tensor({_as_list(place, table)}, device={place.device})")
+            found.append(place.source.replace(call, f"{kept}[{place.text(source.func.value)}]"))
+            continue
         made, unbound = place.source.replace(source, ""), place.source.bracketed(source.func.value)
         whole, inner = place.source.replace(call, ""), place.source.replace(listed, "")
         found += [
@@ -59,6 +64,37 @@ def stack_the_elements(place: Place) -> list[Edit]:
         ]
         found += larger_on_device(place)
     return found
+
+
+def _table_of(place: Place, element: ast.expr, index: ast.expr) -> str:
+    """``weights`` of ``weights[i]``, numbers of one kind around the function that the file never changes; or ""."""
+    table = element.value if isinstance(element, ast.Subscript) else None
+    if not isinstance(element, ast.Subscript) or not isinstance(table, ast.Name) or place.is_local(table.id):
+        return ""
+    held: Any = place.space.get(table.id)
+    if (
+        not isinstance(index, ast.Name)
+        or path_of(element.slice) != index.id
+        or not isinstance(held, (list, tuple, dict))
+    ):
+        return ""
+    values = list(held.values()) if isinstance(held, dict) else list(held)
+    if len({type(each) for each in values}) != 1 or type(values[0]) not in (int, float, bool):
+        return ""
+    if isinstance(held, dict) and list(held) != list(range(len(held))):
+        return ""
+    for node in ast.walk(place.source.tree):
+        stored = (
+            isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and path_of(node.value) == table.id
+        )
+        called_on = isinstance(node, ast.Attribute) and path_of(node.value) == table.id
+        if stored or called_on or (isinstance(node, (ast.Global, ast.Nonlocal)) and table.id in node.names):
+            return ""
+    return table.id
+
+
+def _as_list(place: Place, table: str) -> str:
+    return f"list({table}.values())" if isinstance(place.space[table], dict) else table
 
 
 def join_on_device(place: Place) -> list[Edit]:

@@ -82,11 +82,12 @@ def draws(node: ast.expr) -> bool:
 
 
 def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
-    """Whether a statement reads nothing of the device but the function's arguments."""
+    """Whether a statement reads nothing of the device but the function's arguments, and sizes."""
+    asked = {node.value for node in ast.walk(statement) if isinstance(node, ast.Attribute) and node.attr in METADATA}
     return all(
         is_host(node) or node.id in arguments
         for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in asked
     )
 
 

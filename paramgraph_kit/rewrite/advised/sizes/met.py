@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.source.edits import names_in, path_of
-from paramgraph_kit.rewrite.source.place import Place, called, renamed
+from paramgraph_kit.rewrite.source.place import Place, called, integer, renamed
 
 _PAIRS = ("cdist", "matmul", "mm", "outer", "cosine_similarity", "pairwise_distance")
 _TAKES = {"min": "inf", "amin": "inf", "argmin": "inf", "max": "-inf", "amax": "-inf", "argmax": "-inf"}
@@ -28,7 +28,7 @@ def rows_that_meet(place: Place) -> str:
         both = [bool(names_in(side) & picks.keys()) for side in sides]
         if any(name in names_in(side) for side in sides) and (all(both) or _is_of_pairs(each)):
             return _of_pairs(place, each, sides, picks)
-        taken = _taken(each, name)
+        taken = _taken(place, each, name)
         if taken:
             return (
                 f"keep all of `{x}`, and {_TAKES[taken]} where `{mask}` leaves it out, before `{taken}`: "
@@ -65,12 +65,14 @@ def _is_of_pairs(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called(node) == "cdist"
 
 
-def _taken(node: ast.expr, name: str) -> str:
-    """By what one of those that were picked is taken."""
+def _taken(place: Place, node: ast.expr, name: str) -> str:
+    """By what one of those that were picked is taken, and not one in each of them."""
     if not isinstance(node, ast.Call) or called(node) not in _TAKES or not isinstance(node.func, ast.Attribute):
         return ""
-    given = [node.func.value, *node.args[:1]]
-    return called(node) if name in map(path_of, given) else ""
+    given, form = [node.func.value, *node.args[:1]], place.tensors.get(name)
+    dims = [integer(n) or 0 for n in (*node.args, *(o.value for o in node.keywords if o.arg == "dim"))]
+    each = form is not None and any(dim > 0 or dim + len(form.shape) in range(1, len(form.shape)) for dim in dims)
+    return called(node) if name in map(path_of, given) and not each else ""
 
 
 def _of_pairs(place: Place, pairs: ast.expr, sides: list[ast.expr], picks: dict[str, ast.Subscript]) -> str:

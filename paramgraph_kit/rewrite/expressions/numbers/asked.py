@@ -26,7 +26,8 @@ def asks_for_itself(place: Place) -> bool:
     if any(_is_key(place, n) for n in read):
         return True
     targets = node.targets if isinstance(node, ast.Assign) else []
-    names = {path for target in targets for n in ast.walk(target) if (path := path_of(n))}  # type: ignore[arg-type]
+    stored = (n for target in targets for n in ast.walk(target) if isinstance(getattr(n, "ctx", None), ast.Store))
+    names = {path for n in stored if isinstance(n, (ast.Name, ast.Attribute)) and (path := path_of(n))}
     if not names or function is None:
         return False
     return any(_asks(n, names) or (path_of(n) in names and _is_key(place, n)) for n in _expressions(function))

@@ -43,6 +43,7 @@ _FILLED = {
     "any": "False",
     "all": "True",
 }  # what changes nothing
+_INDEXED = ("gather", "take_along_dim", "one_hot", "embedding")  # by what they are given
 _MODULES = {
     "CrossEntropyLoss": "cross_entropy",
     "NLLLoss": "nll_loss",
@@ -98,7 +99,14 @@ def leave_out(place: Place) -> list[Edit]:
             if not is_rowwise(place, node.value, is_row):
                 return []
             rows.update(n.id for t in node.targets for n in parts_of(t) if isinstance(n, ast.Name))
-            edits += [place.source.replace(n, _all_of(place, n)) for n in left if isinstance(n, ast.Subscript)]
+            chooses = _is_index(place, node.value, order, mask)
+            edits += [
+                place.source.replace(
+                    n, f"torch.where({mask}, {_all_of(place, n)}, 0)" if chooses else _all_of(place, n)
+                )
+                for n in left
+                if isinstance(n, ast.Subscript)
+            ]
         for end in ends:
             given = list(end.args) if loss_of(place, end) or _of_torch(end) else [end.func]
             if not all(is_rowwise(place, each, is_row) for each in given):
@@ -210,6 +218,22 @@ def _all_of(place: Place, node: ast.Subscript) -> str:
     if mask_of(place, node) is node.slice or not isinstance(node.slice, ast.Tuple):
         return whole
     return f"{whole}[:, {', '.join(map(place.text, node.slice.elts[1:]))}]"
+
+
+def _is_index(place: Place, value: ast.expr, order: list[ast.stmt], mask: str) -> bool:
+    """Whether picked labels say what is taken of other rows: those that a mask leaves out, as -100, are no index."""
+    above, one = place.source.parents.get(value), form_of(place, ast.parse(mask, mode="eval").body)
+    if (
+        not isinstance(value, ast.Subscript)
+        or not isinstance(above, ast.Assign)
+        or not isinstance(above.targets[0], ast.Name)
+    ):
+        return False
+    form, names = form_of(place, above.targets[0]), {above.targets[0].id}
+    if form is None or one is None or form.dtype is not torch.int64 or len(form.shape) != 1 or len(one.shape) != 1:
+        return False
+    calls = (n for node in order for n in heads(node) if isinstance(n, ast.Call) and called(n) in _INDEXED)
+    return any(names_in(given) & names for call in calls for given in (*call.args, *(o.value for o in call.keywords)))
 
 
 def keeps(place: Place, node: ast.stmt) -> bool:
