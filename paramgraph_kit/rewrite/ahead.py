@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.expressions.state import carried
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.loops.ending import Ending
 from paramgraph_kit.rewrite.proving.proof import Prover
-from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source import hosts, moving, writes
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
@@ -125,7 +125,9 @@ class Ahead(Lending):
         skipped = (ast.Global, ast.Nonlocal)
         head = [node for node in function.body[: last + 1] if not isinstance(node, skipped) and not is_text(node)]
         test, arguments = self._host_test(function), set(moving.arguments_of(function))
-        made, rest = moving.stored(head) & locals_of(function), function.body[last + 1 :]
+        rest = [*self._staying(function, head, decided), *function.body[last + 1 :]]
+        head = [node for node in head if node not in rest]
+        made = moving.stored(head) & locals_of(function)
         if any(names_in(node) & made for node in rest) or not rest:
             return []
         for node in head:
@@ -136,6 +138,30 @@ class Ahead(Lending):
             if node not in decided and not hosts.is_of_host(node, test, arguments):
                 return []
         return head
+
+    def _staying(self, function: Function, head: Sequence[ast.stmt], decided: set[ast.stmt]) -> list[ast.stmt]:
+        """What a launch may do behind the host's decisions before which it stands, as neither writes what both read."""
+        calls = {path_of(n.func) for node in head for n in ast.walk(node) if isinstance(n, ast.Call)}
+        modules = {path: held for path in calls if isinstance(held := self._value(path), torch.nn.Module)}
+        unchanged = {path for path, held in modules.items() if not any(True for _ in held.buffers())}
+        test, found = self._host_test(function), list[ast.stmt]()
+        for number, node in enumerate(head):
+            if node in decided or not isinstance(node, ast.Assign) or test(node.value):
+                continue
+            theirs, asked = set[str](), set[str]()
+            for each in head[number + 1 :]:
+                loops = [
+                    n.iter for n in ast.walk(each) if isinstance(n, ast.For)
+                ]  # which may write what they go through
+                theirs |= {*writes.written(each), *(path for loop in loops for path in writes.paths(loop))}
+                asked |= writes.paths(each)
+            own = {path for path in writes.written(node, (), modules) if path not in unchanged}
+            reads = writes.paths(node) | own
+            if not any(
+                writes.touches(a, b) for one, other in ((theirs, reads), (own, asked)) for a in one for b in other
+            ):
+                found.append(node)
+        return found
 
     def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:
         """Whether nothing that stays reads what would be assigned before the launch."""

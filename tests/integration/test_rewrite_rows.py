@@ -218,6 +218,24 @@ def f(x):
 """,
         ["def before_f():  # before each launch"],
     ),
+    "what the host decides in the middle, behind what reads none of it": (
+        """
+class Agent:
+    def __init__(self):
+        self.q, self.target, self.n = nn.Linear(4, 2).to(device), nn.Linear(4, 2).to(device), 0
+    def loss(self, x):
+        q = self.q(x).max(1).values
+        self.n += 1
+        if self.n % 2 == 0:
+            self.target.load_state_dict(self.q.state_dict())
+        with torch.no_grad():
+            y = 0.9 * self.target(x).max(1).values
+        return F.mse_loss(q, y)
+args = (torch.randn(4, 4, device=device),)
+f = Agent().loss
+""",
+        ["def before_loss(self):  # before each launch", "q = self.q(x).max(1).values"],
+    ),
     "a mean of the rounds that are kept": (
         """
 args = (torch.randint(0, 4, (40,), device=device), torch.randint(0, 4, (40,), device=device))

@@ -430,3 +430,42 @@ def test_a_method_that_the_device_decides_about_is_told_to_keep_what_was(tmp_pat
     assert "`chosen = (self.weights**2).sum() > 2`" in said
     assert "`self.particles.copy_(torch.where(chosen, new, self.particles))`" in said
     assert "`self.resampled` counts behind the launch: return `chosen`" in said
+
+
+MIDDLE = """
+src, dst, n = nn.Linear(3, 3).to(device), nn.Linear(3, 3).to(device), 0
+opt = torch.optim.SGD(src.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    global n
+    n += 1
+    HEAD
+    if n % 3 == 0:
+        dst.load_state_dict(src.state_dict())
+    return dst(y)
+"""
+BETWEEN = {
+    "y = src(x)": "line 20 goes on with what it writes: do it before each launch, with line 16, which counts for it",
+    "y = src(x); opt.step()": "line 20 goes on with what it writes, behind line 17: capture what stands before line 18",
+}
+
+
+@pytest.mark.parametrize("head", BETWEEN)
+def test_what_the_step_goes_on_with_is_not_told_to_be_done_behind_it(tmp_path: Path, head: str) -> None:
+    # GIVEN weights that a step copies now and then, and goes on with
+    names = run(MIDDLE.replace("HEAD", head), tmp_path)
+    # WHEN it is asked about, without a trial
+    told = {failure.frame.text: failure for failure in pgk.diagnose(names["f"], *names["args"]) if failure.frame}
+    # THEN it goes before the launch, or between two, and what it counts on goes with it
+    assert BETWEEN[head] in str(told["if n % 3 == 0:"].fix)
+    assert "belongs where line 18 goes, which reads it" in str(told["n += 1"].fix)
+
+
+def test_a_rate_of_dropout_that_moves_is_a_mask_that_is_drawn_with_a_tensor(tmp_path: Path) -> None:
+    # GIVEN dropout whose rate the host finds anew in each call
+    text = "args = (torch.ones(4, 3, device=device),)\nrates, n = [0.1, 0.2, 0.3], [0]\n"
+    text += "def f(x):\n    p = rates[n[0] % 3]\n    n[0] += 1\n    return F.dropout(x, p=p)\n"
+    # WHEN a fix is asked for
+    said = str(rewritten(text, tmp_path))
+    # THEN it is told what stands in its place, as dropout takes no tensor
+    assert "`kept * (torch.rand_like(kept) >= p_in) / (1 - p_in)`, which draws other numbers at the same rate" in said

@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_giv
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
+from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.host.left_before import left_before_the_launch
@@ -403,6 +404,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    rate_of_dropout,
     waits_for_its_error,
     window_of_tensors,
     left_before_the_launch,

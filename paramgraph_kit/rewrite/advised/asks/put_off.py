@@ -7,6 +7,7 @@ import ast
 from paramgraph_kit.rewrite.source.edits import Function, names_in, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 NOBODY_WAITS = "nothing in the step waits for it"
 
@@ -21,6 +22,9 @@ def put_off(place: Place) -> str:
         read -= {node.target.id}
     behind = function.body[function.body.index(node) + 1 :]
     later = [n for part in behind for n in within(part)]
+    made = {path for path in written(node) if "." in path}
+    if any(touches(a, b) for a in made for part in behind for b in paths(part)):
+        return ""
     if not read <= {*place.tensors, *place.seen} or _reads(later, stored([node])):
         return ""
     outer = sorted(stored([node]) & _globals(function))
