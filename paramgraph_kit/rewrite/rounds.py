@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -21,6 +22,8 @@ from paramgraph_kit.trace.model import Failure
 LIMIT_S = 30.0
 TRIES = 4  # how often rewrites that change the numbers are taken back
 ASKS = ("data-dependent-branch", "sync-item", "tensor-bound")  # rewritten by what are tensors by now
+SURE = 2  # in how many ways of rewriting a plan was wrong alone before it is taken to be so in others
+OFTEN = "the numbers would change"
 AGAIN = 7  # how often what rewritten lines still have is rewritten
 
 
@@ -144,14 +147,45 @@ def _joined(first: Around, more: Around) -> Around:
 
 
 def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
-    """The plans that change what the function does, each tried alone where all together do."""
+    """The plans that change what the function does, found in few trials where all together do."""
     if not plans or not (why := _tried(attempt, around, plans, truth)):
         return []
     if len(plans) == 1:
         return [(plans[0], why)]
-    alone = [(plan, _tried(attempt, around, [plan], truth)) for plan in plans]
-    wrong = [(plan, text) for plan, text in alone if text]
+    wrong = _wrong_of(plans, truth, lambda part: _tried(attempt, around, _with_shared(part, plans), truth))
+    truth.suspected.update(_suspect(plan) for plan, why in wrong if why != OFTEN)
     return wrong or [(plan, why) for plan in plans]
+
+
+def _wrong_of(plans: Sequence[Plan], truth: Truth, tried: Callable[[Sequence[Plan]], str]) -> list[tuple[Plan, str]]:
+    """Those of plans that are wrong alone: plans that are right together are so alone, others are halved.
+
+    What was wrong alone in another way of rewriting is asked before the others, which may be right without it; what was
+    so in two of them is not asked again.
+    """
+    wrong = [(plan, OFTEN) for plan in plans if truth.suspected[_suspect(plan)] >= SURE]
+    known = [plan for plan in plans if 0 < truth.suspected[_suspect(plan)] < SURE]
+    rest = [plan for plan in plans if not truth.suspected[_suspect(plan)]]
+    parts = [[plan] for plan in known] + ([rest] if rest and len(rest) < len(plans) else [])
+    for part in parts or [rest[: len(rest) // 2], rest[len(rest) // 2 :]]:
+        if part and (why := tried(part)):
+            wrong += [(part[0], why)] if len(part) == 1 else _wrong_of(part, truth, tried)
+    return wrong
+
+
+def _with_shared(part: Sequence[Plan], plans: Sequence[Plan]) -> list[Plan]:
+    """Some of several plans, with the lines before the function that only others of these have, and that they name."""
+    own = {line for plan in part for line in plan.hoisted}
+    texts = [edit.text for plan in part for edit in plan.edits]
+    shared = [line for plan in plans for line in plan.hoisted if line not in own and " = " in line]
+    named = [line for line in shared if any(re.search(rf"\b{line.partition(' = ')[0]}\b", text) for text in texts)]
+    return [replace(part[0], hoisted=[*named, *part[0].hoisted]), *part[1:]] if named else [*part]
+
+
+def _suspect(plan: Plan) -> tuple[str, ...]:
+    """What a plan writes for what, which is the same in other ways of rewriting, where its lines are others."""
+    told = (f"{f.code}: {f.frame.text if f.frame is not None else ''}" for f in plan.failures)
+    return (*told, *(edit.text for edit in plan.edits))
 
 
 def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:

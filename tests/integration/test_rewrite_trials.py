@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import types
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,9 +17,13 @@ import paramgraph_kit as pgk
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite import rounds
+from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proving.closeness import farther
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.ways import Ways
+from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.reason import Frame
 from tests.integration.rewritten import Fixed, Program, lines_of
 from tests.programs.running import quiet
 
@@ -170,6 +178,7 @@ def test_a_bar_of_progress_is_the_hosts(program: Program, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tqdm.std", module)
     names = program(
         """
+import ast
 import sys
 bar = sys.modules["tqdm.std"].tqdm()
 args = (torch.randn(3, 4, device=device),)
@@ -269,3 +278,49 @@ def test_a_hook_is_told_of_the_users_own_operations_and_not_of_what_torchs_do() 
     own = {"Writes.__torch_dispatch__"}
     assert ran(plain) & {"plain", *own} == {"plain"}
     assert ran(lambda x: doubled(x)) & {"doubled", *own} == {"doubled", *own}
+
+
+def _plan(text: str, hoisted: list[str]) -> Plan:
+    failure = Failure("sync-item", "", "", Frame("f.py", 1, "f", text))
+    return Plan(Source("f.py", ast.parse("")), [Edit(1, 0, 1, 1, text)], [failure], hoisted)
+
+
+def _asked(monkeypatch: pytest.MonkeyPatch, is_wrong: Callable[[set[str], set[str]], str]) -> list[set[str]]:
+    """The trials from now on, each by what its plans write; they are wrong by that, and by what stands before."""
+    asked = list[set[str]]()
+
+    def tried(_attempt: Any, _around: Any, plans: Sequence[Plan], _truth: Any) -> str:
+        texts = {edit.text for plan in plans for edit in plan.edits}
+        asked.append(texts)
+        return is_wrong(texts, {line for plan in plans for line in plan.hoisted})
+
+    monkeypatch.setattr(rounds, "_tried", tried)
+    return asked
+
+
+def test_what_is_wrong_among_many_rewrites_is_found_in_few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN sixteen rewrites of which one is wrong
+    asked = _asked(monkeypatch, lambda texts, _: "other numbers" if "at_11" in texts else "")
+    plans = [_plan(f"at_{number}", []) for number in range(16)]
+    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter()))
+    # WHEN they are tried THEN it is found, with half as many trials as there are rewrites
+    assert rounds._changed(attempt, None, plans, truth) == [(plans[11], "other numbers")]
+    assert len(asked) <= 9
+    # AND in another way of rewriting it is asked for at once, in a third not any more
+    for trials in (3, 2):
+        asked.clear()
+        assert [plan for plan, _ in rounds._changed(attempt, None, plans, truth)] == [plans[11]]
+        assert len(asked) == trials
+
+
+def test_a_rewrite_is_not_wrong_for_a_line_that_it_shares_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN two rewrites that name what one of them makes before the function, and a third one, which is wrong
+    def is_wrong(texts: set[str], before: set[str]) -> str:
+        shared = any("table" in each for each in texts) and "table = {}" not in before
+        return "NameError" if shared else "other" if "wrong" in texts else ""
+
+    _asked(monkeypatch, is_wrong)
+    plans = [_plan("table[0]", ["table = {}"]), _plan("table[1]", []), _plan("wrong", [])]
+    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter()))
+    # WHEN they are tried THEN it is that one alone
+    assert rounds._changed(attempt, None, plans, truth) == [(plans[2], "other")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -358,6 +358,7 @@ class Truth:
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
         self._alike = self._in_other_forms(prover, around, forms) if trains else []
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
+        self.suspected: Counter[Any] = Counter()  # what was wrong alone, in so many ways of rewriting
         self.examined: dict[Any, list[Any]] = {}  # and what was found in such lines,
         self.looked: dict[Any, Any] = {}  # and who has seen what names hold there
         self.conditions: Any = None  # what it does with inputs of other kinds, where that was asked
