@@ -103,6 +103,11 @@ class Behind(Ahead):
         numbers = sorted(self.read_numbers & read) if tail is None and self.ended is None else []
         back = [f"{name} = {name}.{way}()" for names, way in ((texts, "tolist"), (numbers, "item")) for name in names]
         ended = ({**ended[0], **texts, **{name: name for name in numbers}}, [*ended[1], *back])
+        if tail is not None:
+            before_it = [node for node in moving.body_of(function) if node not in chosen]
+            named = {name for node in chosen for name in free_names(node)} & moving.stored(before_it)
+            held = handed.many(self.many, named - moving.stored(tail.again) - ended[0].keys())
+            ended = {**ended[0], **held[0]}, [*ended[1], *held[1]]
         rated = optimizers.rated(chosen)
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
         more = self._filled(source, rate=rate)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
-from paramgraph_kit.rewrite.around import feeding
+from paramgraph_kit.rewrite.around import feeding, handed
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
@@ -90,6 +91,7 @@ class Lending:
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
         self.filled: set[str] = set()  # and lists, tuples and dictionaries of tensors
+        self.many: dict[str, type] = {}  # those of nothing else, by what they are
         self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
         self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
         self.records_in: dict[tuple[str, str, int], bool] = {}  # whether gradients were recorded
@@ -172,7 +174,8 @@ class Lending:
             if code is entry:
                 self.tensors |= tensors
                 self.graded |= graded
-                self.filled |= {n for n, value in frame.f_locals.items() if _holds_tensors(value)}
+                self.filled |= {n for n, value in frame.f_locals.items() if handed.holds_tensors(value)}
+                self.many |= {n: type(value) for n, value in frame.f_locals.items() if handed.holds_only_tensors(value)}
 
         with profiled(look):
             yield
@@ -180,7 +183,7 @@ class Lending:
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
         self.ran, self.tensors, self.graded, self.filled = other.ran, other.tensors, other.graded, other.filled
-        self.led = other.led
+        self.led, self.many = other.led, other.many
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
         self.called_in, self.records_in, self.plain_in = other.called_in, other.records_in, other.plain_in
         self.numbers_returned = other.numbers_returned
@@ -444,7 +447,8 @@ class Lending:
             results = list(out) if isinstance(out, tuple) else [out]
             if moved.returns and moved.extra == 1 and isinstance(out, tuple):
                 results = [out]
-            if moved.extra and any(not isinstance(r, torch.Tensor) for r in results[len(results) - moved.extra :]):
+            more = results[len(results) - moved.extra :] if moved.extra else []
+            if any(not isinstance(each, torch.Tensor) for each in tree_leaves(more)):
                 raise BorrowError("what the moved lines need is no tensor")
             end = function(*(given[name] for name in moved.parameters[: moved.arguments]), *results[: moved.results])
             if moved.returns:
@@ -471,11 +475,6 @@ class Lending:
         if function is None:
             raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
         return function
-
-
-def _holds_tensors(value: Any) -> bool:
-    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return any(isinstance(each, torch.Tensor) and each.device.type == device().type for each in held)
 
 
 @contextmanager

@@ -311,7 +311,7 @@ def f(h0):
     assert "`def f_round(h, tokens):` under `@torch.no_grad()`, with these lines and `return h, top`" in told, told
 
 
-def test_what_picks_by_a_number_of_the_device_at_the_end_is_told_behind_the_launch(fixed: Fixed) -> None:
+def test_what_picks_by_a_number_of_the_device_at_the_end_is_behind_the_launch(fixed: Fixed) -> None:
     # GIVEN drafted tokens of which as many are returned as the device accepts WHEN rewritten
     found = fixed("""
 net = nn.Linear(5, 5).to(device)
@@ -329,9 +329,9 @@ def f(x, u):
     total += 1
     return torch.stack(drafted[:n] + [p[0].argmin()])
 """)
-    # THEN it is whole, or told with its own names
-    told = "return `drafted`, `n`, `p` as they are, and make `torch.stack(drafted[:n] + [p[0].argmin()])`"
-    assert told in str(found) or found.alone, found
+    # THEN the list is handed over, and what is picked of it is made behind the launch
+    assert found.complete, found
+    assert "return n.detach(), p.detach(), [each.detach() for each in drafted]" in lines_of(found), found.diff
 
 
 WINDOW = """

@@ -33,6 +33,67 @@ def f(x, y):
 """,
         ["per.append(loss.detach())", "return total.detach(), torch.stack(per).detach()", "per = per.tolist()"],
     ),
+    "lists of tensors, of which what is behind the launch takes some, adds to them and keeps one": (
+        """
+draft = nn.Embedding(9, 9).to(device)
+kept = []
+args = (torch.randint(0, 9, (1,), device=device),)
+def feed(i):
+    return (torch.tensor([i % 9]).to(device),)
+@torch.no_grad()
+def f(last):
+    toks, probs = [], []
+    for _ in range(3):
+        q = draft(last).softmax(-1)
+        last = q.argmax(-1)
+        toks.append(last)
+        probs.append(q)
+    n = 0
+    for i in range(3):
+        if torch.rand(1, device=device) > probs[i].max() + 0.4:
+            break
+        n += 1
+    toks.append(last)
+    kept.append(toks[0])
+    return torch.cat(toks[: n + 1]).tolist()
+""",
+        [
+            "return last.detach(), [each.detach() for each in probs], [each.detach() for each in toks]",
+            "toks = [each.clone() for each in toks]",
+        ],
+    ),
+    "rows that are picked from themselves behind a way out": (
+        """
+net, last = nn.Linear(4, 4).to(device), torch.zeros(4, device=device)
+args = (torch.randn(5, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    global last
+    z = net(x)
+    good = z[:, 0] < z[:, 0].median()
+    if good.sum() == 0:
+        return last
+    z = z[good]
+    last = z.mean(0)
+    return last
+""",
+        ["return good.detach(), z.detach()", "z = z[good]"],
+    ),
+    "parts of one token's states, which are the same in each trial": (
+        """
+embed, kept = nn.Embedding(9, 6).to(device), []
+args = (torch.randint(0, 9, (1,), device=device),)
+def feed(i):
+    return (torch.tensor([i % 9]).to(device),)
+@torch.no_grad()
+def f(last):
+    h = embed(last).tanh()
+    kept.append(h.chunk(3, 1)[0])
+    kept.append(torch.squeeze(h, 0)[1:])
+    return h.sum().item()
+""",
+        ["kept.append(h.chunk(3, 1)[0].clone())", "kept.append(torch.squeeze(h, 0)[1:].clone())"],
+    ),
     "what the host draws, read by a log as well": (
         """
 correct = 0
@@ -220,3 +281,28 @@ def seen(out):
     )
     # THEN what is called whole counts them, as the helper has seen, and a number that is made anew is not rewritten so
     assert " = torch.where" not in found.diff
+
+
+KEPT = """
+embed, kept = nn.Embedding(9, 6).to(device), []
+args = (torch.randint(0, 9, (1,), device=device),)
+class Log:
+    def __init__(self):
+        self.rows = []
+    def put(self, row):
+        self.rows = [*self.rows, row]
+log = Log()
+@torch.no_grad()
+def f(last):
+    h = embed(last).tanh()
+    log.put(h[:, 0])
+    return h.sum().item()
+"""
+
+
+def test_what_steps_keep_of_a_launch_is_no_memory_that_the_next_one_writes(fixed: Fixed) -> None:
+    # GIVEN an object that keeps a part of each step's states, which are the same in all steps of a trial WHEN rewritten
+    found = fixed(KEPT)
+    # THEN no graph is said to do that, whose next launch would write into what is kept
+    assert not found.complete, found
+    assert any("keeps memory that each launch writes again" in line for line in found.verified), found

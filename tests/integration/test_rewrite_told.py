@@ -469,3 +469,28 @@ def test_a_rate_of_dropout_that_moves_is_a_mask_that_is_drawn_with_a_tensor(tmp_
     said = str(rewritten(text, tmp_path))
     # THEN it is told what stands in its place, as dropout takes no tensor
     assert "`kept * (torch.rand_like(kept) >= p_in) / (1 - p_in)`, which draws other numbers at the same rate" in said
+
+
+ANSWERS = """
+last, args = 0, (torch.randn(4, device=device), torch.rand(4, device=device) > 0.5)
+def f(x, seen):
+    {outer}
+    if seen.sum().item() == 0:
+        return x.sum() * 0.0
+    total = 0
+    for power in (1, 2):
+        total = total + torch.where(seen, x, 0).pow(power).sum()
+    last = total / seen.sum()
+    return last
+"""
+
+
+@pytest.mark.parametrize(("outer", "both"), [("pass", True), ("global last", False)])
+def test_both_ways_are_told_to_run_only_where_neither_changes_what_lives_on(
+    outer: str, both: bool, tmp_path: Path
+) -> None:
+    # GIVEN a function that answers otherwise, and leaves what lives on as it is then WHEN diagnosed
+    names = run(ANSWERS.format(outer=outer), tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN it is not told to do both
+    assert ("a launch runs both" in str(found)) is both, found

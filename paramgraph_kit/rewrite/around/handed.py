@@ -9,7 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import clocks, feeding
 from paramgraph_kit.rewrite.counting.advance import is_one_number
 from paramgraph_kit.rewrite.source import hosts, moving
@@ -137,6 +141,35 @@ def named(
         return [*more(statement), *(source.replace(node, name) for name, node in given.items() if node in inside)]
 
     return edits
+
+
+def holds_tensors(value: Any) -> bool:
+    """Whether some of a list, a tuple or a dictionary are tensors of the device."""
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(isinstance(each, torch.Tensor) and each.device.type == device().type for each in held)
+
+
+def holds_only_tensors(value: Any) -> bool:
+    """Whether all of a plain list, tuple or dictionary are tensors, and some are the device's."""
+    held = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    return holds_tensors(value) and all(isinstance(each, torch.Tensor) for each in held)
+
+
+def many(kinds: Mapping[str, type], names: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """How lists, tuples and dictionaries of tensors are handed over, and what copies them: the next launch writes them.
+
+    What is behind it may keep them, or add to them.
+    """
+    texts, lines = dict[str, str](), list[str]()
+    for name in sorted({*names} & kinds.keys()):
+        if kinds[name] is dict:
+            texts[name] = f"{{key: each.detach() for key, each in {name}.items()}}"
+            lines.append(f"{name} = {{key: each.clone() for key, each in {name}.items()}}")
+            continue
+        texts[name] = f"[each.detach() for each in {name}]"
+        copies = f"each.clone() for each in {name}"
+        lines.append(f"{name} = [{copies}]" if kinds[name] is list else f"{name} = tuple({copies})")
+    return texts, lines
 
 
 def _computes(node: ast.expr) -> bool:

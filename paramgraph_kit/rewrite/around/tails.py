@@ -7,11 +7,13 @@ the host computes of the arguments alone before, ``n = x.shape[0]``, the rest co
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Sequence
 
 from paramgraph_kit.rewrite.source.edits import Function, Source, about_gradients, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.moving import Tail, arguments_of, body_of, is_backward, reads_number, stored
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.writes import written
 
 _CONTAINERS = ("list", "dict", "set", "tuple", "deque", "defaultdict", "Counter", "OrderedDict")
 
@@ -52,8 +54,9 @@ def tail(
             and not any(isinstance(n, ast.Call) and not _is_plain(n) for n in ast.walk(node.value))
         )
         once = all(every_store.count(name) == 1 for name in stored([node]))  # what a loop counts with is none
+        filled = {re.split(r"[.\[]", path)[0] for other in before if other is not node for path in written(other)}
         given = names_in(node) & locals_of(function) - stored([node])
-        if plain and once and given <= (arguments - set(every_store)) | stored(fixed):
+        if plain and once and not filled & stored([node]) and given <= (arguments - set(every_store)) | stored(fixed):
             fixed.append(node)
     contexts = [source.text(each) for each in function.decorator_list]
     contexts += [

@@ -1,22 +1,24 @@
 """Tensors that a step reads, and exchanges for others: a graph reads the first of them for ever.
 
 Replays may look right all the same: of ``self.high = torch.where(new > self.high, new, self.high)`` as long as no new
-one is higher.
+one is higher. So may what several steps keep of a graph's memory, as long as each has the same numbers.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
 
 class ExchangedError(RuntimeError):
-    """A step reads a tensor in whose place it leaves another one."""
+    """A step reads a tensor in whose place it leaves another one, or keeps what the next launch writes."""
 
 
 class Held:
@@ -50,3 +52,42 @@ class Held:
                     path = f"{holder.name}.{name}" if holder.kind in ("attributes", "slots") else holder.name
                     found[path, number, name] = each
         return found
+
+
+Alike = dict[int, tuple[str, list[int]]]
+
+
+def alike(holders: Iterable[Holder]) -> Alike:
+    """By the holder's number: its name, and of each value that it has the first one with the same memory."""
+    found: Alike = {}
+    for number, holder in enumerate(holders):
+        if holder.of_torch or holder.kind in ("class", "generator"):
+            continue
+        value = holder.read()
+        plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+        places: dict[Any, int] = {}
+        leaves = enumerate(tree_leaves(plain))
+        found[number] = holder.name, [places.setdefault(_memory(each) or at, at) for at, each in leaves]
+    return found
+
+
+def check_alike(eager: Alike, now: Alike) -> None:
+    """Called behind some launches.
+
+    Raises:
+        ExchangedError: what several steps keep is one piece of memory, and was not without a graph.
+    """
+    for number in eager.keys() & now.keys():
+        name, (then, these) = now[number][0], (eager[number][1], now[number][1])
+        pairs = enumerate(these) if len(then) == len(these) else ()
+        if any(at != first and then[at] != then[first] for at, first in pairs):
+            raise ExchangedError(
+                f"`{name}` keeps memory that each launch writes again, of several steps the last one's"
+            )
+
+
+def _memory(value: Any) -> tuple[Any, ...] | None:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.numel():
+        return None
+    key = storage_key(value)
+    return (key, value.storage_offset(), *value.shape, *value.stride()) if key else None

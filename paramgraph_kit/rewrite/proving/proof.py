@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, d
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
-from paramgraph_kit.rewrite.proving.exchanged import Held
+from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
 from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
@@ -108,6 +108,7 @@ class Prover:
         self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
+        self._alike: Alike = {}  # what shares memory after the first run
 
     def _draw(self, how: str) -> None:
         self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
@@ -160,6 +161,7 @@ class Prover:
         """What is seen of some steps as they are."""
         with self._run() as keeper:
             results = [self._step(inputs, around) for inputs in self._inputs]
+            self._alike = self._alike or alike(self.state.holders)
             return self._seen(results, keeper)
 
     def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
@@ -214,7 +216,7 @@ class Prover:
 
         Raises:
             CaptureError: the capture fails.
-            ExchangedError: a graph would read what a step exchanges for another tensor.
+            ExchangedError: a graph would read what a step exchanges for another tensor, or write what steps keep.
         """
         cuda = twin()
         with self._run() as keeper:
@@ -239,6 +241,7 @@ class Prover:
                 around.prepare(static)
                 graph.replay()
                 results.append(_copy(around.finish(static, out)))
+            check_alike(self._alike, alike(self.state.holders))
             seen = self._seen(results, keeper)
         graph.reset()
         return seen

@@ -27,6 +27,10 @@ from paramgraph_kit.rewrite.source.writes import MODULES, written, written_in_pl
 
 DEEP = 3  # through how many functions an argument is followed
 NAMED = (ast.Global, ast.Nonlocal)
+_VIEWS = frozenset(
+    """detach view reshape flatten unflatten squeeze unsqueeze permute transpose movedim t chunk split unbind select
+    narrow expand expand_as view_as diagonal""".split()  # noqa: SIM905
+)
 STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 
 
@@ -252,17 +256,48 @@ def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
 
 
 def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
-    """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave."""
+    """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave.
+
+    So of what lies in their memory, as ``h[0]``.
+    """
     for part in ast.walk(node):
         if not isinstance(part, ast.Name) or part.id not in results or not isinstance(part.ctx, ast.Load):
             continue
-        whole: ast.expr = part
-        call = source.parents.get(source.parents.get(part, part))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is part:
-            whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
+        whole = _viewed(source, part)
         if is_kept(source, whole) and not _writes_on(source, whole):
             at = source.replace(whole, "")
             yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def _viewed(source: Source, node: ast.expr) -> ast.expr:
+    """The longest expression that has the memory of what a part of it stands for."""
+    while True:
+        above = source.parents.get(node)
+        call = source.parents.get(above) if isinstance(above, ast.Attribute) and above.value is node else None
+        if isinstance(call, ast.Call) and isinstance(above, ast.Attribute) and call.func is above:
+            if above.attr not in _VIEWS:
+                return node
+            node = call
+        elif isinstance(above, ast.Subscript) and above.value is node:
+            if any(isinstance(n, ast.Name) for n in ast.walk(above.slice)) and _is_named(source.parents.get(above)):
+                return node  # it may be rows that a mask picks, which are copies
+            node = above
+        elif isinstance(above, (ast.Call, ast.Attribute)) and _is_a_view(above, node):
+            node = above
+        else:
+            return node
+
+
+def _is_named(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets)
+
+
+def _is_a_view(above: ast.Call | ast.Attribute, node: ast.expr) -> bool:
+    """``h.T`` and ``torch.squeeze(h)``, which lie in the memory of ``h``."""
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("T", "mT", "H", "data", "real", "imag")
+    of_torch = isinstance(above.func, ast.Attribute) and path_of(above.func.value) == "torch"
+    return of_torch and node in above.args[:1] and called(above) in _VIEWS
 
 
 def _writes_on(source: Source, node: ast.expr) -> bool:
@@ -363,7 +398,7 @@ def _returned(
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
-    new = [f"{(texts or {}).get(name, name)}.detach()" for name in needed]
+    new = [_apart((texts or {}).get(name, name)) for name in needed]
     if not returns or tail:
         return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
     if len(returns) > 1 or not valued or valued[0] is not last:
@@ -378,8 +413,13 @@ def _returned(
     # No backward goes through a launch, and this one's is done.
     done = graded if _runs_backward(function) else set[str]()
     kept = [source.text(part) + ".detach()" * (isinstance(part, ast.Name) and part.id in done) for part in parts]
-    text = ", ".join([*kept, *(f"{(texts or {}).get(name, name)}.detach()" for name in missing)])
+    text = ", ".join([*kept, *(_apart((texts or {}).get(name, name)) for name in missing)])
     return [source.replace(value, text)], [*names, *missing], len(missing)
+
+
+def _apart(text: str) -> str:
+    """What is handed over: a tensor without its gradients, or several that are so already."""
+    return text if text[0] in "[{" else f"{text}.detach()"
 
 
 def _name_of(node: ast.expr) -> str:

@@ -84,22 +84,23 @@ def _is_of_its_own(call: ast.Call) -> bool:
     return isinstance(made, ast.Call) and called(made) in _OWN
 
 
-def candidates(place: Place, node: ast.expr) -> list[Any]:
+def candidates(place: Place, node: ast.expr, of: frozenset[str] = frozenset()) -> list[Any]:
     """What an expression may be of what lives around the function: an element of a list that a loop goes through, too.
 
-    Nothing where that is not told.
+    Nothing where that is not told, as of ``z = z[good]``. ``of``: the names that are looked up so far.
     """
     if isinstance(node, ast.Name) and node.id != "self" and place.is_local(node.id):
-        return _bound(place, node.id) or ([place.called[node.id]] if node.id in place.called else [])
+        known = _bound(place, node.id, of | {node.id}) if node.id not in of else []
+        return known or ([place.called[node.id]] if node.id in place.called else [])
     if path := path_of(node):
         value = _value(place, path)
         if value is not None or not isinstance(node, ast.Attribute):
             return [value] if value is not None else []
     if isinstance(node, ast.Attribute):
-        held = [getattr(each, node.attr, None) for each in candidates(place, node.value)]
+        held = [getattr(each, node.attr, None) for each in candidates(place, node.value, of)]
         return held if all(each is not None for each in held) else []
     if isinstance(node, ast.Subscript):
-        return [part for each in candidates(place, node.value) for part in _picked(each, node.slice)]
+        return [part for each in candidates(place, node.value, of) for part in _picked(each, node.slice)]
     return []
 
 
@@ -110,7 +111,7 @@ def _picked(held: Any, at: ast.expr) -> list[Any]:
     return list(held) if isinstance(held, _MANY) else []
 
 
-def _bound(place: Place, name: str) -> list[Any]:
+def _bound(place: Place, name: str, of: frozenset[str]) -> list[Any]:
     """What the loops of a function, or one assignment, give to one of its names."""
     function = place.source.function_of(place.statement) or place.statement
     every = list(ast.walk(function))
@@ -118,14 +119,14 @@ def _bound(place: Place, name: str) -> list[Any]:
     given = [each for n in every if isinstance(n, ast.For) for each in _given(n.target, n.iter, name)]
     assigned = [n for n in every if isinstance(n, ast.Assign) and len(n.targets) == 1 and n.targets[0] in stores]
     given += [(n.value, False) for n in assigned]
-    found = [_gone_through(place, *each) for each in given]
+    found = [_gone_through(place, *each, of) for each in given]
     return [part for each in found for part in each] if len(stores) == len(given) and all(found) else []
 
 
-def _gone_through(place: Place, value: ast.expr, goes: bool) -> list[Any]:
+def _gone_through(place: Place, value: ast.expr, goes: bool, of: frozenset[str]) -> list[Any]:
     if isinstance(value, ast.Call) and called(value) == "values" and isinstance(value.func, ast.Attribute):
         value = value.func.value
-    held = candidates(place, value)
+    held = candidates(place, value, of)
     if not goes:
         return held
     lists = [list(each.values() if isinstance(each, dict) else each) for each in held if isinstance(each, _MANY)]

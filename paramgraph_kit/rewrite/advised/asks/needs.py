@@ -12,10 +12,11 @@ from paramgraph_kit.rewrite.advised.sizes.packing import packed
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
-from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.widths import width
+from paramgraph_kit.rewrite.source.writes import written
 
 ASKS = ("data-dependent-branch", *READS)
 _SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
@@ -345,6 +346,10 @@ def answers_otherwise(place: Place) -> str:
         return ""
     if any(_trains(part) for each in function.body for part in within(each)):
         return ""
+    between = function.body[function.body.index(node) + 1 : -1]
+    gone = {path for each in between for path in written(each)} - locals_of(function)
+    if gone or stored(between) & (names_in(node.test) | names_in(one.value)):
+        return ""  # a launch would change what lives on, and the branch leaves that as it is
     test = condition_of(place, node.test).replace(".item()", "")
     return (
         f"a launch runs both: `return torch.where({test}, {place.text(one.value)}, {place.text(last.value)})` at the "
