@@ -357,6 +357,24 @@ def test_what_is_drawn_inside_a_random_branch_is_told_too() -> None:
     }, str(found)
 
 
+def test_tensors_that_are_only_told_of_by_chance_are_no_problem() -> None:
+    # GIVEN numbers that are drawn for a log alone, and an order in which a list of made tensors is gone through
+    def told(x: torch.Tensor) -> torch.Tensor:
+        a, b = x * 2, x + 1
+        held = [a, b] if random.random() < 0.5 else [a, b, b]
+        return a + held[1]
+
+    def shuffled(x: torch.Tensor) -> torch.Tensor:
+        parts = [x * 2, x + 1, x - 1]
+        random.shuffle(parts)
+        return parts[0] / parts[1]
+
+    # WHEN diagnosed THEN only what is read is told, where nothing else tells what decided at the operation itself
+    assert not pgk.diagnose(told, torch.ones(2, device=DEVICE))
+    found = pgk.diagnose(shuffled, torch.ones(2, device=DEVICE))
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [("host-random", "return parts[0] / parts[1]")], found
+
+
 class Kept:
     """Indices as attributes."""
 

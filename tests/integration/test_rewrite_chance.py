@@ -51,6 +51,24 @@ WHOLE = {
 """,
         ["x = torch.where(given_in, x.flip(-1), x)", "x = torch.where(given_in_2, x.rot90(1, (2, 3)), x)"],
     ),
+    "a coin that picks one of two tensors, of which the same operations are made": (
+        IMAGES,
+        """    a, b = x.flip(-1), x.rot90(1, (2, 3))
+    y = a if random.random() < 0.5 else b
+    return y
+""",
+        ["y = torch.where(y_in, a, b)"],
+    ),
+    "a coin that decides whether a proposal is taken": (
+        IMAGES,
+        """    for _ in range(3):
+        moved = x + torch.randn_like(x)
+        if random.random() < 0.5:
+            x = moved
+    return x * 2
+""",
+        ["x = torch.where(next(given), moved, x)"],
+    ),
     "an order drawn on the CPU": (
         IMAGES,
         """\

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
+from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.trace.model import Failure, Frame
 
 
 def tests(codes: Iterable[CodeType]) -> Iterator[Frame]:
@@ -27,6 +29,29 @@ def tests(codes: Iterable[CodeType]) -> Iterator[Frame]:
         for node in nodes:
             if isinstance(node, (ast.If, ast.IfExp, ast.While)) and _asks(node.test, drawn):
                 yield frame_at(code, node.lineno)
+
+
+def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collection[Frame | None]) -> Iterator[Failure]:
+    """What was drawn has picked one of several tensors: of ``y = a if random.random() < 0.5 else b`` both are made.
+
+    Two calls that run the same operations differ in which of them has made what others read, or what is returned.
+    """
+    steps = [[step for step in call.steps if step.on_device] for call in (first, second)]
+    if [step.key for step in steps[0]] != [step.key for step in steps[1]]:
+        return  # they went different ways, which is told
+    pairs = [(a, b) for a, b in zip(*steps, strict=True) if a.made != b.made]
+    if not pairs and first.made == second.made:
+        return
+    where = pairs[0][0].place.frame() if pairs else None
+    what = pairs[0][0].name if pairs else "what it returns"
+    lines = list(tests(codes))
+    near = [at for at in lines if where is None or (at.file, at.function) == (where.file, where.function)]
+    near = [at for at in near if where is None or at.line <= where.line][-1:] or near or lines
+    frame = near[-1] if near else where
+    if frame not in told:
+        text = f"{what} read what one operation made in one call, and what another one made in the next"
+        text = text if pairs else f"{what} was made by one operation in one call, and by another one in the next"
+        yield BY_ID["branch-frozen" if near else "host-random"].failure(text, frame)
 
 
 def _asks(test: ast.expr, drawn: set[str]) -> bool:

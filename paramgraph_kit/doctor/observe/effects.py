@@ -115,4 +115,5 @@ def _parts(value: Any) -> list[Any]:
 def _brief(value: Any) -> str:
     if isinstance(value, (int, float, str, bool)) or value is None:
         return repr(value)[:40]
-    return f"{len(value)} entries" if hasattr(value, "__len__") else type(value).__name__
+    sized = hasattr(value, "__len__") and not isinstance(value, torch.Tensor)
+    return f"{len(value)} entries" if sized else type(value).__name__

@@ -176,7 +176,8 @@ class _Examiner(Caller):
                 more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
             last = other
         if not more and not any(f.code in _DRAWN for f in seen):
-            found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
+            same = f"its operations were the same in {self.number} calls"
+            found.notes.append(f"it draws random numbers on the CPU; {same}")
         return list(more.values())
 
     def without_counted(self, base: Call, seen: list[Failure]) -> list[Failure]:
@@ -271,6 +272,9 @@ class _Examiner(Caller):
             a.steps, b.steps, random_drawn=drawn, only_random=only, guess=guess, told=told, rebound=lines
         )
         found += moved
+        known = [*found, *a.found, *b.found]
+        if drawn and not any(f.code in _ASKED for f in known):  # what the device holds may decide, too
+            found += chance.picked(a, b, codes, [f.frame for f in known])
         for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)

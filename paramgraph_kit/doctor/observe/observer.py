@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
@@ -43,6 +44,7 @@ class Step:
     outside: tuple[int, ...]  # memory from outside the call that it reads
     shapes: tuple[torch.Size, ...] = ()
     on_device: bool = False
+    made: tuple[int, ...] = ()  # of what it reads on the device, which operation of the call has made it last
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -70,6 +72,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.forks = Forks(target.current_stream())
         self.steps: list[Step] = []
         self.on_device = 0
+        self._makers: dict[int, int] = {}  # by memory, which operation on the device has written it last
         self.findings = Findings(places, target.device.type)
         self.optimizers = Optimizers(self.findings, keeper)
         self.stopped = False  # time is up
@@ -202,6 +205,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             keeper.note_generator(generator)
         from_cpu: list[Value] = []
         outside: list[int] = []
+        made: list[int] = []
         for tensor, key in zip(tensors, keys, strict=True):
             if tensor.requires_grad:
                 if tensor.is_leaf:
@@ -211,6 +215,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                         self._note_leaf(leaf)
             if on_device and tensor.device.type == self._device:
                 outside.append(key if key not in keeper.made else 0)
+                made.append(self._makers.get(key, 0))
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
         if on_device and "attention" not in op.name and op.name not in COPIED_THERE:
             for tensor, key in zip(tensors, keys, strict=True):
@@ -238,7 +243,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
             self.findings.add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
         sizes = tuple(tensor.shape for tensor in tensors)
-        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes))
+        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes, made=tuple(made)))
 
     def _host_write(self, op: Operation, tensor: torch.Tensor, tensors: list[torch.Tensor], place: Place) -> None:
         if tensor.device.type != "cpu" or not self.keeper.is_outside(tensor):
@@ -269,6 +274,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.steps[-1].on_device = True
         if on_device and op.name not in ("detach", "alias", "lift_fresh"):
             self.on_device += 1
+            for tensor in result if isinstance(result, (list, tuple)) else (result,):
+                if isinstance(tensor, torch.Tensor):
+                    self._makers[storage_key(tensor)] = self.on_device
             stream = self._stream()
             if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
                 if stream:
@@ -279,6 +287,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     self.findings.stale("a backward operation")
             else:
                 self._work(op.name, stream, place)
+
+    def made(self, value: Any) -> tuple[int, ...]:
+        """Of each tensor in a value, which operation on the device has made it; 0 for what none has."""
+        leaves = (each for each in tree_leaves(value) if isinstance(each, torch.Tensor))
+        return tuple(self._makers.get(storage_key(each), 0) for each in leaves)
 
     def _work(self, name: str, stream: int, place: Place) -> None:
         in_capture = self.forks.work(stream, place)

@@ -60,6 +60,7 @@ class Call:
     replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
     number: int = 0
     asked: Asked = field(default_factory=dict)  # about CUDA, where there is none
+    made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -210,6 +211,7 @@ class Caller:
             observer.replays,
             self.number,
             asked,
+            observer.made(result),
         )
 
     def note_rates(self, observer: Observer) -> None:
