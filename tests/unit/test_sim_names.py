@@ -26,7 +26,7 @@ REFUSED = {
     *("get_arch_list", "get_gencode_flags", "has_half", "has_magma"),
     *("host_memory_stats", "host_memory_stats_as_nested_dict"),
     *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
-    *("nccl", "profiler", "sparse", "tunable"),
+    *("nccl", "sparse", "tunable"),
     *("export_dot", "export_graph_data", "graph_annotations"),
     *(f"register_graph_{when}_hook" for when in ("capture_start", "capture_end", "instantiate")),
     *(f"register_graph_{when}_hook" for when in ("replay_start", "replay_end", "destroy")),

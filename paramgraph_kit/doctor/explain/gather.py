@@ -45,9 +45,8 @@ def gather(exception: BaseException) -> Evidence:
     operations, exact = _operations(entries[-1], message)
     frame = Frame(display_name(code.co_filename), line, code.co_name, _text(entries[-1]))
     inner: list[str] = []
-    for entry in reversed(library):
-        if entry.tb_frame.f_code.co_filename.startswith(OURS):
-            continue  # the simulator's, where a GPU has none
+    ours = [n for n, entry in enumerate(library) if entry.tb_frame.f_code.co_filename.startswith(OURS)]
+    for entry in reversed(library[: ours[0] if ours else None]):  # the simulator calls what a GPU does not
         found, known = _operations(entry, message)
         inner += [*(found[:1] if known else ()), entry.tb_frame.f_code.co_name]
     around = _hints(message, number, entries)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ import torch
 from .errors import CUDA_ERRORS
 from .machine import machine
 from .pinned import register_host, unregister_host
-from .under_way import forbid_unsafe_call
+from .under_way import forbid_device_sync, forbid_unsafe_call
 
 
 class cudaError(enum.IntEnum):  # noqa: N801 - as CUDA calls it
@@ -93,3 +95,48 @@ def check_error(res: int) -> None:
     """Raise CudaError for a result that is not success."""
     if res != SUCCESS:
         raise CudaError(res)
+
+
+def _start() -> None:
+    check_error(_calls.cudaProfilerStart())
+
+
+def _stop() -> None:
+    check_error(_calls.cudaProfilerStop())
+
+
+@contextmanager
+def _profile() -> Iterator[None]:
+    try:
+        _start()
+        yield
+    finally:
+        _stop()
+
+
+profiler = types.SimpleNamespace(start=_start, stop=_stop, profile=_profile)
+
+
+class _Ranges(torch.autograd.profiler.emit_nvtx):
+    """Torch's own waits for the device as it begins and ends; no profiler listens to what is between."""
+
+    def __enter__(self) -> Any:
+        if not self.enabled:
+            return None
+        if self.entered:
+            raise RuntimeError("NVTX annotation context manager is not reentrant")
+        self.entered = True
+        forbid_device_sync()
+        return self
+
+    def __exit__(self, *_: object) -> bool | None:
+        if not self.enabled:
+            return None
+        forbid_device_sync()
+        return False
+
+
+def install_ranges() -> None:
+    """``torch.autograd.profiler.emit_nvtx``, which needs CUDA."""
+    _Ranges.__name__ = _Ranges.__qualname__ = "emit_nvtx"
+    torch.autograd.profiler.emit_nvtx = _Ranges  # type: ignore[misc]

@@ -70,7 +70,7 @@ from .cuda_random import (
     set_rng_state,
     set_rng_state_all,
 )
-from .cuda_runtime import CudaError, check_error, cudart
+from .cuda_runtime import CudaError, check_error, cudart, profiler
 from .graph import pack_scalar
 from .graphed import make_graphed_callables
 from .kernels import record
@@ -138,6 +138,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "nvtx",
+    "profiler",
     "recover",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",

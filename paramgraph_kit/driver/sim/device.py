@@ -49,6 +49,8 @@ def register() -> torch.device:
     from . import cuda_twin
     from .attention import install_attention
     from .autocast import install_autocast
+    from .ctc import install_ctc
+    from .cuda_runtime import install_ranges
     from .evenly import nobody_asks
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
@@ -79,6 +81,7 @@ def register() -> torch.device:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         install_attention(library)
+        install_ctc(library)
         install_transforms(library)
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
@@ -95,6 +98,7 @@ def register() -> torch.device:
     install_convolutions()
     install_int_mm()
     install_offloading()
+    install_ranges()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 

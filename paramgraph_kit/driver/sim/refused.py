@@ -84,10 +84,12 @@ UNORDERED = {
 }
 # Or with some of their operands only.
 _REDUCTION = 3  # its place among those of nll_loss2d_forward
+_MODE, _LARGEST = 8, 2  # the same of _embedding_bag_backward, and the one that is not
 UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
     "histc": ("_histc_cuda with floating point input", lambda tensor, *_, **__: bool(tensor.is_floating_point())),
     "bincount": ("_bincount_cuda", lambda _, weights=None, *__: weights is not None),
     "put_": ("put_", lambda tensor, index, source, accumulate=False: accumulate),
+    "_embedding_bag_backward": ("embedding_bag_backward_cuda_max", lambda *given: given[_MODE] == _LARGEST),
     "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", lambda *given: bool(given[_REDUCTION])),
 }
 

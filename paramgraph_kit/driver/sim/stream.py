@@ -204,12 +204,12 @@ class Event(torch.Event):
 
     def elapsed_time(self, end: Event) -> float:  # type: ignore[override]
         """Host milliseconds between two events: the simulated device has no time of its own."""
-        for event in (self, end):
-            event._usable()
-        if not (self.enable_timing and end.enable_timing):
+        if not (self.enable_timing and end.enable_timing):  # CUDA is not asked
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.created and end.created):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        for event in (self, end):
+            event._usable()
         if self.recorded_at is None or end.recorded_at is None:  # only in a capture that was not launched yet
             raise cuda_error(400)
         return (end.recorded_at - self.recorded_at) * 1e3

@@ -1,0 +1,93 @@
+"""What torch does for CUDA alone is done for the simulated device, too: libraries it asks, profilers, checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paramgraph_kit.driver.select import device
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+def test_ctc_loss_of_labels_in_a_row_is_captured_with_lengths_on_the_device(cuda: Any) -> None:
+    # GIVEN what cuDNN takes: labels in a row and lengths, of 32 bits
+    torch.manual_seed(0)
+    source = torch.randn(20, 2, 6).log_softmax(2)
+    host = [torch.tensor(each, dtype=torch.int32) for each in ([1, 2, 3, 4, 5, 1, 2, 3, 4], [20, 18], [5, 4])]
+    x, labels, lengths, wanted = (each.to(device()) for each in (source, *host))
+
+    def step() -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = x.detach().requires_grad_()
+        loss = F.ctc_loss(leaf, labels, lengths, wanted)
+        return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+    step()
+    # WHEN it is captured and replayed for other numbers and shorter labels
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        loss, gradient = step()
+        # THEN lengths of the CPU alone are refused, by torch's own check, which leaves the capture as it is
+        with pytest.raises(RuntimeError, match="CTCLoss cannot be graph captured with CPU length tensors"):
+            F.ctc_loss(x, labels, host[1], host[2])
+    x.mul_(0.5)
+    wanted.fill_(4)
+    graph.replay()
+    # AND its numbers are the CPU's
+    leaf = (source * 0.5).requires_grad_()
+    expected = F.ctc_loss(leaf, host[0][:8], host[1], wanted.cpu())
+    assert torch.allclose(loss.cpu(), expected.detach())
+    assert torch.allclose(gradient.cpu(), torch.autograd.grad(expected, leaf)[0])
+    # AND eagerly the mean by lengths of the CPU is refused, as torch refuses it
+    with pytest.raises(RuntimeError, match="at least two devices, sim:0 and cpu"):
+        F.ctc_loss(x, host[0], host[1], host[2])
+    assert F.ctc_loss(x, host[0], host[1], host[2], reduction="sum").shape == ()
+
+
+def test_events_without_times_are_refused_before_cuda_is_asked(cuda: Any) -> None:
+    # GIVEN two events of a capture that were made without times
+    graph, begun, done = cuda.CUDAGraph(), cuda.Event(), cuda.Event()
+    with cuda.graph(graph):
+        begun.record()
+        done.record()
+        # WHEN the time between them is asked for THEN torch refuses, and the capture goes on
+        with pytest.raises(ValueError, match="must be created with argument 'enable_timing=True'"):
+            begun.elapsed_time(done)
+        y = torch.ones(2, device=device()) + 1
+    graph.replay()
+    assert y.tolist() == [2.0, 2.0]
+
+
+def test_profilers_of_cuda_find_nothing_and_wait_as_they_do(cuda: Any) -> None:
+    # GIVEN torch's ranges for Nsight, around a capture
+    emit: Any = torch.autograd.profiler.emit_nvtx
+    x, graph = torch.ones(2, device=device()), cuda.CUDAGraph()
+    with emit(record_shapes=True) as ranges, cuda.profiler.profile():
+        with cuda.graph(graph):
+            y = x * 2
+        with pytest.raises(RuntimeError, match="is not reentrant"):
+            ranges.__enter__()
+    graph.replay()
+    assert y.tolist() == [2.0, 2.0]
+    # WHEN they begin in one THEN they wait for the device, which a capture forbids
+    with pytest.raises(torch.AcceleratorError, match="previous error"), cuda.graph(cuda.CUDAGraph()):
+        emit().__enter__()
+    cuda.recover()
+    with emit(enabled=False) as nothing:
+        assert nothing is None
+
+
+def test_the_largest_of_a_bag_has_no_deterministic_gradient() -> None:
+    # GIVEN torch that is to be deterministic WHEN bags of embeddings are differentiated THEN one kind is refused
+    table = torch.ones(4, 3, device=device(), requires_grad=True)
+    index = torch.tensor([[0, 1]], device=device())
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.autograd.backward(F.embedding_bag(index, table, mode="sum").sum())
+        with pytest.raises(RuntimeError, match="embedding_bag_backward_cuda_max does not have a deterministic"):
+            torch.autograd.backward(F.embedding_bag(index, table, mode="max").sum())
+    finally:
+        torch.use_deterministic_algorithms(False)
