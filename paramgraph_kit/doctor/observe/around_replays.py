@@ -18,12 +18,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.kept_results import KEEPS, kept_by, with_clone
+from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, moved_failures
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
-_KEEPS = ("append", "add", "appendleft", "setdefault")
 _EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
 # What does something else in `eval()`.
@@ -32,7 +33,6 @@ _OF_MODES = tuple(
     for name in """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d
     BatchNorm3d SyncBatchNorm RReLU""".split()  # noqa: SIM905 - shorter so
 )
-_TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _APART = (*FUNCTIONS, ast.ClassDef)
 
@@ -45,6 +45,7 @@ def problems(region: Region) -> list[Failure]:
     around = _Around(region, body)
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
     found += [*around.rates(), *around.in_objects(), *_attributes(region)]
+    found += moved_failures(region, found)
     return list({(f.code, f.frame): f for f in found}.values())
 
 
@@ -99,9 +100,7 @@ class _Around:
         places = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign)]
         held = [n.value for n in places if isinstance(n.targets[0], (ast.Subscript, ast.Attribute))]
         held += [
-            n.args[-1]
-            for n in ast.walk(self.body)
-            if isinstance(n, ast.Call) and last_name(n.func) in _KEEPS and n.args
+            n.args[-1] for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in KEEPS and n.args
         ]
         parts = [
             part for value in held for part in (value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value])
@@ -145,13 +144,13 @@ class _Around:
             inside = [*here(node, _APART)] if isinstance(node, _LOOPS) else []
             if any(map(self.launches, inside)):
                 for n in inside:
-                    if (what := _kept_by(n)) is not None and self.is_result(what, made):
-                        yield _told("output-alias", text, self.region.code, _number(n), _with_clone(n, what))
+                    if (what := kept_by(n)) is not None and self.is_result(what, made):
+                        yield _told("output-alias", text, self.region.code, _number(n), with_clone(n, what))
             if isinstance(node, (ast.ListComp, ast.SetComp)) and self.is_graphed() and self.launches(node.elt):
-                yield _told("output-alias", text, self.region.code, node.lineno, _with_clone(node, node.elt))
+                yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.elt))
             is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in made
             if is_name and self.launches_before(node) and self.launches_after(node):
-                yield _told("output-alias", text, self.region.code, node.lineno, _with_clone(node, node.value))
+                yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.value))
 
     def gradients(self) -> Iterator[Failure]:
         """Gradients that the graph writes, and that are set to None behind its capture."""
@@ -197,7 +196,7 @@ class _Around:
             owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
             scheduler = self.value(owner) if owner is not None and node.func.attr == "step" else None
             kind = self.region.settings[0]
-            made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {_TAKES_TENSORS}"
+            made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {TAKES_TENSORS}"
             lines = None
             if isinstance(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
                 lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")
@@ -361,13 +360,6 @@ def _number(node: ast.AST) -> int:
     return int(getattr(node, "lineno", 0))
 
 
-def _with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
-    """A line, and the same with a copy of what it keeps."""
-    line, kept = ast.unparse(node), ast.unparse(what)
-    at = line.rfind(kept) if isinstance(node, ast.Assign) else line.find(kept, line.find("("))
-    return line, f"{line[:at]}{kept}.clone(){line[at + len(kept) :]}" if at >= 0 else f"{kept}.clone()"
-
-
 def _only(name: ast.Name, call: ast.Call) -> bool:
     """Whether a name is just an argument of a call, which copies it onto itself."""
     return any(name is each for each in call.args)
@@ -392,15 +384,6 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
                 yield from ((n.id, None) for n in target.elts if isinstance(n, ast.Name))
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         yield from ((n.id, None) for n in ast.walk(node.target) if isinstance(n, ast.Name))
-
-
-def _kept_by(node: ast.AST) -> ast.expr | None:
-    """What a statement puts into a list, a set or a dictionary."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS and node.args:
-        return node.args[-1]
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return node.value
-    return None
 
 
 def _keeps(call: ast.Call) -> bool:

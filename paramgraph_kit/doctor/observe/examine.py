@@ -146,6 +146,7 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region)]
+        told += self.graphs.kept.failures(self.graphs.writes)
         told += [last.ended] if last.ended is not None else []
         found.problems = list({(f.code, f.frame): f for f in told}.values())
         return found

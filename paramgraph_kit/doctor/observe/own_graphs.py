@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -47,6 +48,9 @@ class _Own:
     replayed: bool = False
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
+    def writes(self, tensor: torch.Tensor) -> bool:
+        return storage_key(tensor) in self.memory
+
     def holds(self, written: Collection[_Memory]) -> bool:
         """Whether something that this one has made, and that is still there, lies in what another one writes."""
         alive = [m for m in self.memory.values() if not m.storage.expired()]
@@ -61,6 +65,7 @@ class OwnGraphs:
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
+        self.kept = KeptResults()
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
@@ -78,7 +83,8 @@ class OwnGraphs:
     def ended(self, graph: object) -> None:
         """The capture of a graph has ended well."""
         for region in self.regions or ():
-            region.whole = region.whole or region.graph is graph
+            if region.graph is graph:
+                region.ended()
 
     def saw(self, device: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation was captured."""
@@ -120,10 +126,21 @@ class OwnGraphs:
         """A graph is replayed."""
         if (one := self._known.get(id(graph))) is None:
             return
+        if self.regions is not None:
+            self._look(graph)
+            self.kept.look(one.writes)
         one.replayed, one.spoiled = True, None
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):
                 other.spoiled = place
+
+    def _look(self, graph: object) -> None:
+        """Whether what the lines of its capture read is still the same."""
+        known = [(r, r.values) for r in self.regions or () if r.values is not None]
+        for region, values in known:
+            if region.graph is graph:
+                same_line = ((r.code, r.line) == (region.code, region.line) for r, _ in known)
+                values.look([v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values])
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
@@ -147,6 +164,10 @@ class OwnGraphs:
         ]
         text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
         return [BY_ID["stale-input"].failure(text, at.frame())] if ignored else []
+
+    def writes(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is memory that one of them writes."""
+        return any(own.writes(tensor) for own in self._known.values())
 
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""

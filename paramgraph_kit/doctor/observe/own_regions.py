@@ -17,6 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, uses_of
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -42,6 +43,20 @@ class Region:
     file: str = ""  # which has those as a function
     ahead: int = 0  # lines of the program's before them, without those that this begins with
     body: list[ast.stmt] = field(default_factory=list)
+    own: frozenset[str] = frozenset()  # variables of the function that it stands in
+    space: dict[str, Any] = field(default_factory=dict)  # the others, as they are now
+    values: CapturedValues | None = None  # what its lines read of Python's
+
+    def ended(self) -> None:
+        """Its capture has ended well; what its lines read is noted as it is now."""
+        self.whole = True
+        tree = tree_of(self.code.co_filename)
+        self.body = (_captured_at(tree, self) if tree is not None else None) or []
+
+        def lookup(name: str) -> Any:
+            return self.names.get(name, NOTHING) if name in self.own else self.space.get(name, NOTHING)
+
+        self.values = CapturedValues(uses_of(self.body, self.code, lookup)) if self.body else None
 
     @contextmanager
     def as_it_was(self) -> Iterator[None]:
@@ -64,7 +79,9 @@ def region_here(graph: object, kind: str) -> Region | None:
     settings = (kind, casts, dtype, cached, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
     names = {**frame.f_globals, **frame.f_locals}
     modules = {id(m): [p.data_ptr() for p in m.parameters()] for m in names.values() if isinstance(m, torch.nn.Module)}
-    return Region(frame.f_code, frame.f_lineno, names, graph, settings, modules)
+    region = Region(frame.f_code, frame.f_lineno, names, graph, settings, modules)
+    region.own, region.space = frozenset(frame.f_locals), frame.f_globals
+    return region
 
 
 def by_torch() -> bool:

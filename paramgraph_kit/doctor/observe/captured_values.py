@@ -1,0 +1,245 @@
+"""What the lines of a capture read of Python's, when it ended and at each replay: a graph keeps the first.
+
+Names are looked up without running anything of the user's: variables, attributes, entries under a constant key. Of a
+module count its numbers and its parameters' memory, of an optimizer the numbers of its groups.
+"""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from inspect import getattr_static, unwrap
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import here, last_name, nodes_of
+from paramgraph_kit.driver.files import is_library
+
+_MOST_S = 1.0  # that looking may take; then only at some replays
+NOTHING = object()
+_CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
+_TELLS = ("print", "debug", "info", "warning", "log", "write")
+Lookup = Callable[[str], Any]
+Value = tuple[Any, ...]  # ("number", what) or ("memory", address)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A place where a capture reads something: ``state["t"]``, ``self.scale``, ``model``."""
+
+    code: CodeType
+    node: ast.expr
+    decides: bool  # it stands in a test
+    lookup: Lookup
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        return ast.unparse(self.node)
+
+    def value(self) -> Any:
+        """What it means now."""
+        return _value(self.node, self.lookup)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What is another one at a replay: ``part`` says of a module, or an optimizer, what it is."""
+
+    use: Use
+    part: str
+    then: Value
+    now: Value
+    owner: Any = None  # the module or the optimizer
+
+
+@dataclass(slots=True)
+class CapturedValues:
+    """The values of one capture, taken where it has ended."""
+
+    uses: list[Use]
+    then: list[dict[str, Value]] = field(default_factory=list)
+    moved: dict[tuple[int, str], Moved] = field(default_factory=dict)
+    spent_s: float = 0.0
+    looks: int = 0
+
+    def __post_init__(self) -> None:
+        self.then = [parts(use.value()) for use in self.uses]
+
+    def look(self, others: list[CapturedValues]) -> None:
+        """Its graph is replayed now; what another graph of the same line has is meant for that one."""
+        self.looks += 1
+        if self.spent_s > _MOST_S and self.looks & (self.looks - 1):
+            return
+        begun = time.monotonic()
+        for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
+            owner = use.value()
+            now = parts(owner)
+            for part in then.keys() & now.keys():
+                is_moved = then[part] != now[part] and (number, part) not in self.moved
+                if is_moved and not any(o.knows(number, part, now[part]) for o in others):
+                    self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
+        self.spent_s += time.monotonic() - begun
+
+    def knows(self, number: int, part: str, value: Value) -> bool:
+        """Whether this capture had that value at the same place."""
+        return number < len(self.then) and self.then[number].get(part) == value
+
+
+def uses_of(body: list[ast.stmt], code: CodeType, lookup: Lookup) -> list[Use]:
+    """What statements read, and the functions of the user's and of the modules that they name."""
+    found: list[Use] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = [(code, [n for s in body for n in _outermost(s)], lookup)]
+    while waiting:
+        own, nodes, names = waiting.pop()
+        for node, decides in nodes:
+            use = Use(own, node, decides, names)
+            value = use.value()
+            if value is not NOTHING:
+                found.append(use)
+            for function, owner in _functions(value):
+                key = (id(function.__code__), id(owner))
+                if key not in seen and not is_library(function.__code__.co_filename):
+                    seen.add(key)
+                    waiting.append((function.__code__, _body_of(function.__code__), _names_of(function, owner)))
+    return found
+
+
+def parts(value: Any) -> dict[str, Value]:
+    """What of a value counts for a graph."""
+    kind = type(value)  # which asks the object itself nothing
+    if issubclass(kind, torch.Tensor):
+        return {"": ("memory", value.data_ptr())} if value.device.type != "cpu" else {}
+    if kind in (bool, int, float):
+        return {"": ("number", value)}
+    if issubclass(kind, torch.optim.Optimizer):
+        groups = enumerate(value.param_groups)
+        return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if type(v) in (int, float)}
+    return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
+
+
+def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.device.type != "cpu":
+            yield name, ("memory", tensor.data_ptr())
+    for path, one in module.named_modules():
+        if is_library(getattr(getattr(type(one).forward, "__code__", None), "co_filename", "")):
+            numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))
+            yield from ((f"{path}.{name}", ("number", v)) for name, v in numbers if not name.startswith("_"))
+
+
+def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.expr, bool]]:
+    """The longest names that are read, each with whether that is in a test."""
+    if isinstance(statement, _CLOSED):
+        return
+    if isinstance(statement, ast.Call) and last_name(statement.func) in _TELLS:
+        return
+    if isinstance(statement, (ast.Name, ast.Attribute, ast.Subscript)) and _is_path(statement):
+        if isinstance(statement.ctx, ast.Load):
+            yield statement, decides
+        elif isinstance(statement, ast.Attribute):
+            yield from _outermost(statement.value, decides)
+        return
+    for name, child in ast.iter_fields(statement):
+        is_test = decides or (isinstance(statement, _TESTS) and name == "test")
+        for each in child if isinstance(child, list) else [child]:
+            if isinstance(each, ast.AST):
+                if isinstance(statement, ast.Call) and each is statement.func and isinstance(each, ast.Attribute):
+                    yield from _outermost(each.value, is_test)  # what a method belongs to
+                yield from _outermost(each, is_test)
+
+
+def _is_path(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
+    for node in nodes_of(code):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
+            return [each for s in node.body for each in _outermost(s)]
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
+            return [*_outermost(node.body)]
+    return []
+
+
+def _names_of(function: FunctionType, owner: Any) -> Lookup:
+    """What a name means in a function: its own variables, but for the object that it belongs to, nobody knows."""
+    code = function.__code__
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+
+    def lookup(name: str) -> Any:
+        if name in cells:
+            try:
+                return cells[name].cell_contents
+            except ValueError:  # it is deleted, or not there yet
+                return NOTHING
+        if owner is not None and name == code.co_varnames[:1][0]:
+            return owner
+        return NOTHING if name in code.co_varnames else function.__globals__.get(name, NOTHING)
+
+    return lookup
+
+
+def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
+    """The functions that a call of something runs, each with the object that it belongs to."""
+    kind = type(value)
+    if kind is MethodType:
+        owner, value = value.__self__, value.__func__
+        yield from ((f, owner) for f in [unwrap(value)] if isinstance(f, FunctionType) and f.__code__.co_argcount)
+    elif kind is FunctionType:
+        inner = unwrap(value)
+        yield from [(inner, None)] if isinstance(inner, FunctionType) else []
+    elif issubclass(kind, torch.nn.Module):
+        for one in value.modules():
+            yield from _functions(MethodType(type(one).forward, one))
+    elif isinstance(call := getattr_static(kind, "__call__", None), FunctionType):
+        yield from _functions(MethodType(call, value))
+
+
+def _value(node: ast.expr, lookup: Lookup) -> Any:
+    if isinstance(node, ast.Name):
+        return lookup(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, lookup)
+        return NOTHING if owner is NOTHING else _attribute(owner, node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        owner, key = _value(node.value, lookup), node.slice.value
+        if type(owner) is dict:
+            return owner.get(key, NOTHING)
+        inside = type(owner) in (list, tuple) and isinstance(key, int) and -len(owner) <= key < len(owner)
+        return owner[key] if inside else NOTHING
+    return NOTHING
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    for held in ("_parameters", "_buffers", "_modules") if issubclass(type(owner), torch.nn.Module) else ():
+        if name in (names := vars(owner).get(held, {})):
+            return names[name]
+    found = getattr_static(owner, name, NOTHING)
+    if isinstance(found, MemberDescriptorType) and not isinstance(owner, type):
+        try:
+            return found.__get__(owner)
+        except AttributeError:
+            return NOTHING
+    if isinstance(found, staticmethod):
+        return found.__func__
+    if (
+        isinstance(found, FunctionType)
+        and not isinstance(owner, (type, ModuleType))
+        and name not in getattr(owner, "__dict__", {})
+    ):
+        return MethodType(found, owner)
+    return found
+
+
+def statements_of(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """All that statements hold, without functions and classes that are only defined there."""
+    return (node for statement in body for node in here(statement, (*_CLOSED, ast.Lambda)))

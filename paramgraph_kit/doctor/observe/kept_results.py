@@ -1,0 +1,221 @@
+"""Results that a program keeps from replay to replay, found where they are: memory of a graph's twice in one list."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import OURS, is_library
+from paramgraph_kit.trace.model import Failure
+
+KEEPS = ("append", "add", "appendleft", "setdefault")
+_GROW = (*KEEPS, "extend", "insert", "update")
+_MOST = 4096  # entries of what is looked at
+_SAID = "it is kept as it is, and each further replay writes to the same memory"
+Owns = Callable[[torch.Tensor], bool]
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A list, or a dictionary, that a function of the user's names."""
+
+    held: Any
+    code: CodeType
+    name: str
+
+
+class KeptResults:
+    """What is kept over the replays of one call."""
+
+    def __init__(self) -> None:
+        self._lists: dict[int, _Kept] = {}
+        self._names: dict[tuple[CodeType, str], Failure] = {}
+
+    def look(self, owns: Owns) -> None:
+        """A graph is replayed now; ``owns``: whether a tensor is memory that it writes."""
+        for number, frame in enumerate(_frames()):
+            for name, value in _variables(frame):
+                kind = type(value)
+                if issubclass(kind, (list, dict, deque)):
+                    self._lists[id(value)] = _Kept(value, frame.f_code, name)
+                elif number and issubclass(kind, torch.Tensor) and (frame.f_code, name) not in self._names:
+                    node = _result_of(frame, name) if owns(value) else None
+                    if node is not None and _is_read_later(frame, name):
+                        self._names[frame.f_code, name] = _failure(frame.f_code, node, node.value)
+
+    def failures(self, owns: Owns) -> Iterator[Failure]:
+        """All that is kept twice, at the lines that keep it."""
+        yield from self._names.values()
+        for kept in self._lists.values():
+            if _has_twice(kept.held, owns):
+                yield from _kept_at(kept)
+
+
+def kept_by(node: ast.AST) -> ast.expr | None:
+    """What a statement puts into a list, a set or a dictionary."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS and node.args:
+        return node.args[-1]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.value
+    return None
+
+
+def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
+    """A line, and the same with a copy of what it keeps."""
+    line, kept = ast.unparse(node), ast.unparse(what)
+    at = line.rfind(kept) if isinstance(node, ast.Assign) else line.find(kept, line.find("("))
+    return line, f"{line[:at]}{kept}.clone(){line[at + len(kept) :]}" if at >= 0 else f"{kept}.clone()"
+
+
+def _frames() -> Iterator[FrameType]:
+    """The functions of the user's that run now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(OURS) and code.co_name == "run":
+            return
+        if not is_library(code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """What a function can name: its variables, the globals that it reads, and what its object has."""
+    own = dict(frame.f_locals)
+    yield from own.items()
+    yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
+    first = next(iter(frame.f_code.co_varnames[:1]), "")
+    with suppress(Exception):  # an object of the user's may answer as it likes
+        yield from ((f"{first}.{name}", value) for name, value in vars(own.get(first)).items())
+
+
+def _has_twice(held: Any, owns: Owns) -> bool:
+    seen = set[tuple[int, torch.Size]]()
+    for part in list(held.values() if isinstance(held, dict) else held)[:_MOST]:
+        for each in {id(t): t for t in _tensors(part)}.values():
+            if owns(each):
+                key = (each.data_ptr(), each.shape)
+                if key in seen:
+                    return True
+                seen.add(key)
+    return False
+
+
+def _tensors(part: Any) -> list[torch.Tensor]:
+    with suppress(Exception):
+        if not isinstance(part, (torch.Tensor, tuple, list, dict)) and not isinstance(part, torch.nn.Module):
+            part = dict(vars(part)) if hasattr(part, "__dict__") else part
+        return [each for each in tree_leaves(part) if isinstance(each, torch.Tensor)]
+    return []
+
+
+def _kept_at(kept: _Kept) -> Iterator[Failure]:
+    """The lines that add to a list of this name."""
+    last = kept.name.rpartition(".")[2]
+    tree = tree_of(kept.code.co_filename)
+    whole = [*ast.walk(tree)] if tree is not None else []
+    for nodes in ([*nodes_of(kept.code)], whole):
+        found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
+        for node, what in found:
+            yield _failure(kept.code, node, what)
+        if found:
+            return
+
+
+def _added(node: ast.AST, name: str) -> ast.expr | None:
+    """What a statement adds to the list of a name."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROW and node.args:
+        return node.args[-1] if _is_named(node.func.value, name) else None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.value if _is_named(node.targets[0].value, name) else None
+    if isinstance(node, ast.AugAssign) and _is_named(node.target, name):
+        return node.value
+    comprehends = isinstance(node, ast.Assign) and isinstance(node.value, (ast.ListComp, ast.DictComp))
+    if isinstance(node, ast.Assign) and comprehends and last_name(node.targets[0]) == name:
+        return node.value.elt if isinstance(node.value, ast.ListComp) else node.value.value  # type: ignore[attr-defined]
+    return None
+
+
+def _is_named(node: ast.expr, name: str) -> bool:
+    """Whether a list is called so, or is one of those in what is called so."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return last_name(node) == name
+
+
+def _failure(code: CodeType, node: Any, what: ast.expr) -> Failure:
+    before, after = with_clone(node, what)
+    frame = frame_at(code, node.lineno)
+    return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
+
+
+def _result_of(frame: FrameType, name: str) -> Any:
+    """The assignment of a variable that has the result of an earlier call of what runs now, or None."""
+    nodes = [*nodes_of(frame.f_code)]
+    now = _statement(nodes, frame.f_lineno)
+    running = {ast.unparse(n.func) for n in ast.walk(now) if isinstance(n, ast.Call)} if now is not None else set()
+    node = _stored(nodes, name, frame.f_lineno)
+    first = node
+    if node is not None and isinstance(node.value, ast.Name):  # previous = result
+        node = _stored(nodes, node.value.id, frame.f_lineno)
+    is_result = node is not None and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in running
+    return first if is_result else None
+
+
+def _stored(nodes: list[ast.AST], name: str, line: int) -> Any:
+    """The assignment that has given a variable what it holds: the latest above the line, else the last of all."""
+    assigns = (n for n in nodes if isinstance(n, ast.Assign))
+    found = [n for n in assigns if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+    return max([n for n in found if n.lineno < line] or found, key=lambda n: n.lineno, default=None)
+
+
+def _statement(nodes: list[ast.AST], line: int) -> ast.stmt | None:
+    return next((n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and _spans(n, line)), None)
+
+
+def _is_read_later(frame: FrameType, name: str) -> bool:
+    """Whether a function reads a variable before it gives it something else."""
+    nodes, line = [*nodes_of(frame.f_code)], frame.f_lineno
+    now = _statement(nodes, line)
+    first, last = (now.lineno, now.end_lineno or line) if now is not None else (line, line)
+    loops = [n for n in nodes if isinstance(n, _LOOPS) and _spans(n, line)]
+    begins = min((n.lineno for n in loops), default=first)
+    ends = max((n.end_lineno or last for n in loops), default=last)
+    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+    names = (n for n in nodes if isinstance(n, ast.Name) and n.id == name and not _is_about(n, parents))
+
+    def order(node: ast.Name) -> tuple[int, int, bool]:
+        """The statement's own targets, the rest of the loop, its next round, and what is behind it."""
+        at = node.lineno
+        turn = 0 if first <= at <= last else 1 if last < at <= ends else 2 if begins <= at < first else 3
+        return turn, at, isinstance(node.ctx, ast.Store)  # an assignment's value comes before its targets
+
+    later = [n for n in names if n.lineno > last or begins <= n.lineno < first or isinstance(n.ctx, ast.Store)]
+    later = [n for n in later if n.lineno >= begins]
+    return isinstance(min(later, key=order).ctx, ast.Load) if later else False
+
+
+def _spans(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
+
+
+def _is_about(node: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a variable is only asked whether there is something, or what shape it has."""
+    above = parents.get(node)
+    if isinstance(above, ast.Compare):
+        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops)
+    return isinstance(above, ast.Attribute) and above.attr in _NO_VALUE

@@ -1,0 +1,229 @@
+"""What is another one at a replay than at the capture, told at the line that gives it, with what reaches the graph."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import here, last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import Moved
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.trace.model import Failure, Frame
+
+_MOST_LINES = 2  # of those that may have given it; of more nobody knows which
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FIRST = ("__init__", "__post_init__", "__new__")
+_GIVES_MEMORY = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty", "load_state_dict")
+_OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
+_HOSTS = ("math", "np", "numpy", "random", "cmath")
+_SIZES = frozenset(
+    """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
+    rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
+)
+_ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
+TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the user's that gives something a value."""
+
+    file: str
+    function: str
+    node: Any
+    target: ast.expr | None = None
+    value: ast.expr | None = None
+
+    @property
+    def frame(self) -> Frame:
+        text = linecache.getline(self.file, self.node.lineno).strip()
+        return Frame(display_name(self.file), self.node.lineno, self.function, text)
+
+
+def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
+    """What the graph of a region does not see although its lines read it; ``told``: is known from the lines alone."""
+    known = {(f.code, f.frame) for f in told}
+    seen = set[tuple[str, str]]()
+    for moved in region.values.moved.values() if region.values is not None else ():
+        code, name = _code_of(moved), moved.part.rpartition(".")[2] or last_name(moved.use.node) or moved.use.text
+        if (code, name if code != "parameter-rebound" else "") in seen:
+            continue  # the same, read at another line
+        seen.add((code, name if code != "parameter-rebound" else ""))
+        lines = [*_given_at(region, moved)]
+        lines = lines if 0 < len(lines) <= _MOST_LINES else []
+        if not lines and _ALIKE.get(code, {code}) & {f.code for f in told}:
+            continue
+        for line in lines:
+            if (code, line.frame) not in known:
+                yield _failure(region, moved, code, line)
+        if not lines:
+            failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
+            yield failure
+
+
+def _code_of(moved: Moved) -> str:
+    if moved.then[0] == "memory":
+        parameter = moved.part or isinstance(moved.owner, torch.nn.Parameter)
+        return "parameter-rebound" if parameter else "stale-input"
+    if isinstance(moved.owner, torch.optim.Optimizer):
+        return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
+    decides = moved.part.endswith(".training") if moved.part else moved.use.decides
+    return "branch-frozen" if decides else "scalar-frozen"
+
+
+def _said(moved: Moved) -> str:
+    what = moved.use.text + (f", {moved.part}:" if moved.part and moved.then[0] == "number" else "")
+    if moved.then[0] == "memory":
+        part = f" its {moved.part}" if moved.part else " it"
+        return f"{what}:{part} has other memory from here on, and the graph reads that of its capture"
+    return f"{what} is {moved.now[1]} at a replay, and the graph has the {moved.then[1]} of its capture"
+
+
+def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
+    failure = BY_ID[code].failure(_said(moved), line.frame)
+    fix = _fix(region, moved, code, line)
+    return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
+
+
+def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
+    """What one writes so that it reaches the graph."""
+    kind = region.settings[0]
+    target = ast.unparse(line.target) if line.target is not None else ""
+    given = ast.unparse(line.value) if line.value is not None else "..."
+    augmented = isinstance(line.node, ast.AugAssign)
+    if code == "learning-rate-frozen":
+        here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)
+        made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made"
+        return f"{here_}, ahead of g.replay(), with {made}, and {TAKES_TENSORS}"
+    if code == "stale-input" or (code == "parameter-rebound" and target):
+        if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data"):
+            return f"{target}.load_state_dict({given}.state_dict())"
+        data = "" if target.endswith(".data") or code == "stale-input" else ".data"
+        return f"{target}{data}.copy_({given}), ahead of g.replay()"
+    if code == "scalar-frozen" and not moved.part and _takes_a_tensor(region, moved):
+        made = f"{moved.use.text} = torch.full((), {float(moved.then[1])}, device={kind!r})"
+        here_ = "this line as it is" if augmented else f"{target}.fill_({given})"
+        return f"before the capture: {made}; here: {here_}, ahead of g.replay()"
+    if code in ("scalar-frozen", "branch-frozen"):
+        return f"{ast.unparse(line.node)}, and capture again behind it: a graph for each value"
+    return ""
+
+
+def _takes_a_tensor(region: Region, moved: Moved) -> bool:
+    """Whether what is read is only computed with, where a tensor of one number does as well."""
+    tree = tree_of(moved.use.code.co_filename)
+    if tree is None or isinstance(moved.then[1], bool):
+        return False
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    node, computed = moved.use.node, False
+    while node in parents and not isinstance(node, ast.stmt):
+        above: Any = parents[node]
+        if isinstance(above, ast.Subscript) and node is above.slice:
+            return False
+        if isinstance(above, ast.Call) and node is not above.func:
+            return last_name(above.func) in _OF_TENSORS or (computed and not _of_numbers(above.func))
+        if isinstance(above, ast.keyword):
+            return False
+        computed = computed or isinstance(above, ast.BinOp)
+        node = above
+    return computed
+
+
+def _of_numbers(function: ast.expr) -> bool:
+    """Whether a function takes Python's numbers only: a size, or what ``math`` has."""
+    owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
+    name = last_name(function)
+    return owner in _HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
+
+
+def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:
+    """Lines of the user's that may have given it the value that it has at a replay."""
+    files = {region.code.co_filename, *(use.code.co_filename for use in region.values.uses)}  # type: ignore[union-attr]
+    for file in sorted(each for each in files if not is_library(each)):
+        tree = tree_of(file)
+        for line in _lines(file, tree, "<module>") if tree is not None else ():
+            if _gives(line, moved) and _comes_behind(line, region, file):
+                yield line
+
+
+def _lines(file: str, owner: ast.AST, name: str) -> Iterator[_Line]:
+    for node in (n for part in ast.iter_child_nodes(owner) for n in here(part, _FUNCTIONS)):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield _Line(file, name, node, target, node.value)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            yield _Line(file, name, node, node.target, node.value)
+        elif isinstance(node, ast.Call):
+            yield _Line(file, name, node)
+    for function in _functions_in(owner):
+        if function.name not in _FIRST:
+            yield from _lines(file, function, function.name)
+
+
+def _functions_in(owner: ast.AST) -> Iterator[Any]:
+    for child in ast.iter_child_nodes(owner):
+        if isinstance(child, _FUNCTIONS):
+            yield child
+        elif not isinstance(child, ast.Lambda):
+            yield from _functions_in(child)
+
+
+def _gives(line: _Line, moved: Moved) -> bool:
+    target = line.target
+    if isinstance(line.node, ast.Call):
+        name = last_name(line.node.func)
+        if moved.part.endswith(".training"):
+            return name in ("eval", "train")
+        return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY and _is_statement(line)
+    if moved.part:
+        last = moved.part.rpartition(".")[2]
+        if isinstance(target, ast.Subscript):
+            return isinstance(target.slice, ast.Constant) and target.slice.value == last
+        if isinstance(target, ast.Attribute) and target.attr in ("data", last):
+            return True
+        return moved.then[0] == "memory" and _same_path(target, moved.use.node)
+    if isinstance(target, ast.Attribute) and target.attr == "data":
+        return isinstance(moved.owner, torch.Tensor)
+    return _same_path(target, moved.use.node)
+
+
+def _is_statement(line: _Line) -> bool:
+    return not isinstance(line.node.func, ast.Name) and bool(line.node.func.value)
+
+
+def _same_path(target: ast.expr | None, path: ast.expr) -> bool:
+    """Whether a target is a path's last part: of whatever object, that has a name of its own there."""
+    if isinstance(target, ast.Name) and isinstance(path, ast.Name):
+        return target.id == path.id
+    if isinstance(target, ast.Attribute) and isinstance(path, ast.Attribute):
+        return target.attr == path.attr
+    if isinstance(target, ast.Subscript) and isinstance(path, ast.Subscript):
+        return ast.dump(target.slice) == ast.dump(path.slice)
+    return False
+
+
+def _comes_behind(line: _Line, region: Region, file: str) -> bool:
+    """Whether a line may run between the capture and a replay."""
+    number = line.node.lineno
+    if file == region.code.co_filename:
+        first, last = region.body[0].lineno, max(s.end_lineno or s.lineno for s in region.body)
+        if first <= number <= last:
+            return False
+        if line.function == region.code.co_name:
+            return number > last or _in_common_loop(file, number, region.line)
+    return line.function != "<module>" or _in_common_loop(file, number, number)
+
+
+def _in_common_loop(file: str, first: int, second: int) -> bool:
+    loops = (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, _LOOPS))
+    return any(n.lineno <= first <= (n.end_lineno or 0) and n.lineno <= second <= (n.end_lineno or 0) for n in loops)
