@@ -42,8 +42,8 @@ def of_captures(
         found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
         notes += [note for note in part.notes if note not in notes]
         fixed = fixed or (part.fix if inside else None)
-    for region in regions:  # what their names hold is the program's, which may end
-        region.names.clear()
+    for region in regions:
+        region.forget()
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed

@@ -1,4 +1,4 @@
-"""Steps that capture and replay a graph of their own: what they are given is told to be written into it."""
+"""What captures and replays graphs of its own: what they do not see is told, with lines that bring it there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
-from tests.programs.running import eager
+from tests.programs.reading import Program, read
+from tests.programs.running import eager, load, quiet
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PROGRAMS = [
+    each
+    for file in sorted((Path(__file__).parents[1] / "programs" / "own_graphs").glob("*.txt"))
+    for each in read(file)
+]
 
 RUNNER = """
 class Runner:
@@ -103,3 +112,21 @@ def test_numbers_that_no_capture_reads_are_not_told(tmp_path: Path) -> None:
     found = pgk.diagnose(names["f"], *names["args"])
     # THEN
     assert not found.failures
+
+
+@pytest.mark.parametrize("program", [pytest.param(each, id=each.title) for each in PROGRAMS])
+def test_a_program_with_graphs_of_its_own_is_told_what_they_do_not_see(program: Program, tmp_path: Path) -> None:
+    # GIVEN a program that captures and replays by itself, as it is and as the words say
+    texts = {"broken": program.broken} | ({"mended": program.mended} if program.mended != program.broken else {})
+    found = {}
+    for name, text in texts.items():
+        names = load(text, tmp_path / f"{name}.py")
+        # WHEN
+        with quiet():
+            told = pgk.diagnose(names[program.function], *names["args"])
+        found[name] = {(f.code, f.frame.line if f.frame else 0) for f in told}
+    # THEN each problem is told at its line, and nothing else; and nothing where one has done what is said
+    assert len(program.expected) <= len(found["broken"])
+    for code, line in found["broken"]:
+        assert any(code in each.codes and line == each.line for each in program.expected), (code, line)
+    assert not found.get("mended")

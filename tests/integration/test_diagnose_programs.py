@@ -96,7 +96,7 @@ for k in range(3):
     g.replay()
 show(y)
 """,
-        {"freed-input": "y = x * 2", "stale-input": "held, x = x,"},
+        {"stale-input": "held, x = x,"},
     ),
     "an input that is exchanged, kept alive": (
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -23,7 +24,7 @@ from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, moved_fail
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
@@ -47,6 +48,18 @@ def problems(region: Region) -> list[Failure]:
     found += [*around.rates(), *around.in_objects(), *_attributes(region)]
     found += moved_failures(region, found)
     return list({(f.code, f.frame): f for f in found}.values())
+
+
+def without_freed(problems: list[Failure]) -> list[Failure]:
+    """What is gone because its name means something else now needs no words of its own."""
+    names = {
+        f.message.split()[0] for f in problems if f.code in ("stale-input", "graphed-closure", "parameter-rebound")
+    }
+
+    def renamed(frame: Frame | None) -> bool:
+        return frame is not None and not names.isdisjoint(re.findall(r"[\w.]+", frame.text))
+
+    return [f for f in problems if not (f.code == "freed-input" and renamed(f.frame))]
 
 
 def _body_around(region: Region) -> ast.AST | None:

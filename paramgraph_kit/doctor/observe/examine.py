@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
+from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -105,7 +106,7 @@ class _Examiner(Caller):
             return self.program(found) if self.is_program(first) else self.finish(found, [first], [first.ended])
         self.state.grow()
         second = self.call(self.args, self.kwargs)
-        if self.is_program(second):
+        if self.is_program(second) or (first.captures and second.captures and len(second.replays) > 1):
             return self.program(found)
         pair = [first, second]
         silent = self.compare(*pair)
@@ -132,7 +133,7 @@ class _Examiner(Caller):
         return self.finish(found, pair, [*silent, *ended])
 
     def is_program(self, call: Call) -> bool:
-        """Whether it captures, and is given nothing: what is given something is a step, which has to be captured."""
+        """Whether it captures, and is given nothing: what is given something may be a step that is to be captured."""
         return call.captures and not self.args and not self.kwargs
 
     def program(self, found: Examination) -> Examination:
@@ -146,9 +147,10 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region)]
-        told += self.graphs.kept.failures(self.graphs.writes)
+        told += self.graphs.around()
+        self.graphs.kept = KeptResults()  # which holds lists of the program's
         told += [last.ended] if last.ended is not None else []
-        found.problems = list({(f.code, f.frame): f for f in told}.values())
+        found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found
 
     def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import OURS, is_library
 from paramgraph_kit.trace.model import Failure
@@ -56,6 +57,14 @@ class KeptResults:
                     node = _result_of(frame, name) if owns(value) else None
                     if node is not None and _is_read_later(frame, name):
                         self._names[frame.f_code, name] = _failure(frame.f_code, node, node.value)
+
+    def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
+        """Tensors are put into one; what a comprehension has kept has no name before."""
+        if _has_twice(tensors, owns) and (user := place.user) is not None:
+            comprehensions = [n for n in nodes_of(user[0]) if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
+            calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
+            if len(calls) == 1:
+                self._names[user[0], "[]"] = _failure(user[0], calls[0], calls[0].elt)
 
     def failures(self, owns: Owns) -> Iterator[Failure]:
         """All that is kept twice, at the lines that keep it."""

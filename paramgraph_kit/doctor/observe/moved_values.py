@@ -82,10 +82,12 @@ def _code_of(moved: Moved) -> str:
 
 
 def _said(moved: Moved) -> str:
-    what = moved.use.text + (f", {moved.part}:" if moved.part and moved.then[0] == "number" else "")
+    path, part = moved.use.text, moved.part
     if moved.then[0] == "memory":
-        part = f" its {moved.part}" if moved.part else " it"
-        return f"{what}:{part} has other memory from here on, and the graph reads that of its capture"
+        what = f"{part} of {path}" if part else path
+        return f"{what} has other memory from here on, and the graph reads that of its capture"
+    what = f"{part.rpartition('.')[2]} of {path}" if isinstance(moved.owner, torch.optim.Optimizer) else ""
+    what = what or (f"{path}.{part.lstrip('.')}" if part else path)
     return f"{what} is {moved.now[1]} at a replay, and the graph has the {moved.then[1]} of its capture"
 
 
@@ -163,8 +165,8 @@ def _lines(file: str, owner: ast.AST, name: str) -> Iterator[_Line]:
                 yield _Line(file, name, node, target, node.value)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             yield _Line(file, name, node, node.target, node.value)
-        elif isinstance(node, ast.Call):
-            yield _Line(file, name, node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield _Line(file, name, node.value)
     for function in _functions_in(owner):
         if function.name not in _FIRST:
             yield from _lines(file, function, function.name)
@@ -184,7 +186,7 @@ def _gives(line: _Line, moved: Moved) -> bool:
         name = last_name(line.node.func)
         if moved.part.endswith(".training"):
             return name in ("eval", "train")
-        return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY and _is_statement(line)
+        return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY
     if moved.part:
         last = moved.part.rpartition(".")[2]
         if isinstance(target, ast.Subscript):
@@ -195,10 +197,6 @@ def _gives(line: _Line, moved: Moved) -> bool:
     if isinstance(target, ast.Attribute) and target.attr == "data":
         return isinstance(moved.owner, torch.Tensor)
     return _same_path(target, moved.use.node)
-
-
-def _is_statement(line: _Line) -> bool:
-    return not isinstance(line.node.func, ast.Name) and bool(line.node.func.value)
 
 
 def _same_path(target: ast.expr | None, path: ast.expr) -> bool:

@@ -140,6 +140,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     result = func.redispatch(inside, *args, **kwargs)
             finally:
                 self._custom -= 1
+        if self.graphs.regions:
+            filled = {id(args[i]) for i in op.written if i < len(args)}
+            self.graphs.filled.saw(op.name, tensors, filled, result, place)
+            if op.name in ("cat", "stack"):
+                self.graphs.kept.joined(tensors, self.graphs.writes, place)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)

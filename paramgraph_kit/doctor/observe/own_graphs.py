@@ -12,8 +12,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
-from paramgraph_kit.doctor.observe.own_regions import Region, begun_in, by_torch, region_here
+from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
@@ -65,7 +66,7 @@ class OwnGraphs:
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
-        self.kept = KeptResults()
+        self.kept, self.filled = KeptResults(), FilledRows()
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
@@ -115,6 +116,11 @@ class OwnGraphs:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
                 self.misread.append(BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun)))
 
+    def around(self) -> Iterator[Failure]:
+        """What was seen between replays: results that are kept, and batches that fill a part."""
+        yield from self.kept.failures(self.writes)
+        yield from self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
+
     def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
         """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""
         if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(_is_graphs, place.files)):
@@ -129,6 +135,7 @@ class OwnGraphs:
         if self.regions is not None:
             self._look(graph)
             self.kept.look(one.writes)
+            self.filled.launched(one.reads.keys(), one.memory.keys())
         one.replayed, one.spoiled = True, None
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):

@@ -58,6 +58,11 @@ class Region:
 
         self.values = CapturedValues(uses_of(self.body, self.code, lookup)) if self.body else None
 
+    def forget(self) -> None:
+        """What its names hold is the program's, which may end."""
+        self.names.clear()
+        self.space, self.values, self.function = {}, None, None
+
     @contextmanager
     def as_it_was(self) -> Iterator[None]:
         """While this lasts torch is set as it was where the capture began."""
@@ -186,7 +191,7 @@ def _inline(region: Region) -> Callable[..., Any] | None:
         head.append(f"    global {', '.join(outer.body[0].names)}")
     if first == region.line:  # behind the colon of the `with`
         text = ast.unparse(ast.Module(region.body, []))
-    made = _assigned(region.body)
+    made = assigned(region.body)
     lines = [*head, *textwrap.indent(text, "    ").splitlines(), *([f"    return {', '.join(made)}"] if made else [])]
     own, space = f"{file}, captured at line {first}", dict(region.names)
     whole = "".join(f"{line}\n" for line in lines)
@@ -200,7 +205,7 @@ def _inline(region: Region) -> Callable[..., Any] | None:
     return function
 
 
-def _assigned(body: list[ast.stmt]) -> list[str]:
+def assigned(body: list[ast.stmt]) -> list[str]:
     """Names that statements assign, in their order."""
     stored: dict[str, None] = {}
     for node in body:

@@ -1,0 +1,130 @@
+"""A batch that fills only some rows of what a graph reads: its replay computes all, also those of a batch before."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.trace.model import Failure
+
+_Line = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What a line writes into memory of a graph's."""
+
+    key: int
+    rows: int
+    of: int  # rows in all
+    from_start: bool
+    place: Place
+
+
+@dataclass(slots=True)
+class _Part:
+    """A replay whose batch has fewer rows than its input, and what of its results is read after it."""
+
+    write: _Write
+    results: Collection[int]  # memory that the graph writes
+    reads: list[Place] = field(default_factory=list)
+    is_cut: bool = False  # only the rows of the batch are used
+
+
+class FilledRows:
+    """The rows that lines fill between replays."""
+
+    def __init__(self) -> None:
+        self._writes: list[_Write] = []
+        self._whole: set[tuple[int, _Line]] = set()  # lines that fill all of it in some round
+        self._parts: list[_Part] = []
+
+    def saw(self, name: str, given: list[torch.Tensor], written: set[int], result: Any, place: Place) -> None:
+        """An operation outside of all captures."""
+        for tensor in given:
+            if id(tensor) in written and tensor.dim() and tensor.device.type != "cpu" and (rows := len(tensor)):
+                storage = tensor.untyped_storage().nbytes() // tensor.element_size()
+                of = storage * rows // max(tensor.numel(), 1)
+                start = tensor.storage_offset() == 0 and tensor.is_contiguous()
+                self._writes.append(_Write(storage_key(tensor), rows, of, start, place))
+        if self._parts:
+            self._cut(name, given, result, place)
+
+    def _cut(self, name: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
+        part = self._parts[-1]
+        rows, of = part.write.rows, part.write.of
+        for tensor in given:
+            if not tensor.dim() or len(tensor) != of:
+                continue
+            if name in ("slice", "narrow", "split_with_sizes", "index", "index_select", "masked_select"):
+                first = result[0] if isinstance(result, (list, tuple)) else result
+                part.is_cut |= name != "slice" or len(first) == rows
+            elif storage_key(tensor) in part.results:
+                part.reads.append(place)
+
+    def launched(self, reads: Collection[int], results: Collection[int]) -> None:
+        """A graph is replayed that reads, and writes, this memory."""
+        own = [w for w in self._writes if w.key in reads]
+        self._writes = [w for w in self._writes if w.key not in reads]
+        some = [w for w in own if w.rows < w.of]
+        self._whole |= {(w.key, _line(w.place)) for w in own if w.rows == w.of and w.from_start}
+        is_last = some and all(w.from_start and (w.key, _line(w.place)) in self._whole for w in some)
+        if is_last and len(some) == len(own) and len({(w.rows, w.of) for w in own}) == 1:
+            self._parts.append(_Part(some[0], results))
+        elif self._parts:
+            self._parts[-1].results = ()  # what is read from now on is of another round
+
+    def failures(self, made: Collection[str]) -> Iterator[Failure]:
+        """Replays whose further rows are used as if they were of the batch; ``made``: names of what is captured."""
+        for part in self._parts:
+            write, places = part.write, part.reads or [part.write.place]
+            if not part.is_cut and not any(_slices(each) for each in part.reads):
+                said = f"{write.rows} of the {write.of} rows are of this batch: the others are those of a batch before"
+                failure = BY_ID["size-frozen"].failure(said, places[0].frame())
+                yield replace(failure, fix=_fix(part, places[0], made))
+
+
+def _line(place: Place) -> _Line:
+    user = place.user
+    return (user[0].co_filename, line_of(*user)) if user is not None else ("", 0)
+
+
+def _slices(place: Place) -> bool:
+    """Whether the line that reads a result, or what follows in its function, takes only its first entries."""
+    user = place.user
+    nodes = nodes_of(user[0]) if user is not None else ()
+    line = _line(place)[1]
+    slices = (n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load) and n.lineno >= line)
+    return any(isinstance(n.slice, ast.Slice) and n.slice.upper is not None for n in slices)
+
+
+def _fix(part: _Part, place: Place, made: Collection[str]) -> str:
+    frame, filled = place.frame(), part.write.place.frame()
+    line, source = (frame.text if frame else ""), (filled.text if filled else "")
+    if not part.reads:
+        after = "this line as it is, and drop_last=True in the loader; the rows that are left run without the graph"
+        return f"before  {line}\nafter   {after}"
+    rows = _rows_of(part.write.place)
+    after = re.sub(rf"\b({'|'.join(map(re.escape, made))})\b", rf"\1[:{rows}]", line) if made else line
+    if after == line:
+        after = f"the same of the first {rows} rows of what the graph has computed, as `{source}` fills them"
+    return f"before  {line}\nafter   {after}"
+
+
+def _rows_of(place: Place) -> str:
+    """The number of rows, as the line writes it that fills them."""
+    user = place.user
+    for node in nodes_of(user[0]) if user is not None else ():
+        part = node.slice if isinstance(node, ast.Subscript) and node.lineno == _line(place)[1] else None
+        if isinstance(part, ast.Slice) and part.upper is not None and part.lower is None:
+            return ast.unparse(part.upper)
+    return "n"
