@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
 READ = ("sync-item", "copy-to-cpu")
@@ -54,7 +55,7 @@ class Attempt(Behind):
         moved = self._moved(left) if self.moves and not self.only_feeds else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
-        self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f))}
+        self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f) or self._scaled(f))}
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen" or self._decays(f)])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
@@ -96,13 +97,34 @@ class Attempt(Behind):
         name = optimizers.left_out(place[1], place[0]) if place is not None else ""
         return name if name and optimizers.is_fusable(self.space, name) else ""
 
+    def _scaled(self, failure: Failure) -> str:
+        """The optimizer that a scaler steps in a function that the step calls: fused, it asks nothing on the host."""
+        place = self.place(failure) if failure.code == "grad-scaler" and id(failure) not in self.unsafe else None
+        at = self._definition()
+        if place is None or at is None or place[0].function_of(place[1]) is at[1]:
+            return ""  # there it goes behind the launch, and leaves the optimizer as it is
+        name = self._stepped(*place) if optimizers.is_scaled_inside(place[1], place[0]) else ""
+        value = self._value(name) if name else None
+        momentum = type(value) is torch.optim.SGD and any(group["momentum"] for group in value.param_groups)
+        return name if name and optimizers.is_fusable(self.space, name) and not momentum else ""
+
+    def _stepped(self, source: Source, statement: ast.stmt) -> str:
+        """The name of the optimizer that a statement steps: of one that a helper is given, where it is called."""
+        name, function = optimizers.stepped(statement), source.function_of(statement)
+        if function is None or name not in moving.arguments_of(function) or self._value(name) is not None:
+            return name
+        owner = owner_of(self.function)
+        known = self.space | {f"self.{each}": value for each, value in getattr(owner, "__dict__", {}).items()}
+        known = {each: value for each, value in known.items() if isinstance(value, torch.optim.Optimizer)}
+        return next(iter(known)) if len({id(value) for value in known.values()}) == 1 else name
+
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
         self.steps = False
         seen: dict[str, list[Failure]] = {}
         for failure in failures:
-            if failure.code in OF_STEPS and (at := self.place(failure)):
-                name = optimizers.stepped(at[1])
+            if (failure.code in OF_STEPS or self._scaled(failure)) and (at := self.place(failure)):
+                name = self._stepped(*at)
                 for each in self._each_of(at[0], at[1], name) or [name]:
                     seen.setdefault(each, []).append(failure)
         every = (node for source in self.sources.values() for node in ast.walk(source.tree))

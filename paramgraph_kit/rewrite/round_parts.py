@@ -109,6 +109,11 @@ def computes(node: ast.stmt, lines: Container[int]) -> bool:
     return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
 
 
+def trains(functions: Sequence[Function]) -> bool:
+    """Whether one of the functions that ran has a backward pass: that of an object that scales losses is a helper's."""
+    return any(map(is_backward, (n for each in functions for part in each.body for n in within(part))))
+
+
 def optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:
     """``scaler.unscale_(optimizer)``, also where the scaler is off: it has its place among what computes."""
     call = node.value if isinstance(node, ast.Expr) else None

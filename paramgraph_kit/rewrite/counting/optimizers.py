@@ -13,9 +13,11 @@ import torch
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
+_SCALED = "_step_supports_amp_scaling"  # what a fused one tells a gradient scaler, which then asks nothing on the host
 _SCALES = ("mul_", "div_", "clamp_", "clip_")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
 DECAYS = {
@@ -176,6 +178,22 @@ def leave_the_step_out(place: Place) -> list[Edit]:
     return [without, source.before(node.body[-1], lines)]
 
 
+def is_scaled_inside(statement: ast.stmt, source: Source) -> bool:
+    """Whether ``scaler.step(opt)`` stands where no launch can end before it, as its function runs the backward pass.
+
+    ``scaler.update()`` has to come next: without it the scaler would not look at the gradients of a next launch.
+    """
+    function, block = source.function_of(statement), source.block_of(statement)
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    if function is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    trains = any(map(is_backward, (n for part in function.body for n in within(part))))
+    after = [n.value for n in block[block.index(statement) + 1 :] if isinstance(n, ast.Expr)]
+    updates = f"{path_of(call.func.value)}.update"
+    updated = any(isinstance(n, ast.Call) and path_of(n.func) == updates and not n.args for n in after)
+    return trains and updated and path_of(call.func.value) != stepped(statement)
+
+
 def is_fusable(space: Mapping[str, Any], name: str) -> bool:
     """Whether a name is an optimizer whose fused kernels ask ``found_inf`` on the device."""
     found = _value(space, name)
@@ -285,10 +303,14 @@ def prepared(
     optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool, fuse: bool = False
 ) -> Iterator[None]:
     """Living optimizers as their constructors would have made them with these options, for a while."""
+    optimizers = list(optimizers)
     groups = [group for attributes in optimizers for group in attributes["param_groups"]]
     kept = [(group, {name: group[name] for name in _OPTIONS if name in group}) for group in groups]
     for group in groups:
         _prepare(group, device, rate=rate, fuse=fuse)
+    told = [(each, each.get(_SCALED)) for each in optimizers if all(g.get("fused") for g in each["param_groups"])]
+    for attributes, _ in told:
+        attributes[_SCALED] = True
     counts = []  # what the user's own optimizer counts with, which is not ours to keep on the device
     for attributes in optimizers:
         for values in attributes["state"].values():
@@ -304,6 +326,8 @@ def prepared(
                 values["step"] = step
         for group, options in kept:
             group.update(options)
+        for attributes, value in told:
+            attributes.pop(_SCALED) if value is None else attributes.update({_SCALED: value})
 
 
 @contextmanager
@@ -314,6 +338,8 @@ def made_so(device: torch.device, *, rate: bool, fuse: bool = False) -> Iterator
     def add(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         group_of(self, group)
         _prepare(self.param_groups[-1], device, rate=rate, fuse=fuse)
+        if self.param_groups[-1].get("fused"):
+            setattr(self, _SCALED, True)
 
     torch.optim.Optimizer.add_param_group = add  # type: ignore[method-assign, assignment]
     try:
