@@ -29,6 +29,21 @@ def _given_order(*_: Any, sorter: torch.Tensor | None = None, **__: Any) -> int:
     return int(sorter is not None and sorter.numel() > 0)
 
 
+def _unsorted(*args: Any, **_: Any) -> int:
+    """Whether there are sparse tensors with more than one number whose places are to be sorted first."""
+    sparse = [each for each in args if isinstance(each, torch.Tensor) and each.layout is torch.sparse_coo]
+    return int(any(not each.is_coalesced() and each._nnz() > 1 for each in sparse))
+
+
+def _sparse(*args: Any, **_: Any) -> int:
+    return int(any(isinstance(each, torch.Tensor) and each.layout is torch.sparse_coo for each in args))
+
+
+# Operations that sort the places of what is sparse, and those that count them in any case.
+COALESCING = """_coalesce abs addmm addmm_ asin asinh atan atanh bmm ceil erf erfinv expm1 floor hspmm log1p mm mv relu
+round sgn sign sin sinh sqrt tan tanh trunc""".split()  # noqa: SIM905 - shorter so
+COUNTING = ("_sparse_softmax", "_sparse_log_softmax", "_sparse_sparse_matmul", "index_select")
+
 # How often they wait, of their operands.
 ASKS: dict[str, Callable[..., int]] = {
     "searchsorted": _given_order,
@@ -36,4 +51,6 @@ ASKS: dict[str, Callable[..., int]] = {
     "fake_quantize_per_channel_affine_cachemask": _zero_points_asked,
     "_fake_quantize_learnable_per_channel_affine": _zero_points_asked,
     "_fake_quantize_learnable_per_tensor_affine": lambda *_, **__: 2,
+    **dict.fromkeys(COALESCING, _unsorted),
+    **dict.fromkeys(COUNTING, _sparse),
 }

@@ -33,7 +33,6 @@ CASES: dict[str, dict[str, Any]] = json.loads(
 
 # Where the simulator cannot know, or torch gives a device in Python no way to do it.
 LEFT_OUT = {
-    "to_sparse": "the simulated device has dense tensors only",
     "pin_big": "torch makes pinned memory in factories in C++",
     "self.thread_local.pin_big": "torch makes pinned memory in factories in C++",
     "thr.thread_local.pin": "torch makes pinned memory in factories in C++",
@@ -255,11 +254,12 @@ mask in inference makes nested tensors on a GPU, where padded places of its resu
 
 ## What it says of that when it runs
 
-Whatever asks for something that only CUDA has (pinned memory from factories, sparse and quantized tensors, names of
-`torch.cuda` that it lacks, calls of the CUDA runtime that fail without a GPU) raises, and `pgk.diagnose` and traces
-tell that as *not simulated*: nothing is said of a capture on a GPU, and never that capture is not the reason. What
-succeeds here and may not on a GPU is a note of `pgk.diagnose`: calls past torch (`ctypes`, `cffi`, `cuda.bindings`,
-`cupy`), and kernels that `torch.backends.cudnn.benchmark` tries at the first call of a shape.
+Whatever asks for something that only CUDA has (pinned memory from factories, quantized and nested tensors, the rarer
+operations of sparse ones, and in a capture those that give another number of values, names of `torch.cuda` that it
+lacks, calls of the CUDA runtime that fail without a GPU) raises, and `pgk.diagnose` and traces tell that as *not
+simulated*: nothing is said of a capture on a GPU, and never that capture is not the reason. What succeeds here and may
+not on a GPU is a note of `pgk.diagnose`: calls past torch (`ctypes`, `cffi`, `cuda.bindings`, `cupy`), and kernels that
+`torch.backends.cudnn.benchmark` tries at the first call of a shape.
 
 The first call of cuBLAS, cuDNN and cuSOLVER on a thread makes a handle, which a capture forbids: it fails here as it
 does on a GPU, so warm up before each capture, as torch asks for. Autograd's thread has handles of its own.

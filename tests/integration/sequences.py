@@ -17,18 +17,10 @@ UNKNOWN = {
     "q.la.backend_prefer_magma_cusolver": "torch was not compiled with cuSOLVER here",
     "q.ma.device_limits_queries": "the simulated device counts no pinned memory",
     "q.qy.each_global": "the simulated device has no compiled kernels, clocks or processes",
-    "q.sp.coalesce_in": _DENSE,
-    "q.sp.coo_mm_in": _DENSE,
-    "q.sp.coo_values_scaled_in": _DENSE,
-    "q.sp.csr_mv_in": _DENSE,
-    "q.sp.embedding_sparse_backward_in": _DENSE,
     "q.sp.nested_strided_to_padded_in": _DENSE,
     "q.sp.quantize_dynamic_q": "the simulated device has no quantized tensors",
     "q.sp.semi_structured": "torch knows the devices of sparse halves by name",
     "u.co.debug_mode_dump": "there is no graph of CUDA's behind a simulated one",
-    "u.sp.coo_matmul": _DENSE,
-    "u.sp.csr_matvec": _DENSE,
-    "u.sp.embedding_sparse": _DENSE,
     "u.sp.nested_strided": _DENSE,
 }
 # Another torch, another device's name or memory, or what docs/simulator.md says of the simulator.

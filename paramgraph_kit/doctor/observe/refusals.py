@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.evidence import PAGEABLE
-from paramgraph_kit.driver.asked import ASKS, sorts
+from paramgraph_kit.driver.asked import ASKS, COALESCING, COUNTING, sorts
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.tensors import same_place, through_pageable
@@ -31,7 +31,9 @@ WAITING = {
     "unique_dim": "unique",
     "unique_consecutive": "unique_consecutive",
     "unique_dim_consecutive": "unique_consecutive",
-    "_to_sparse": "to_sparse",
+    **dict.fromkeys(
+        ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"), "to_sparse"
+    ),
     "_linalg_check_errors": "inv",
     "_linalg_svd": "svd",
     "_linalg_eigh": "eigh",
@@ -46,7 +48,7 @@ WAITING = {
 # Those that do for matrices at once, by way of arrays of pointers that are made on the host.
 _AT_ONCE = {"_cholesky_solve_helper": "cholesky_solve", "cholesky_inverse": "cholesky_inverse"}
 # Those that copy numbers from or to the CPU.
-_COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
+_COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss"}
 FACTORIES_AND_VIEWS = frozenset(
     """slice narrow view _unsafe_view expand arange empty zeros ones full rand randn as_strided select split
     split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape
@@ -356,4 +358,5 @@ _RULES: dict[str, Rule] = {
     "equal": _compared,
     "searchsorted": _asking("searchsorted", "searchsorted"),
     **{name: _asking(name, said) for name, said in _IN_RANGE.items()},
+    **{name: _asking(name, "coalesce") for name in (*COALESCING, *COUNTING)},
 }

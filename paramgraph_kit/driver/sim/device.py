@@ -60,6 +60,7 @@ def register() -> torch.device:
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import install_int_mm, refusing
+    from .sparse import install_sparse, making_sparse
     from .special import special_kernels
     from .stream import follow_this_thread, note_made_in_backward
     from .ties import sorting_kernels
@@ -68,6 +69,7 @@ def register() -> torch.device:
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels())
     kernels.update(nobody_asks(kernels))
+    kernels.update(making_sparse(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
     install(follow_this_thread, note_made_in_backward)
@@ -82,6 +84,7 @@ def register() -> torch.device:
         warnings.simplefilter("ignore")
         install_attention(library)
         install_ctc(library)
+        install_sparse(library)
         install_transforms(library)
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")

@@ -37,6 +37,7 @@ NO_HANDLE = {
     "cuBLAS": "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
     "cuDNN": "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "cuSOLVER": CUSOLVER.format(call="cusolverDnCreate(handle)"),
+    "cuSPARSE": "CUDA error: initialization error when calling `cusparseCreate(handle)`",
 }
 
 PRODUCTS = (
@@ -351,7 +352,7 @@ def svd_into(*args: Any, U: torch.Tensor, S: torch.Tensor, Vh: torch.Tensor, **k
 _svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
 
 
-def _thrust(step: str) -> None:
+def thrust(step: str) -> None:
     """Thrust's algorithms wait after each of their steps, of which a capture hears at the first."""
     if (capture := current_stream().capture) is not None:
         capture.check()
@@ -362,14 +363,14 @@ def _thrust(step: str) -> None:
 
 def unique_dim(*args: Any, **kwargs: Any) -> Any:
     """``aten::unique_dim``: Thrust sorts, and waits."""
-    _thrust("merge_sort")
+    thrust("merge_sort")
     return _unique_dim(*args, **kwargs)
 
 
 def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """``aten::mode``: one kernel where a block of threads can sort all that is compared, otherwise Thrust."""
     if tensor.dim() and tensor.size(dim) > ONE_BLOCK and tensor.numel():
-        _thrust("transform")
+        thrust("transform")
     return _mode(tensor, dim, keepdim)
 
 

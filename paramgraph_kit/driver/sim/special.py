@@ -57,8 +57,6 @@ WAITING = (
     "_unique2",
     "unique_consecutive",
     "unique_dim_consecutive",
-    "_to_sparse",
-    "_to_sparse.sparse_dim",
     "linalg_eig",
     "linalg_eig.out",
     "normal.Tensor_Tensor",  # whether any deviation is negative
