@@ -39,10 +39,15 @@ def _sparse(*args: Any, **_: Any) -> int:
     return int(any(isinstance(each, torch.Tensor) and each.layout is torch.sparse_coo for each in args))
 
 
+def _summed(tensor: torch.Tensor, dim: Any = (), *_: Any, **__: Any) -> int:
+    """Whether sums of rows, of which places fall together, are sparse themselves."""
+    return int(0 < len(dim) < tensor.sparse_dim() and tensor._nnz() > 1)
+
+
 # Operations that sort the places of what is sparse, and those that count them in any case.
-COALESCING = """_coalesce abs addmm addmm_ asin asinh atan atanh bmm ceil erf erfinv expm1 floor hspmm log1p mm mv relu
-round sgn sign sin sinh sqrt tan tanh trunc""".split()  # noqa: SIM905 - shorter so
-COUNTING = ("_sparse_softmax", "_sparse_log_softmax", "_sparse_sparse_matmul", "index_select")
+COALESCING = """_coalesce abs addmm addmm_ asin asinh atan atanh bmm ceil erf erfinv expm1 floor hspmm log1p mm mv norm
+pow relu round sgn sign sin sinh _sparse_addmm sqrt tan tanh trunc""".split()  # noqa: SIM905 - shorter so
+COUNTING = ("_sparse_softmax", "_sparse_log_softmax", "_sparse_sparse_matmul", "index_select", "select")
 
 # How often they wait, of their operands.
 ASKS: dict[str, Callable[..., int]] = {
@@ -53,4 +58,5 @@ ASKS: dict[str, Callable[..., int]] = {
     "_fake_quantize_learnable_per_tensor_affine": lambda *_, **__: 2,
     **dict.fromkeys(COALESCING, _unsorted),
     **dict.fromkeys(COUNTING, _sparse),
+    "_sparse_sum": _summed,
 }

@@ -59,6 +59,14 @@ nn.BatchNorm1d(4, momentum=None).to(device)(x)
 cuda.current_stream().wait_event(before)
 next(t for t in v if t > 0)
 list(filter(lambda t: t > 0, v))
+x.to_sparse_csr()
+twice.coalesce()
+torch.sparse.mm(twice, x)
+twice @ x[0]
+twice.relu()
+torch.sparse.sum(once, 0)
+torch.sparse.sum(twice)
+torch.sparse.softmax(once, 1)
 [1, 2, 3][j]"""
 TAKEN = """\
 x[0] = 1.0
@@ -88,6 +96,13 @@ copy.deepcopy(x)
 cuda.Event().query()
 cuda.current_stream().wait_event(cuda.Event())
 [r.sum() for r in x]
+torch.sparse_coo_tensor(torch.stack((i, i)), v[:2], (4, 4)).to_dense()
+twice.to_dense()
+torch.sparse.mm(once, x) + once @ x
+once.coalesce().values().mul_(2)
+x + twice * 2
+torch.sparse.sum(once)
+rows @ x[0]
 f"{x.shape}" """
 
 
@@ -95,6 +110,7 @@ def function_of(line: str, file: Path) -> Any:
     """A function of one line, with what it needs."""
     cuda, before = pgk.cuda, pgk.cuda.Event()
     before.record()
+    once = torch.eye(4).to_sparse().coalesce().to(DEVICE)
     names: dict[str, Any] = {
         "torch": torch,
         "nn": nn,
@@ -110,6 +126,9 @@ def function_of(line: str, file: Path) -> Any:
         "j": torch.tensor(1).to(DEVICE),
         "w": torch.ones((), device=DEVICE),
         "wide": torch.empty(4, 8).pin_memory(),
+        "twice": once + once,
+        "once": once,
+        "rows": once.to_sparse_csr(),
         "i32": torch.arange(1, 5, dtype=torch.int32).to(DEVICE),
     }
     text = f"def f(x):\n    {line}\n    return x\n"

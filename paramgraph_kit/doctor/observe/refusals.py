@@ -358,5 +358,5 @@ _RULES: dict[str, Rule] = {
     "equal": _compared,
     "searchsorted": _asking("searchsorted", "searchsorted"),
     **{name: _asking(name, said) for name, said in _IN_RANGE.items()},
-    **{name: _asking(name, "coalesce") for name in (*COALESCING, *COUNTING)},
+    **{name: _asking(name, "coalesce") for name in (*COALESCING, *COUNTING, "_sparse_sum")},
 }
