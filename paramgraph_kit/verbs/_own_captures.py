@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -68,7 +69,24 @@ def _is_silent(failure: Failure) -> bool:
 
 def _may_be(failure: Failure, region: Region) -> bool:
     """Whether a capture can have it: one that has ended well had nothing that CUDA refuses."""
-    return not region.whole or _is_silent(failure) or failure.message.startswith(_OF_THIS_CALL)
+    if not region.whole or failure.message.startswith(_OF_THIS_CALL):
+        return True
+    return _is_silent(failure) and not _tells_of_the_capture(failure)
+
+
+def _tells_of_the_capture(failure: Failure) -> bool:
+    """Whether it prints text, and shapes, which are those of the capture at each replay."""
+    if failure.frame is None or not failure.message.startswith("print("):
+        return False
+    try:
+        call = ast.parse(failure.frame.text.strip()).body[0]
+    except SyntaxError:  # it goes over several lines
+        return False
+    shapes = {
+        n.value for n in ast.walk(call) if isinstance(n, ast.Attribute) and n.attr in ("shape", "dtype", "device")
+    }
+    read = [n for n in ast.walk(call) if isinstance(n, ast.Name) and n not in shapes and n.id not in ("print", "len")]
+    return not read and not any(isinstance(n, ast.Attribute) and n.value not in shapes for n in ast.walk(call))
 
 
 def _named(failure: Failure, region: Region) -> Failure:

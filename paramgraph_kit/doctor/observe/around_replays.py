@@ -34,6 +34,7 @@ _OF_MODES = tuple(
     for name in """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d
     BatchNorm3d SyncBatchNorm RReLU""".split()  # noqa: SIM905 - shorter so
 )
+_ZEROES = ("zero_grad", "zero_", "_foreach_zero_")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _APART = (*FUNCTIONS, ast.ClassDef)
 
@@ -171,6 +172,8 @@ class _Around:
         used = {name for code in codes for name in code.co_names}
         if "backward" not in used or "zero_grad" in used:
             return
+        if self.region.has_gradients and "zero_" not in used:
+            yield from self.added(codes)
         for node in self.behind():
             if not self.launches_after(node):
                 continue
@@ -179,6 +182,29 @@ class _Around:
                 line = ast.unparse(node)
                 lines = (line, f"{ast.unparse(node.func)}(set_to_none=False)")
                 yield _told("gradients-rebound", text, self.region.code, node.lineno, lines)
+
+    def added(self, codes: list[CodeType]) -> Iterator[Failure]:
+        """Gradients that are there when the capture begins, to which each replay adds, and that nobody zeroes."""
+        tree = tree_of(self.region.code.co_filename) or ast.Module([], [])
+        own = {n for s in self.region.body for n in ast.walk(s)}
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
+        outside = (n for n in calls if n.lineno > last or self.region.code.co_name != "<module>")
+        if any(last_name(n.func) in _ZEROES and (_keeps(n) or last_name(n.func) != "zero_grad") for n in outside):
+            return
+        if any(last_name(n.func) == "zero_grad" for n in self.behind() if isinstance(n, ast.Call)):
+            return
+        names = [k for k, v in self.region.names.items() if isinstance(v, torch.optim.Optimizer)]
+        zero = f"{names[0] if names else 'optimizer'}.zero_grad(set_to_none=True)"
+        text = "parameters have gradients when the capture begins, and each replay adds to them"
+        spots = [(self.region.code, n) for n in calls if n in own]
+        spots += [(c, n) for c in codes for n in nodes_of(c) if isinstance(n, ast.Call)]
+        for code, node in spots:
+            if last_name(node.func) == "backward":
+                line = ast.unparse(node)
+                lines = (line, f"{zero} right before the capture, which then makes them anew; {line} stays")
+                yield _told("gradients-accumulate", text, code, node.lineno, lines)
+                return
 
     def modules(self) -> Iterator[Failure]:
         """Modules whose parameters are given other memory behind the capture."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from inspect import getattr_static, unwrap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -24,8 +24,33 @@ NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 _TELLS = ("print", "debug", "info", "warning", "log", "write")
-Lookup = Callable[[str], Any]
 Value = tuple[Any, ...]  # ("number", what) or ("memory", address)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What names mean in a function: its own variables, but for the object that it belongs to, nobody knows."""
+
+    space: dict[str, Any]
+    cells: dict[str, Any] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    known: dict[str, Any] = field(default_factory=dict)  # of its own
+
+    def get(self, name: str) -> Any:
+        """What a name means now."""
+        if name in self.cells:
+            try:
+                return self.cells[name].cell_contents
+            except ValueError:  # it is deleted, or not there yet
+                return NOTHING
+        return self.known.get(name, NOTHING) if name in self.own else self.space.get(name, NOTHING)
+
+    def write(self, name: str, value: Any) -> None:
+        """Give a variable from outside of the function another value."""
+        if name in self.cells:
+            self.cells[name].cell_contents = value
+        elif name not in self.own:
+            self.space[name] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +60,7 @@ class Use:
     code: CodeType
     node: ast.expr
     decides: bool  # it stands in a test
-    lookup: Lookup
+    names: Names
 
     @property
     def text(self) -> str:
@@ -44,7 +69,21 @@ class Use:
 
     def value(self) -> Any:
         """What it means now."""
-        return _value(self.node, self.lookup)
+        return _value(self.node, self.names)
+
+    def owner(self) -> Any:
+        """What has the attribute, or the entry."""
+        return NOTHING if isinstance(self.node, ast.Name) else _value(self.node.value, self.names)  # type: ignore[attr-defined]
+
+    def write(self, value: Any) -> None:
+        """Give it another value, where it is no more than an entry of a dictionary."""
+        owner = self.owner()
+        if isinstance(self.node, ast.Name):
+            self.names.write(self.node.id, value)
+        elif isinstance(self.node, ast.Attribute) and self.node.attr in getattr(owner, "__dict__", {}):
+            vars(owner)[self.node.attr] = value
+        elif isinstance(self.node, ast.Subscript) and type(owner) in (dict, list):
+            owner[self.node.slice.value] = value  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +130,24 @@ class CapturedValues:
         return number < len(self.then) and self.then[number].get(part) == value
 
 
-def uses_of(body: list[ast.stmt], code: CodeType, lookup: Lookup) -> list[Use]:
+def uses_of(body: list[ast.stmt], code: CodeType, outer: Names) -> list[Use]:
     """What statements read, and the functions of the user's and of the modules that they name."""
+    return _followed([(code, [n for s in body for n in _outermost(s)], outer)])
+
+
+def uses_in(function: Any, given: dict[str, Any]) -> list[Use]:
+    """The same of a function, or of what is called like one, and of what it is given."""
+    waiting = []
+    for each, owner in _functions(function):
+        names = names_in(each, owner)
+        names.known.update(given)
+        waiting.append((each.__code__, _body_of(each.__code__), names))
+    return _followed(waiting)
+
+
+def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]) -> list[Use]:
     found: list[Use] = []
     seen: set[tuple[int, int]] = set()
-    waiting = [(code, [n for s in body for n in _outermost(s)], lookup)]
     while waiting:
         own, nodes, names = waiting.pop()
         for node, decides in nodes:
@@ -107,7 +159,7 @@ def uses_of(body: list[ast.stmt], code: CodeType, lookup: Lookup) -> list[Use]:
                 key = (id(function.__code__), id(owner))
                 if key not in seen and not is_library(function.__code__.co_filename):
                     seen.add(key)
-                    waiting.append((function.__code__, _body_of(function.__code__), _names_of(function, owner)))
+                    waiting.append((function.__code__, _body_of(function.__code__), names_in(function, owner)))
     return found
 
 
@@ -170,22 +222,12 @@ def _body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
     return []
 
 
-def _names_of(function: FunctionType, owner: Any) -> Lookup:
-    """What a name means in a function: its own variables, but for the object that it belongs to, nobody knows."""
+def names_in(function: FunctionType, owner: Any) -> Names:
+    """The names of a function, whose first variable is the object that it belongs to, if it does."""
     code = function.__code__
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
-
-    def lookup(name: str) -> Any:
-        if name in cells:
-            try:
-                return cells[name].cell_contents
-            except ValueError:  # it is deleted, or not there yet
-                return NOTHING
-        if owner is not None and name == code.co_varnames[:1][0]:
-            return owner
-        return NOTHING if name in code.co_varnames else function.__globals__.get(name, NOTHING)
-
-    return lookup
+    known = {code.co_varnames[0]: owner} if owner is not None and code.co_argcount else {}
+    return Names(function.__globals__, cells, frozenset(code.co_varnames), known)
 
 
 def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
@@ -204,14 +246,14 @@ def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
         yield from _functions(MethodType(call, value))
 
 
-def _value(node: ast.expr, lookup: Lookup) -> Any:
+def _value(node: ast.expr, names: Names) -> Any:
     if isinstance(node, ast.Name):
-        return lookup(node.id)
+        return names.get(node.id)
     if isinstance(node, ast.Attribute):
-        owner = _value(node.value, lookup)
+        owner = _value(node.value, names)
         return NOTHING if owner is NOTHING else _attribute(owner, node.attr)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        owner, key = _value(node.value, lookup), node.slice.value
+        owner, key = _value(node.value, names), node.slice.value
         if type(owner) is dict:
             return owner.get(key, NOTHING)
         inside = type(owner) in (list, tuple) and isinstance(key, int) and -len(owner) <= key < len(owner)
@@ -231,6 +273,8 @@ def _attribute(owner: Any, name: str) -> Any:
             return NOTHING
     if isinstance(found, staticmethod):
         return found.__func__
+    if isinstance(found, property) and not isinstance(owner, type):
+        return MethodType(found.fget, owner) if isinstance(found.fget, FunctionType) else NOTHING
     if (
         isinstance(found, FunctionType)
         and not isinstance(owner, (type, ModuleType))

@@ -6,6 +6,7 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from inspect import getattr_static
@@ -17,6 +18,7 @@ import torch
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
+from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
@@ -30,6 +32,7 @@ from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
+from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -45,7 +48,6 @@ CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 FUNCTION = "function"  # the category of what ends a call, captured or not
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
-_COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
 _GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
@@ -128,6 +130,8 @@ class _Examiner(Caller):
             silent += self.frozen_arguments(pair[1], silent, found)
             silent += self.now_and_then([*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
+            told = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
+            silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
             self.frozen_names(pair[1], found)
             silent += self.moved_on(pair[1])
         return self.finish(found, pair, [*silent, *ended])
@@ -204,7 +208,7 @@ class _Examiner(Caller):
             return []
         told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
         found = differences(base.steps, other.steps, random_drawn=False)
-        return [f for f in found if f.code in _COUNTED and f.frame not in told]
+        return [f for f in found if f.code in COUNTED and f.frame not in told]
 
     def moved_on(self, base: Call) -> list[Failure]:
         """What comes later where the host asks for what the device counts, as whether a table was filled already.
@@ -334,6 +338,15 @@ class _Examiner(Caller):
             found.notes.append(text)
         return problems
 
+    def set_between(self, base: Call) -> Iterator[Failure]:
+        """Numbers that code around the function sets in a loop with its calls."""
+        found: list[Setting] = []
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            uses = uses_in(self.function, self.given())
+            found = settings(around(self.function), self.function, uses, self.codes(base))
+        for each in found:
+            yield from each.problems(base.steps, lambda: self.call(self.args, self.kwargs, drawing=base.number))
+
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
         """What goes wrong around a graph that the function has captured in its first call, and replays now."""
         problems, text = list[Failure](), "its result is its graph's own memory, which the next replay overwrites"
@@ -363,8 +376,8 @@ class _Examiner(Caller):
 
     def frozen_arguments(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""
-        args = tuple(_other(value) for value in self.args)
-        kwargs = {name: _other(value) for name, value in self.kwargs.items()}
+        args = tuple(another(value) for value in self.args)
+        kwargs = {name: another(value) for name, value in self.kwargs.items()}
         changed = [(i, a, b) for i, (a, b) in enumerate(zip(self.args, args, strict=True)) if a is not b]
         named = [(name, self.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not self.kwargs[name]]
         if not changed and not named:
@@ -410,7 +423,7 @@ class _Examiner(Caller):
         held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
         for holder, value in held:
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                holder.write(_other(value))
+                holder.write(another(value))
         try:
             other = self.call(self.args, self.kwargs)
         finally:
@@ -435,16 +448,6 @@ def _comprehends(code: CodeType, frame: Frame) -> bool:
 def _launches(call: Call) -> bool:
     """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
     return bool(call.replays) and not call.captures
-
-
-def _other(value: Any) -> Any:
-    """Another number of the same kind, close by; anything else as it is."""
-    kind = type(value)
-    if kind is bool:
-        return not value
-    if kind is int:
-        return value + 1
-    return value * 1.25 + 0.0625 if kind is float else value
 
 
 def _without_echoes(problems: list[Failure]) -> list[Failure]:

@@ -13,7 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import here, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_values import Moved
+from paramgraph_kit.doctor.observe.captured_values import Moved, Use
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -112,7 +112,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             return f"{target}.load_state_dict({given}.state_dict())"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         return f"{target}{data}.copy_({given}), ahead of g.replay()"
-    if code == "scalar-frozen" and not moved.part and _takes_a_tensor(region, moved):
+    if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         made = f"{moved.use.text} = torch.full((), {float(moved.then[1])}, device={kind!r})"
         here_ = "this line as it is" if augmented else f"{target}.fill_({given})"
         return f"before the capture: {made}; here: {here_}, ahead of g.replay()"
@@ -121,13 +121,13 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     return ""
 
 
-def _takes_a_tensor(region: Region, moved: Moved) -> bool:
+def takes_a_tensor(use: Use, then: Any) -> bool:
     """Whether what is read is only computed with, where a tensor of one number does as well."""
-    tree = tree_of(moved.use.code.co_filename)
-    if tree is None or isinstance(moved.then[1], bool):
+    tree = tree_of(use.code.co_filename)
+    if tree is None or isinstance(then, bool):
         return False
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    node, computed = moved.use.node, False
+    node, computed = use.node, False
     while node in parents and not isinstance(node, ast.stmt):
         above: Any = parents[node]
         if isinstance(above, ast.Subscript) and node is above.slice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -133,8 +134,9 @@ class OwnGraphs:
         if (one := self._known.get(id(graph))) is None:
             return
         if self.regions is not None:
-            self._look(graph)
-            self.kept.look(one.writes)
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                self._look(graph)
+                self.kept.look(one.writes)
             self.filled.launched(one.reads.keys(), one.memory.keys())
         one.replayed, one.spoiled = True, None
         for other in self._known.values():

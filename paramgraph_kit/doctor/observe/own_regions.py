@@ -8,7 +8,7 @@ import linecache
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, uses_of
+from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, uses_of
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -35,6 +35,7 @@ class Region:
     graph: object
     settings: tuple[Any, ...] = ()
     memory: dict[int, list[int]] = field(default_factory=dict)  # of each module's parameters, by its id
+    has_gradients: bool = False  # parameters had some when it began
     whole: bool = False  # its capture has ended well
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
@@ -53,10 +54,9 @@ class Region:
         tree = tree_of(self.code.co_filename)
         self.body = (_captured_at(tree, self) if tree is not None else None) or []
 
-        def lookup(name: str) -> Any:
-            return self.names.get(name, NOTHING) if name in self.own else self.space.get(name, NOTHING)
-
-        self.values = CapturedValues(uses_of(self.body, self.code, lookup)) if self.body else None
+        names = Names(self.space, own=self.own, known=self.names)
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 
     def forget(self) -> None:
         """What its names hold is the program's, which may end."""
@@ -85,8 +85,18 @@ def region_here(graph: object, kind: str) -> Region | None:
     names = {**frame.f_globals, **frame.f_locals}
     modules = {id(m): [p.data_ptr() for p in m.parameters()] for m in names.values() if isinstance(m, torch.nn.Module)}
     region = Region(frame.f_code, frame.f_lineno, names, graph, settings, modules)
+    region.has_gradients = any(p.grad is not None for p in _parameters(names))
     region.own, region.space = frozenset(frame.f_locals), frame.f_globals
     return region
+
+
+def _parameters(names: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
+    for value in (*names.values(), *getattr(names.get("self"), "__dict__", {}).values()):
+        if issubclass(type(value), torch.nn.Module):
+            yield from value.parameters()
+        elif issubclass(type(value), torch.optim.Optimizer):
+            yield from (p for group in value.param_groups for p in group["params"])
 
 
 def by_torch() -> bool:

@@ -7,6 +7,7 @@ import ast
 import torch
 
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import fractions_drawn
@@ -323,6 +324,8 @@ def at_least(place: Place) -> str:
             f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
         )
+    if code in DECIDED and SET_BETWEEN in place.failure.message and ONCE in place.failure.fix:
+        return place.failure.fix.rpartition("after   ")[2]
     if code in DECIDED and (told := of_an_argument(place)):
         return told
     if code == "host-random" and (told := fractions_drawn(place)):

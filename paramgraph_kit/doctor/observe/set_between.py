@@ -1,0 +1,198 @@
+"""Numbers that code around a function sets between its calls: read from loops that also call it, as an epoch's do."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from paramgraph_kit.doctor.explain.syntax import here, last_line, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
+from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.moved_values import takes_a_tensor
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure, Frame
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.observer import Step
+    from paramgraph_kit.doctor.observe.one_call import Call
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
+
+
+SET_BETWEEN = "is set between calls, at"  # what a message has then
+ONCE = "once before the capture"  # so begin words for what is kept in a tensor
+COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A number that a line outside of a function sets, and where the function reads it."""
+
+    use: Use
+    key: str  # of an optimizer's groups, or ""
+    at: Frame  # the line that sets it
+    node: ast.AST
+
+    def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
+        """What is frozen because of that: a call with another number shows it."""
+        said = f"{self.key + ' of ' if self.key else ''}{self.use.text} {SET_BETWEEN} {self.at.label()}"
+        if self.key:
+            code = "learning-rate-frozen" if self.key == "lr" else "scalar-frozen"
+            yield BY_ID[code].failure(said, frame_at(self.use.code, _step_of(self.use)))
+            return
+        then = self.use.value()
+        self.use.write(another(then))
+        try:
+            other = call()
+        finally:
+            self.use.write(then)
+        for f in differences(steps, other.steps, random_drawn=False) if other.ended is None else ():
+            if f.code in COUNTED:
+                yield replace(f, message=f"{f.message}: {said}", fix=self.words(f, then))
+
+    def words(self, failure: Failure, then: float) -> str:
+        """What one writes where it is set, if a tensor of one number does as well."""
+        target = getattr(self.node, "target", None) or getattr(self.node, "targets", [None])[0]
+        if failure.code != "scalar-frozen" or target is None or not takes_a_tensor(self.use, then):
+            return failure.fix
+        made = f"{ast.unparse(target)} = torch.full((), {float(then)}, device={driver().device.type!r})"
+        filled = f"{ast.unparse(target)}.fill_({ast.unparse(self.node.value)})"  # type: ignore[attr-defined]
+        there = "stays as it is" if isinstance(self.node, ast.AugAssign) else f"becomes `{filled}`"
+        line = failure.frame.text if failure.frame else ""
+        return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and this line stays as it is"
+
+
+def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Iterable[CodeType]) -> list[Setting]:
+    """What is set in loops around calls of a function, each once."""
+    mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
+    found: dict[tuple[str, str], Setting] = {}
+    for scope in scopes:
+        search = Search(scope.names, function, set())
+        callers = _callers(scope.file, function)
+        for node, body, file in _in_loops(scope, search, callers):
+            if any(file == of and first <= node.lineno <= last for of, first, last in mine):
+                continue
+            at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
+            for use in uses:
+                for key in _sets(node, scope, search, use):
+                    found.setdefault((use.text, key), Setting(use, key, at, node))
+    return list(found.values())
+
+
+def another(value: Any) -> Any:
+    """Another number of the same kind, close by; anything else as it is."""
+    kind = type(value)
+    if kind is bool:
+        return not value
+    if kind is int:
+        return value + 1
+    return value * 1.25 + 0.0625 if kind is float else value
+
+
+def _callers(file: str, function: Any) -> set[str]:
+    """Names of functions of a file that call a function, or call one that does."""
+    names = {getattr(function, "__name__", "")} - {"", "forward", "__call__", "step", "<lambda>"}
+    bodies = [n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, _FUNCTIONS)]
+    called = {b.name: {last_name(n.func) for n in ast.walk(b) if isinstance(n, ast.Call)} for b in bodies}
+    found: set[str] = set()
+    while more := {name for name, calls in called.items() if calls & (names | found)} - found - names:
+        found |= more
+    return found
+
+
+def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple[Any, str, str]]:
+    """Statements of loops that also call the function, and of the functions that these call."""
+    name = getattr(scope.body, "name", "<module>")
+    for loop in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
+        if not isinstance(loop, _LOOPS):
+            continue
+        inside = [n for statement in loop.body for n in here(statement, _FUNCTIONS)]
+        calls = [n for n in inside if isinstance(n, ast.Call)]
+        if any(last_name(n.func) in _CAPTURES for n in calls):
+            continue
+        if not any(search.calls(n) or last_name(n.func) in callers for n in calls):
+            continue
+        for node in inside:
+            if isinstance(node, (ast.stmt, ast.Call)):
+                yield node, name, scope.file
+        for call in calls:
+            helper = scope.names.get(call.func.id) if isinstance(call.func, ast.Name) else None
+            if isinstance(helper, FunctionType) and not is_library(helper.__code__.co_filename):
+                code = helper.__code__
+                yield from ((n, code.co_name, code.co_filename) for n in nodes_of(code) if isinstance(n, ast.stmt))
+
+
+def _sets(node: Any, scope: Scope, search: Search, use: Use) -> Iterator[str]:
+    """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry."""
+    value = use.value()
+    is_number = type(value) in (bool, int, float)
+    if isinstance(node, ast.Call):
+        if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and _step_of(use):
+            yield "lr"
+        return
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    if not isinstance(node, (ast.Assign, ast.AugAssign)):
+        return
+    for target in targets:
+        if is_number and _is_same(target, scope, search, use):
+            yield ""
+        entry = target.slice if isinstance(target, ast.Subscript) else None
+        key = str(entry.value) if isinstance(entry, ast.Constant) else ""
+        groups = value.param_groups if isinstance(value, torch.optim.Optimizer) and _step_of(use) else ()
+        if any(isinstance(group.get(key), (int, float)) for group in groups):
+            yield key
+
+
+def _is_same(target: ast.expr | None, scope: Scope, search: Search, use: Use) -> bool:
+    """Whether a target is what a function reads."""
+    node = use.node
+    if isinstance(target, ast.Name) and isinstance(node, ast.Name) and target.id == node.id:
+        if node.id in use.names.cells:
+            return scope.body.__class__ is not ast.Module
+        is_global = isinstance(scope.body, ast.Module) or node.id in _globals_of(scope.body)
+        return is_global and node.id not in use.names.own
+    if isinstance(target, ast.Attribute) and isinstance(node, ast.Attribute) and target.attr == node.attr:
+        owner = search._value(target.value)
+        return owner is None or owner is use.owner()
+    if isinstance(target, ast.Subscript) and isinstance(node, ast.Subscript):
+        same = ast.dump(target.slice) == ast.dump(node.slice)
+        return same and search._value(target.value) is use.owner() is not NOTHING
+    return False
+
+
+def _globals_of(body: ast.AST) -> set[str]:
+    return {name for n in ast.walk(body) if isinstance(n, ast.Global) for name in n.names}
+
+
+def _schedules(call: ast.Call, search: Search, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a call is the step of an optimizer's scheduler, which sets the next rate as a number."""
+    if last_name(call.func) != "step" or not isinstance(call.func, ast.Attribute):
+        return False
+    if not any(isinstance(group.get("lr"), float) for group in optimizer.param_groups):
+        return False
+    scheduler = search._value(call.func.value)
+    if isinstance(scheduler, LRScheduler):
+        return scheduler.optimizer is optimizer
+    return scheduler is None and "sched" in last_name(call.func.value).lower()
+
+
+def _step_of(use: Use) -> int:
+    """The line at which an optimizer takes its step; 0 where that is not here."""
+    for node in nodes_of(use.code):
+        steps = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+        if steps and use.text in map(ast.unparse, (node.func.value, *node.args[:1])):  # type: ignore[attr-defined]
+            return int(node.lineno)  # type: ignore[attr-defined]
+    return 0
