@@ -176,7 +176,7 @@ def _bound_in(
     body: Iterable[ast.stmt], local: Collection[str], containers: Collection[str], tensors: Collection[str] = ()
 ) -> Iterator[str]:
     for node in (part for top in body for part in within(top)):
-        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = node.targets if isinstance(node, ast.Assign) and not _stays_where_it_is(node) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node) else targets
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
             changed = path_of(node.func.value).rpartition(".")[2]
@@ -191,6 +191,20 @@ def _bound_in(
                     yield each.id
                 elif isinstance(each, ast.Attribute):
                     yield f".{each.attr}"
+
+
+def _stays_where_it_is(node: ast.Assign) -> bool:
+    """``h = h.detach()`` and ``h = tuple(s.detach() for s in h)``: other tensors, of the memory that a graph writes."""
+    value, path = node.value, path_of(node.targets[0])
+    if isinstance(value, ast.Call) and path_of(value.func) in ("tuple", "list") and len(value.args) == 1:
+        value = value.args[0]
+    if isinstance(value, (ast.GeneratorExp, ast.ListComp)):
+        loop = value.generators[0]
+        if len(value.generators) > 1 or loop.ifs or path_of(loop.iter) != path:
+            return False
+        value, path = value.elt, path_of(loop.target)
+    method = value.func if isinstance(value, ast.Call) and called(value) == "detach" else None
+    return bool(path) and isinstance(method, ast.Attribute) and path_of(method.value) == path
 
 
 def _is_in_place(node: ast.AugAssign) -> bool:

@@ -17,6 +17,29 @@ def feed(i):
 """
 # What is written, what it is given, and lines that stand there then.
 SHORT = {
+    "an order that a loop goes through": (
+        """\
+    order = sorted(range(len(x)), key=lambda i: -x[i, 0].item())
+    total = x.new_zeros(4)
+    for rank, i in enumerate(order):
+        total = total + x[i] / (rank + 1)
+    return total
+""",
+        ROWS,
+        ["order = torch.stack([-x[i, 0] for i in range(len(x))]).argsort(stable=True)"],
+    ),
+    "a state that is let go of now and then": (
+        """\
+    global h, n
+    out, h = rnn(x, h)
+    n += 1
+    if n % 3 == 0:
+        h = tuple(s.detach() for s in h)
+    return out.mean()
+""",
+        ROWS + "rnn, h, n = nn.LSTM(4, 5).to(device), None, 0\n",
+        ["def after_f():  # after each launch"],
+    ),
     "labels of rows that a mask keeps, by which others are gathered": (
         """\
     y = (x[:, 0] > 0).long() * 103 - 100

@@ -494,3 +494,35 @@ def test_both_ways_are_told_to_run_only_where_neither_changes_what_lives_on(
     found = pgk.diagnose(names["f"], *names["args"])
     # THEN it is not told to do both
     assert ("a launch runs both" in str(found)) is both, found
+
+
+def test_places_that_a_tensor_around_the_function_decides_are_told_to_be_found_once(tmp_path: Path) -> None:
+    # GIVEN places in a tensor that no call is given
+    text = "anchors, args = torch.rand(20, 4, device=device), (torch.rand(20, device=device),)\n"
+    body = "    inside = anchors[:, 3] < 0.8\n    idx = torch.where(inside)[0]\n    s = x[idx]\n"
+    body = f"def f(x):\n{body}    return anchors[idx[s.topk(min(3, len(idx))).indices]].mean(0)\n"
+    # WHEN a fix is asked for THEN these lines go before the function, but not where something writes the tensor
+    told = "as long as `anchors` stays as it is, once before the function `inside = anchors[:, 3] < 0.8; idx ="
+    assert told in str(rewritten(text + body, tmp_path))
+    assert told not in str(rewritten(f"{text}{body}def move():\n    anchors.add_(1)\n", tmp_path))
+
+
+def test_the_decay_of_one_group_is_told_in_lines_for_that_group(tmp_path: Path) -> None:
+    # GIVEN a step that gives one of two groups another decay each time
+    text = """
+net, it, args = nn.Linear(4, 1).to(device), 0, (torch.randn(8, 4, device=device),)
+groups = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
+opt = torch.optim.AdamW(groups, lr=1e-3, capturable=True)
+def f(x):
+    global it
+    opt.param_groups[0]["weight_decay"] = 0.01 + 0.1 * it
+    it += 1
+    opt.zero_grad()
+    net(x).mean().backward()
+    opt.step()
+"""
+    # WHEN a fix is asked for
+    said = str(rewritten(text, tmp_path))
+    # THEN it is told in what stands around the step, and in it
+    assert 'for group in (opt.param_groups[0],): group["decay"].fill_(0.01 + 0.1 * it)' in said
+    assert 'if p.grad is not None: p.mul_(1 - group["lr"] * group["decay"])' in said

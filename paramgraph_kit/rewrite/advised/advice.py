@@ -13,6 +13,7 @@ from paramgraph_kit.rewrite.advised.asks.first_thing import read_by_a_lambda, ru
 from paramgraph_kit.rewrite.advised.asks.heard import waits_for_its_error
 from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
+from paramgraph_kit.rewrite.advised.asks.stays import found_once
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
@@ -405,6 +406,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     rate_of_dropout,
+    found_once,
     waits_for_its_error,
     window_of_tensors,
     left_before_the_launch,

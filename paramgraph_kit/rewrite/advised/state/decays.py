@@ -12,30 +12,34 @@ INDENT = " " * 11  # of lines below what is said of a place
 
 
 def decay_in_a_tensor(tree: ast.Module, node: ast.stmt, place: str, device: str) -> str:
-    """``for group in opt.param_groups: group["weight_decay"] = f(step)``, as lines around the step and in it."""
+    """``for group in opt.param_groups: group["weight_decay"] = f(step)``, as lines around the step and in it.
+
+    Also ``opt.param_groups[0]["weight_decay"] = f(step)``, of one of them.
+    """
     target = target_of(node)
     key = target.slice if isinstance(target, ast.Subscript) else None
     if not isinstance(node, ast.Assign) or not isinstance(key, ast.Constant) or key.value != "weight_decay":
         return ""
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and node in n.body]
-    over = loops[0].iter if loops and len(loops[0].body) == 1 else None
+    one = target.value if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript) else None
+    over = one.value if one is not None else loops[0].iter if loops and len(loops[0].body) == 1 else None
     if not isinstance(over, ast.Attribute) or over.attr != "param_groups" or not isinstance(target, ast.Subscript):
         return ""
-    opt, group = ast.unparse(over.value), ast.unparse(target.value)
-    if ast.unparse(loops[0].target) != group:
+    opt, group = ast.unparse(over.value), "group" if one is not None else ast.unparse(target.value)
+    if one is None and ast.unparse(loops[0].target) != group:
         return ""
     made = [n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == opt]
     kinds = {called(each) for each in made if isinstance(each, ast.Call)}
     by = DECAYS["AdamW" if "AdamW" in kinds else "SGD"].replace("group[", f"{group}[")
     own = sorted(_locals_of(tree, node) & {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)})
     first = f", with `{'`, `'.join(own)}` as the step finds it," if own else ""
-    every = f"for {group} in {opt}.param_groups:"
+    every = f"for {group} in {opt}.param_groups:" if one is None else f"for {group} in ({ast.unparse(one)},):"
     return (
         f"{place} sets a number that torch takes as one only, and a graph keeps the first. With the decay in "
         f"tensors the graph reads it: where `{opt}` is made, once,\n"
         f'{INDENT}{every} {group}["decay"], {group}["weight_decay"] = '
         f'torch.tensor(float({group}["weight_decay"]), device={device}), 0.0\n'
-        f"{INDENT}take that loop out of the step, before each launch{first} do\n"
+        f"{INDENT}take that {'loop' if one is None else 'line'} out of the step, before each launch{first} do\n"
         f'{INDENT}{every} {group}["decay"].fill_({ast.unparse(node.value)})\n'
         f"{INDENT}and in the step before `{opt}.step()`\n"
         f"{INDENT}with torch.no_grad():\n"
@@ -54,7 +58,9 @@ def step_of_a_decay(place: Place) -> str:
         target = made.targets[0]
         key = target.slice if isinstance(target, ast.Subscript) else None
         if isinstance(key, ast.Constant) and key.value == "weight_decay" and made.lineno < node.lineno:
-            return f"follows from line {made.lineno}, which sets another decay: with that in tensors it stays as it is"
+            said = f"follows from line {made.lineno}, which sets another decay: with that in tensors it stays as it is"
+            told = decay_in_a_tensor(place.source.tree, made, f"line {made.lineno}", place.device)
+            return f"{said}. {told}" if told else said
     return ""
 
 

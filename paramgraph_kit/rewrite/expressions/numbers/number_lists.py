@@ -33,8 +33,13 @@ def only_indexes(place: Place, name: ast.Name) -> bool:
     function = place.source.function_of(place.statement)
     reads = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name.id]
     reads = [n for n in reads if isinstance(n.ctx, ast.Load)]
-    above = [place.source.parents.get(n) for n in reads]
-    return bool(reads) and all(isinstance(a, ast.Subscript) and a.slice is n for a, n in zip(above, reads, strict=True))
+    return bool(reads) and all(is_index(place, n) for n in reads)
+
+
+def is_index(place: Place, name: ast.Name) -> bool:
+    """Whether a name is all that something is picked by."""
+    above = place.source.parents.get(name)
+    return isinstance(above, ast.Subscript) and above.slice is name and isinstance(name.ctx, ast.Load)
 
 
 def stack_the_list(place: Place) -> list[Edit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.numbers.number_lists import only_indexes
+from paramgraph_kit.rewrite.expressions.numbers.number_lists import is_index, only_indexes
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
 from paramgraph_kit.rewrite.source.place import Place, target_of
@@ -36,8 +36,31 @@ def order_on_device(place: Place) -> list[Edit]:
         whole = isinstance(target, ast.Name) and isinstance(node, ast.Assign) and node.value is call
         if name != "sorted":
             found.append(place.source.replace(call, f"{values}.arg{name}()"))
-        elif whole and isinstance(target, ast.Name) and only_indexes(place, target):
+        elif whole and isinstance(target, ast.Name) and _only_indexes(place, target):
             descending = isinstance(down, ast.Constant) and bool(down.value)
             order = f"argsort({'descending=True, ' * descending}stable=True)"  # equal ones stay as they are
             found.append(place.source.replace(call, f"{values}.{order}"))
     return found
+
+
+def _only_indexes(place: Place, name: ast.Name) -> bool:
+    """Whether an order, and what a loop goes through of it, are read as indexes alone."""
+    function = place.source.function_of(place.statement)
+    if function is None or only_indexes(place, name):
+        return function is not None
+    reads = [
+        n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name.id and isinstance(n.ctx, ast.Load)
+    ]
+    for read in reads:
+        node: ast.AST = read
+        above = place.source.parents.get(node)
+        counts = isinstance(above, ast.Call) and path_of(above.func) == "enumerate" and len(above.args) == 1
+        if counts and above is not None:
+            node, above = above, place.source.parents.get(above)
+        if not isinstance(above, ast.For) or above.iter is not node:
+            return False
+        each = above.target.elts[1] if counts and isinstance(above.target, ast.Tuple) else above.target
+        body = [n for part in above.body for n in ast.walk(part) if isinstance(n, ast.Name)]
+        if not isinstance(each, ast.Name) or not all(is_index(place, n) for n in body if n.id == each.id):
+            return False
+    return bool(reads)
