@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
 
 
@@ -66,6 +67,8 @@ def shown_of(
         )
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
+    if none := _none_at_times(outer, found):
+        told.append(f"`{'`, `'.join(none)}` may be None: capture a graph of its own for that, whatever this trial had")
     told += [f"{found.name}: {line}" for line in fix.verified]
 
     @contextmanager
@@ -92,6 +95,13 @@ def shown_of(
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
+
+
+def _none_at_times(function: ast.AST, found: Round) -> list[str]:
+    """What a round is given that its function sets to None at times, as a label that is dropped by chance."""
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)]
+    none = stored([n for n in every if n.value.value is None])  # type: ignore[attr-defined]
+    return [name for name in found.parameters if name in none]
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
+from paramgraph_kit.rewrite.advised.asks.needs import decides, steps_behind_an_end
+from paramgraph_kit.rewrite.advised.host.from_host import decided
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, Place
@@ -50,4 +52,63 @@ def test_all_that_comes_behind_a_cut_and_was_found_before_it_is_told(name: str, 
     held = {each: Form.of(torch.zeros(2)) for each in ("acc", "unused")}
     # WHEN it is told that what is captured ends there THEN the tensor is returned, too
     told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch}, tensors=held))
+    assert wanted in told, told
+
+
+LEFT_OUT = """
+def f(real, z):
+    fake = G(z)
+    d_loss = D(fake.detach()).mean() - D(real).mean()
+    if d_loss.item() > 0.5:
+        opt_d.zero_grad()
+        d_loss.backward()
+        opt_d.step()
+    opt_g.zero_grad()
+    (-D(fake).mean()).backward()
+    opt_g.step()
+"""
+ENDED = """
+def f(x, old):
+    for i in range(4):
+        opt.zero_grad()
+        loss, kl = loss_of(x, old)
+        if kl > limit:
+            break
+        loss.backward()
+        clip(1.0)
+        opt.step()
+"""
+DROPPED = """
+def f(x, y=None):
+    if y is not None:
+        x = x + emb(y)
+    return net(x)
+"""
+THREE = (
+    "a launch cannot leave out lines 6 to 8, and line 10 trains behind that: make three functions, each with a graph "
+    "of its own, of what comes before line 5, of lines 6 to 8, and of what comes from line 9 on; launch the second or not"
+)
+ROUND = "make a function of lines 4 to 9 without `if kl > limit`"
+ALWAYS = LEFT_OUT.replace("d_loss.item() > 0.5", "n % 2 == 0")
+WORDS = {
+    "a device's decision before more that trains": (LEFT_OUT, 5, "sync-item", decides, THREE),
+    "a host's decision before more that trains": (ALWAYS, 5, "branch-frozen", decided, THREE),
+    "an end before a backward pass": (ENDED, 10, "optimizer-not-capturable", steps_behind_an_end, ROUND),
+    "a tensor or None": (DROPPED, 3, "branch-frozen", decided, "capture a graph for each, `graphs[y is None]`"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_what_trains_at_times_is_told_to_be_apart_in_its_order(name: str, tmp_path: Path) -> None:
+    # GIVEN a part of a step that is not always done, and does not come last
+    text, line, code, advice, wanted = WORDS[name]
+    told_by: Callable[[Place], str] = advice
+    file = tmp_path / "program.py"
+    file.write_text(text)
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(line)
+    assert statement is not None
+    # WHEN it is told what to write THEN that does not move it behind what comes after it
+    told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch}))
     assert wanted in told, told

@@ -229,3 +229,30 @@ def f(x):
     assert not any(
         "begun" in line and ("launched(" in line or "return" in line) for line in (*fix.loop, *lines_of(fix))
     )
+
+
+DROPPED = """
+emb, net = nn.Embedding(4, 8).to(device), nn.Linear(8, 8).to(device)
+opt = torch.optim.SGD([*net.parameters(), *emb.parameters()], lr=0.1)
+args = (torch.randn(4, 8, device=device), torch.tensor([0, 1, 2, 3], device=device))
+def model(x, y=None):
+    if y is not None:
+        x = x + emb(y)
+    return net(x)
+def f(x, y):
+    if np.random.random() < 0.3:
+        y = None
+    loss = F.mse_loss(model(x, y), x)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+"""
+
+
+def test_that_a_part_is_given_none_at_times_is_told(fixed: Fixed) -> None:
+    # GIVEN a label that the host drops by chance WHEN the rest of the step is a graph
+    found = fixed(DROPPED)
+    # THEN it is told that this is one of two, whether or not a trial had both
+    assert "def f_part(x, y):  # a part of f" in lines_of(found), found
+    assert "`y` may be None: capture a graph of its own for that, whatever this trial had" in found.verified, found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.advised.host.from_host import READS, goes_on
+from paramgraph_kit.rewrite.advised.host.from_host import READS, goes_on, trained_between
 from paramgraph_kit.rewrite.advised.sizes.packing import packed
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
@@ -157,7 +157,7 @@ def decides(place: Place) -> str:
             if trains:
                 first, last = each.body[0].lineno, each.body[-1].end_lineno
                 lines = f"line {first}" if first == last else f"lines {first} to {last}"
-                return (
+                return trained_between(place, each) or (
                     f"a launch cannot leave out {lines}: make a function of them, with a graph of its own, and call it "
                     f"or not behind this launch, by what is asked (`{place.text(each.test)}`)"
                 )
@@ -170,6 +170,27 @@ def decides(place: Place) -> str:
                     f"captured, launch it in that loop, and ask `{place.text(each.test)}` behind each launch"
                 )
     return ""
+
+
+def steps_behind_an_end(place: Place) -> str:
+    """``if kl > limit: break`` before the backward pass and the step of a round."""
+    node, loop = place.statement, _loop_around(place, place.statement)
+    if place.failure.code != "optimizer-not-capturable" or loop is None or node not in loop.body:
+        return ""
+    before = loop.body[: loop.body.index(node)]
+    ends = [each for each in before if isinstance(each, ast.If) and any(isinstance(n, ast.Break) for n in each.body)]
+    rest = before[before.index(ends[-1]) + 1 :] if ends else []
+    zeroed = [n for part in before[: before.index(ends[0])] for n in within(part)] if ends else []
+    trained = any(_trains(n) for part in rest for n in within(part))
+    if not trained or not any(isinstance(n, ast.Call) and called(n) == "zero_grad" for n in zeroed):
+        return ""
+    first, last = before[0].lineno, rest[-1].end_lineno
+    return (
+        f"a launch cannot end the loop: make a function of lines {first} to {last} without `if "
+        f"{place.text(ends[-1].test)}`, as the gradients are made anew in each round, and capture that; launch it "
+        f"in the loop, ask behind it, of what it returns (what it reads with `.item()` is read there, too), and leave "
+        f"the loop or do `{place.text(node)}`, as it is"
+    )
 
 
 def left_in_a_loop(place: Place) -> str:
@@ -403,6 +424,7 @@ NEEDS = (
     sized,
     called_or_not,
     decides,
+    steps_behind_an_end,
     left_in_a_loop,
     chosen_rows,
     moving_slice,

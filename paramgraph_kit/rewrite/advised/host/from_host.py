@@ -53,6 +53,35 @@ def cycled(place: Place) -> str:
     )
 
 
+def trained_between(place: Place, node: ast.If) -> str:
+    """A branch that trains, and is not always taken, where what comes behind it trains, too."""
+    block = place.source.block_of(node)
+    after = block[block.index(node) + 1 :]
+    every = [(part, n) for part in after for n in within(part) if isinstance(n, ast.Call)]
+    later = [part for part, n in every if called(n) in ("backward", "step")]
+    own = [n for part in node.body for n in within(part) if isinstance(n, ast.Call)]
+    if not later or not any(called(n) in ("backward", "step") for n in own):
+        return ""
+    first, last = node.body[0].lineno, node.body[-1].end_lineno
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
+    return (
+        f"a launch cannot leave out {lines}, and line {later[0].lineno} trains behind that: make three functions, each "
+        f"with a graph of its own, of what comes before line {node.lineno}, of {lines}, and of what comes from line "
+        f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`; each "
+        "computes for itself what its backward pass goes back through"
+    )
+
+
+def asked_for_none(test: ast.expr) -> str:
+    """The name of ``y is not None``, or ""."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            none = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+            if none and isinstance(node.left, ast.Name):
+                return node.left.id
+    return ""
+
+
 def decided(place: Place) -> str:
     """What the host draws or counts, and the graph would freeze."""
     if place.failure.code not in DECIDED:
@@ -62,6 +91,8 @@ def decided(place: Place) -> str:
     if place.failure.code == "branch-frozen" and any(map(asks_sizes, tests)):
         return ""  # both ways would be of other sizes, and no value of the device chooses
     if isinstance(node, ast.If):
+        if apart := trained_between(place, node):
+            return apart
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):
             return _between(place, node) or put_off(place) or BEHIND  # it only tells what happened
@@ -77,6 +108,11 @@ def decided(place: Place) -> str:
             return (
                 f"the host decides, and draws what is returned: take lines {node.lineno} to {last} out of the "
                 "function, to before the launch, and launch where they have not returned"
+            )
+        if name := asked_for_none(node.test):
+            return (
+                f"`{name}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
+                f"each, `graphs[{name} is None]`, and launch the one that the call is of"
             )
         chosen = choose_by_where(place, "chosen_in")
         instead = (
