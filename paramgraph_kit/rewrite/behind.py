@@ -107,7 +107,8 @@ class Behind(Ahead):
             before_it = [node for node in moving.body_of(function) if node not in chosen]
             named = {name for node in chosen for name in free_names(node)} & moving.stored(before_it)
             held = handed.many(self.many, named - moving.stored(tail.again) - ended[0].keys())
-            ended = {**ended[0], **held[0]}, [*ended[1], *held[1]]
+            numbers_again = tails.constants(source, before_it, named - ended[0].keys())
+            ended = {**ended[0], **held[0]}, [*numbers_again, *ended[1], *held[1]]
         rated = optimizers.rated(chosen)
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
         more = self._filled(source, rate=rate)

@@ -79,6 +79,25 @@ def f(x):
 """,
         ["return good.detach(), z.detach()", "z = z[good]"],
     ),
+    "a tensor of the launch that a loop behind it writes, by places": (
+        """
+args = (torch.randn(5, 4, device=device),)
+def f(x):
+    for _ in range(3):
+        x = (x * 1.5).tanh() - x.sin() / 4
+    near = torch.cdist(x, x) < 2.5
+    core = near.sum(1) > 1
+    labels, c = torch.full((5,), -1, device=device), 0
+    for i in range(5):
+        if labels[i] != -1 or not core[i]:
+            continue
+        for j in near[i].nonzero().flatten().tolist():
+            labels[j] = c
+        c += 1
+    return labels, c
+""",
+        ["return core.detach(), labels.detach(), near.detach()", "c = 0"],
+    ),
     "parts of one token's states, which are the same in each trial": (
         """
 embed, kept = nn.Embedding(9, 6).to(device), []

@@ -70,6 +70,23 @@ def tail(
     return Tail(statements, fixed, off[0] if off else "")
 
 
+def constants(source: Source, before: Sequence[ast.stmt], names: Collection[str]) -> list[str]:
+    """Lines that give some names again what ``y, n = net(x), 0`` has given them: no graph hands over a number."""
+    stores = [n.id for node in before for n in ast.walk(node) if isinstance(n, ast.Name) and _is_store(n)]
+    found = []
+    for node in before:
+        target, value = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (None, None)
+        if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+            continue
+        for name, each in zip(target.elts, value.elts, strict=False):
+            plain = (
+                isinstance(name, ast.Name) and isinstance(each, ast.Constant) and len(target.elts) == len(value.elts)
+            )
+            if plain and isinstance(name, ast.Name) and name.id in names and stores.count(name.id) == 1:
+                found.append(f"{name.id} = {source.text(each)}")
+    return found
+
+
 def _is_store(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 

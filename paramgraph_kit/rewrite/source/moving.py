@@ -278,7 +278,7 @@ def _viewed(source: Source, node: ast.expr) -> ast.expr:
             if above.attr not in _VIEWS:
                 return node
             node = call
-        elif isinstance(above, ast.Subscript) and above.value is node:
+        elif isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load):
             if any(isinstance(n, ast.Name) for n in ast.walk(above.slice)) and _is_named(source.parents.get(above)):
                 return node  # it may be rows that a mask picks, which are copies
             node = above
@@ -295,7 +295,7 @@ def _is_named(node: ast.AST | None) -> bool:
 def _is_a_view(above: ast.Call | ast.Attribute, node: ast.expr) -> bool:
     """``h.T`` and ``torch.squeeze(h)``, which lie in the memory of ``h``."""
     if isinstance(above, ast.Attribute):
-        return above.attr in ("T", "mT", "H", "data", "real", "imag")
+        return above.attr in ("T", "mT", "H", "data", "real", "imag") and isinstance(above.ctx, ast.Load)
     of_torch = isinstance(above.func, ast.Attribute) and path_of(above.func.value) == "torch"
     return of_torch and node in above.args[:1] and called(above) in _VIEWS
 
