@@ -20,11 +20,19 @@ UNKNOWN = {
     "q.sp.nested_strided_to_padded_in": _DENSE,
     "q.sp.quantize_dynamic_q": "the simulated device has no quantized tensors",
     "q.sp.semi_structured": "torch knows the devices of sparse halves by name",
+    "c.me.allocator_settings_and_raw": "the simulated device's allocator is its own",
+    "c.mi.comm_and_replicate": "there is no NCCL here",
+    "c.mi.device_facts": "the simulated device has no compiled kernels, and no NCCL",
     "u.co.debug_mode_dump": "there is no graph of CUDA's behind a simulated one",
     "u.sp.nested_strided": _DENSE,
 }
 # Another torch, another device's name or memory, or what docs/simulator.md says of the simulator.
 OTHERWISE = {
+    "c.ag.grad_none_and_materialized": _TORCH,
+    "c.ag.version_errors": _TORCH,
+    "c.ex.warnings_as_errors": "an error made of a warning says where in torch's source that is",
+    "c.mi.dlpack_and_interfaces": "another NumPy raises another error",
+    "c.th.two_graphs_two_threads_relaxed": "whether one thread waits while another captures is a matter of time",
     "q.ag.inplace_version_error_in": _TORCH,
     "q.at.causal_and_mask_both": "a probability above 1, which a GPU's attention takes, is refused here",
     "q.at.mask_forms": "the text is cut behind the device's name, which is shorter here",

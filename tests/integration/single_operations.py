@@ -47,7 +47,8 @@ SINGLE_H200 = OPERATIONS | IDIOMS | CAPTURES
 SINGLE = SINGLE_H200 | CAPTURES_H100
 SEQUENCES = _recorded("h100_sequences.json")  # these go on after an error, and print what each step raised
 USERS = _recorded("h200_user_programs.json")  # written as users write theirs, most of one feature each
-EVERY = SINGLE | SEQUENCES | USERS
+OBSERVED = _recorded("h200_observed.json")  # each looks at many operations or interfaces of one theme
+EVERY = SINGLE | SEQUENCES | USERS | OBSERVED
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
 OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
@@ -98,6 +99,9 @@ LEFT_OUT = {
 }
 # These have to have a process of their own: they count all memory, or log, which pytest looks into.
 ALONE = (
+    "c.me.queries_in_capture",
+    "c.me.stats_by_size",
+    "c.me.three_graphs_one_pool",
     "q.ma.stats_in",
     "q.pl.pool_ids_are_pairs",
     "mem.snapshot_private",

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.integration.sequences import NOT_COMPARED
-from tests.integration.single_operations import SEQUENCES, USERS, seen_and_recorded
+from tests.integration.single_operations import OBSERVED, SEQUENCES, USERS, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
-@pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS} - {*NOT_COMPARED}))
+@pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS, *OBSERVED} - {*NOT_COMPARED}))
 def test_the_simulator_does_step_by_step_what_a_card_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose steps a card has taken WHEN it runs on the simulator
     seen, recorded = seen_and_recorded(name, cuda)

@@ -148,6 +148,25 @@ def test_cached_memory_is_used_again_and_empty_cache_returns_it() -> None:
     assert allocator.stats.reserved == 0
 
 
+def test_a_block_that_another_stream_uses_serves_again_after_the_capture() -> None:
+    # GIVEN a block that a second stream was told to use, and one that its own was
+    allocator = CachingAllocator(Device())
+    shared, own = (allocator.alloc(30 * MIB, stream=16) for _ in range(2))
+    assert shared is not None
+    assert own is not None
+    allocator.share(shared, 32)
+    allocator.share(own, 16)
+    # WHEN both are freed in a capture THEN the first one waits for its end, and is no longer counted
+    allocator.captures_underway = 1
+    allocator.free(shared)
+    allocator.free(own)
+    assert allocator.stats.allocated == 0
+    assert allocator.alloc(30 * MIB, stream=16) == own
+    assert allocator.alloc(30 * MIB, stream=16) not in (shared, own)
+    allocator.captures_underway = 0
+    assert allocator.alloc(30 * MIB, stream=16) == shared
+
+
 def test_a_private_pool_stays_reserved_until_nobody_uses_it() -> None:
     # GIVEN a private pool with one freed block
     device = Device()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -213,3 +215,22 @@ def test_a_backward_that_asks_nobody_on_cuda_is_captured(name: str, sim: torch.d
             w.copy_(torch.randn(6, 4))
         graph.replay()
         torch.testing.assert_close(out.cpu(), gradient(w.detach().cpu().requires_grad_()))
+
+
+def test_a_backward_that_fails_leaves_nothing_to_the_collector(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a leaf whose backward has failed on the default stream, once in the engine and once before it
+    gc.collect()
+    gc.disable()
+    try:
+        leaf, other = (torch.ones(3, device=sim, requires_grad=True) for _ in range(2))
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.backward(leaf.exp().mul_(2).sum())
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.grad((leaf * 2).sum(), [leaf, other])
+        # WHEN a capture uses it THEN what accumulates its gradient is made there, as that of before is gone
+        with cuda.graph(graph := cuda.CUDAGraph()):
+            (found,) = torch.autograd.grad((leaf * 2).sum(), leaf)
+    finally:
+        gc.enable()
+    graph.replay()
+    assert found.tolist() == [2.0, 2.0, 2.0]

@@ -8,43 +8,42 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import paramgraph_kit as pgk
 from paramgraph_kit.driver.select import device
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
-def test_ctc_loss_of_labels_in_a_row_is_captured_with_lengths_on_the_device(cuda: Any) -> None:
+def test_ctc_loss_of_labels_in_a_row_is_cudnns(cuda: Any) -> None:
     # GIVEN what cuDNN takes: labels in a row and lengths, of 32 bits
     torch.manual_seed(0)
     source = torch.randn(20, 2, 6).log_softmax(2)
     host = [torch.tensor(each, dtype=torch.int32) for each in ([1, 2, 3, 4, 5, 1, 2, 3, 4], [20, 18], [5, 4])]
     x, labels, lengths, wanted = (each.to(device()) for each in (source, *host))
 
-    def step() -> tuple[torch.Tensor, torch.Tensor]:
-        leaf = x.detach().requires_grad_()
-        loss = F.ctc_loss(leaf, labels, lengths, wanted)
-        return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+    def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = given[0].detach().requires_grad_()
+        loss = F.ctc_loss(leaf, given[1], given[2], given[3])
+        return loss.detach().cpu(), torch.autograd.grad(loss, leaf)[0].cpu()
 
-    step()
-    # WHEN it is captured and replayed for other numbers and shorter labels
-    graph = cuda.CUDAGraph()
-    with cuda.graph(graph):
-        loss, gradient = step()
-        # THEN lengths of the CPU alone are refused, by torch's own check, which leaves the capture as it is
-        with pytest.raises(RuntimeError, match="CTCLoss cannot be graph captured with CPU length tensors"):
-            F.ctc_loss(x, labels, host[1], host[2])
-    x.mul_(0.5)
-    wanted.fill_(4)
-    graph.replay()
-    # AND its numbers are the CPU's
-    leaf = (source * 0.5).requires_grad_()
-    expected = F.ctc_loss(leaf, host[0][:8], host[1], wanted.cpu())
-    assert torch.allclose(loss.cpu(), expected.detach())
-    assert torch.allclose(gradient.cpu(), torch.autograd.grad(expected, leaf)[0])
-    # AND eagerly the mean by lengths of the CPU is refused, as torch refuses it
+    # WHEN it runs THEN its numbers are the CPU's, also where torch has to be deterministic, which its own kernel is not
+    torch.use_deterministic_algorithms(True)
+    try:
+        for mine, expected in zip(run(x, labels, lengths, wanted), run(source, *host), strict=True):
+            assert torch.allclose(mine, expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    # AND the mean by lengths of the CPU is refused, as torch refuses it
     with pytest.raises(RuntimeError, match="at least two devices, sim:0 and cpu"):
         F.ctc_loss(x, host[0], host[1], host[2])
     assert F.ctc_loss(x, host[0], host[1], host[2], reduction="sum").shape == ()
+    # AND in a capture it is refused: lengths of the CPU by a check of its own, others where they are copied
+    with cuda.graph(cuda.CUDAGraph()):
+        with pytest.raises(RuntimeError, match="CTCLoss cannot be graph captured with CPU length tensors") as caught:
+            F.ctc_loss(x, labels, host[1], host[2])
+        assert "[ctc-loss]" in str(pgk.diagnose(caught.value))
+        with pytest.raises(RuntimeError, match="Cannot copy between CPU and CUDA tensors"):
+            F.ctc_loss(x, labels, lengths, wanted)
 
 
 def test_events_without_times_are_refused_before_cuda_is_asked(cuda: Any) -> None:

@@ -48,7 +48,7 @@ WAITING = {
 # Those that do for matrices at once, by way of arrays of pointers that are made on the host.
 _AT_ONCE = {"_cholesky_solve_helper": "cholesky_solve", "cholesky_inverse": "cholesky_inverse"}
 # Those that copy numbers from or to the CPU.
-_COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss"}
+_COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
 FACTORIES_AND_VIEWS = frozenset(
     """slice narrow view _unsafe_view expand arange empty zeros ones full rand randn as_strided select split
     split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape

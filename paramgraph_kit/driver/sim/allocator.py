@@ -46,7 +46,7 @@ class Backing(Protocol):
 class Block:
     """A piece of a segment, live or free; its neighbours by address are ``before`` and ``after``."""
 
-    __slots__ = ("address", "after", "before", "live", "requested", "segment", "size")
+    __slots__ = ("address", "after", "before", "live", "requested", "segment", "shared", "size")
 
     def __init__(self, segment: Segment, address: int, size: int) -> None:
         self.segment = segment
@@ -54,6 +54,7 @@ class Block:
         self.size = size
         self.requested = 0
         self.live = False
+        self.shared = False  # other streams were told to use it
         self.before: Block | None = None
         self.after: Block | None = None
 
@@ -157,6 +158,7 @@ class CachingAllocator:
         self._lock = threading.RLock()
         self._busy = False
         self._late: deque[int] = deque()  # frees that a garbage collection delivered inside alloc or free
+        self._kept: list[Block] = []  # freed in a capture, and used on other streams: they serve again after it
         self.blocks: dict[int, Block] = {}  # every block, live or free, by address
         self.pools: dict[PoolId, Pool] = {DEFAULT_POOL: Pool(DEFAULT_POOL, "default")}
         self.stats = Stats()
@@ -217,6 +219,7 @@ class CachingAllocator:
             return address
 
     def _alloc(self, nbytes: int, stream: int, pool: Pool, before_map: Callable[[], None] | None) -> int | None:
+        self._give_kept()
         size = ROUND if nbytes < ROUND else -(-nbytes // ROUND) * ROUND
         small = size <= SMALL
         free = pool.free_list(stream, small)
@@ -296,7 +299,6 @@ class CachingAllocator:
         block = self.blocks[address]
         if not block.live:
             raise ValueError(f"block {address:#x} is not live: it was freed twice")
-        block.live = False
         segment = block.segment
         pool = segment.pool
         for stats in (self.stats, pool.stats):
@@ -308,7 +310,19 @@ class CachingAllocator:
         tallies.requested.freed += block.requested
         if self.listeners:
             self._tell(pool, PoolAction.FREE, address, block.size)
-        free = segment.free
+        if block.shared and self.captures_underway:  # whether another stream is done with it, no capture may ask
+            self._kept.append(block)
+        else:
+            self._give(block)
+
+    def _give_kept(self) -> None:
+        while self._kept and not self.captures_underway:
+            self._give(self._kept.pop())
+
+    def _give(self, block: Block) -> None:
+        """Let a block serve again."""
+        block.live = block.shared = False
+        free = block.segment.free
         after = block.after
         if after is not None and not after.live:
             del free[bisect_left(free, (after.size, after.address))]
@@ -333,6 +347,7 @@ class CachingAllocator:
     def empty_cache(self) -> None:
         """Unmap every segment without live blocks, except those of private pools in use."""
         with self._lock:
+            self._give_kept()
             self._busy = True
             try:
                 self._release_cached()
@@ -374,6 +389,12 @@ class CachingAllocator:
         """Tell what was taken and given back in all from now on."""
         for tally in (*self.tallies[0].all(), *self.tallies[1].all()):
             tally.from_taken, tally.from_freed = tally.taken, tally.freed
+
+    def share(self, address: int, stream: int) -> None:
+        """Note that another stream uses the block at an address, as ``record_stream`` says."""
+        block = self.find(address)
+        if block is not None and block.segment.stream != stream:
+            block.shared = True
 
     def find(self, address: int) -> Block | None:
         """The block that holds an address, live or free, or None."""

@@ -1,4 +1,4 @@
-"""CTC loss by cuDNN, which alone can be captured: with labels in one row and lengths, all of 32 bits, on the device."""
+"""CTC loss by cuDNN: with labels in one row, and lengths in tensors, all of 32 bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .kernels import Kernel
+from .kernels import Kernel, pageable_copy_forbidden
 from .libraries import use
 from .machine import DEVICE_NAME, machine
 from .stream import current_stream
@@ -27,8 +27,6 @@ def losses(
     deterministic: bool, zero_infinity: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """``aten::_cudnn_ctc_loss.Tensor``: the loss of each sequence, and its gradient."""
-    if log_probs.is_meta:
-        return log_probs.new_empty(log_probs.size(1)), torch.empty_like(log_probs)
     labels = targets[: int(target_lengths.sum())]  # cuDNN reads no more
     given = (log_probs, labels.long(), lengths.long(), target_lengths.long())
     loss, alpha = aten._ctc_loss.Tensor(*given, blank, zero_infinity)
@@ -71,12 +69,12 @@ def _fits(given: tuple[torch.Tensor, ...], blank: int) -> bool:
 
 
 def _may_be(lengths: torch.Tensor, target_lengths: torch.Tensor) -> bool:
-    """Whether cuDNN takes these lengths, at which the host looks, but in a capture: there, kernels would find out."""
+    """Whether cuDNN takes these lengths, at which the host looks."""
     stream = current_stream()
     if stream.capture is not None:
         if not all(each.device.type == DEVICE_NAME for each in (lengths, target_lengths)):
             raise RuntimeError(HOST_LENGTHS)
-        return True
+        pageable_copy_forbidden(stream, after="max")  # of the lengths, which is compared there
     values = []
     for each in (target_lengths, lengths):
         if each.device.type == DEVICE_NAME:

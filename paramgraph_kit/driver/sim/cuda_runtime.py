@@ -84,7 +84,8 @@ def cudart() -> types.ModuleType:
 
 
 def _with_code(error: RuntimeError, code: int) -> None:
-    RuntimeError.__init__(error, f"{_text(code)} ({int(code)})")
+    named = f"cudaError.{code.name}" if isinstance(code, cudaError) else code
+    RuntimeError.__init__(error, f"{_text(code)} ({named})")
 
 
 # As torch calls it: an error of the runtime's, by its code.

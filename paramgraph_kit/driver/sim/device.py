@@ -199,7 +199,8 @@ def _register_serialization() -> None:
 
 
 def _accept_our_streams() -> None:
-    """``tensor.record_stream`` takes no stream that is not torch's own; nothing here is ever outstanding."""
+    """``tensor.record_stream`` takes no stream that is not torch's own; a capture alone has to know of it here."""
+    from .machine import machine
     from .stream import Stream
 
     record: Any = torch.Tensor.record_stream
@@ -207,6 +208,8 @@ def _accept_our_streams() -> None:
     def record_stream(tensor: torch.Tensor, stream: Any) -> None:
         if not isinstance(stream, Stream):
             record(tensor, stream)
+        elif tensor.device.type == "sim":
+            machine().allocator.share(tensor.untyped_storage().data_ptr(), stream.cuda_stream)
 
     torch.Tensor.record_stream = record_stream  # type: ignore[assignment]
 

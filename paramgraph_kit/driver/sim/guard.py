@@ -133,14 +133,19 @@ def install(
             error = _taken[0]
             _taken.clear()
         except RuntimeError as written:
-            if (error := _in_cuda_s_words(written)) is written:
+            error = _in_cuda_s_words(written)
+            if error is written:
+                del error  # with it this frame, and with that all of the graph, would wait for the collector
                 raise
         else:
             if len(args) > CREATE_GRAPH and args[CREATE_GRAPH]:
                 done(results or (), args[0])
             return results
         time.sleep(REST_S)
-        raise error
+        try:
+            raise error
+        finally:
+            del error
 
     for module in ("torch.autograd", "torch.autograd.graph"):
         setattr(importlib.import_module(module), name, run_backward)

@@ -72,9 +72,7 @@ UNORDERED = {
     "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
     "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
     **dict.fromkeys(("index_reduce", "index_reduce_", "index_reduce.out"), "index_reduce_cuda"),
-    "kthvalue.values": "kthvalue CUDA",
     "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
-    "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
     "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
     "grid_sampler_2d_backward": "grid_sampler_2d_backward_cuda",
     "grid_sampler_3d_backward": "grid_sampler_3d_backward_cuda",
@@ -88,6 +86,14 @@ _MODE, _LARGEST = 8, 2  # the same of _embedding_bag_backward, and the one that 
 UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
     "histc": ("_histc_cuda with floating point input", lambda tensor, *_, **__: bool(tensor.is_floating_point())),
     "bincount": ("_bincount_cuda", lambda _, weights=None, *__: weights is not None),
+    **dict.fromkeys(
+        ("scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"),
+        ("scatter_reduce_cuda_prod_", lambda tensor, dim, index, source, reduce, **_: reduce == "prod"),
+    ),
+    **dict.fromkeys(
+        ("scatter.reduce", "scatter_.reduce", "scatter.reduce_out"),
+        ("scatter_reduce_cuda_kernel", lambda *_, reduce, **__: reduce == "multiply"),
+    ),
     "put_": ("put_", lambda tensor, index, source, accumulate=False: accumulate),
     "_embedding_bag_backward": ("embedding_bag_backward_cuda_max", lambda *given: given[_MODE] == _LARGEST),
     "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", lambda *given: bool(given[_REDUCTION])),

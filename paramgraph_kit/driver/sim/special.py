@@ -356,16 +356,29 @@ _segment_reduce = Kernel(aten.segment_reduce.default)
 
 
 def foreach_kernel(op: Any) -> Callable[..., Any]:
-    """One kernel for a list of tensors, or one each where some are the host's."""
+    """One kernel for a list of tensors, or one each where some are the host's; numbers for each are the host's."""
     run = Kernel(op)
+    numbers = next((n for n, each in enumerate(op._schema.arguments) if each.name == "scalars"), -1)
+    listed = getattr(op.overloadpacket, "ScalarList", None) if op._overloadname == "Tensor" and numbers > 0 else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if listed is not None:
+            return listed(*args[:numbers], _numbers(args[numbers]), *args[numbers + 1 :], **kwargs)
         lists = [each for each in args if isinstance(each, (list, tuple))]
         if any(isinstance(each, torch.Tensor) and each.is_cpu for given in lists for each in given):
             return op.redispatch(CPU_KEY, *args, **kwargs)
         return run(*args, **kwargs)
 
     return call
+
+
+def _numbers(scalars: torch.Tensor) -> list[Any]:
+    if scalars.device.type == DEVICE_NAME:
+        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
+    if scalars.dim() != 1:
+        raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
+    found: list[Any] = scalars.tolist()
+    return found
 
 
 def foreach_copy_(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
