@@ -137,6 +137,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lists.stack_the_elements,
         lists.join_on_device,
         lists.keep_those_that_go_back,
+        lists.go_through_tensors,
         number_lists.list_on_device,
         ending.end_all,
         readings.reduce_there,

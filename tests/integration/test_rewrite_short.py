@@ -17,6 +17,27 @@ def feed(i):
 """
 # What is written, what it is given, and lines that stand there then.
 SHORT = {
+    "rounds that hand on something else, and go on": (
+        """\
+    out = []
+    for i in range(len(x)):
+        if x[i].sum() < 0:
+            out.append(torch.zeros_like(x[i]))
+            continue
+        y = x[i] * 2
+        out.append(y + 1)
+    return torch.stack(out)
+""",
+        ROWS,
+        ["out.append(torch.where(x[i].sum() < 0, torch.zeros_like(x[i]), y + 1))"],
+    ),
+    "means of parts in a list": (
+        """\
+    return torch.stack([x[i, :n].mean(0) for i, n in enumerate(lengths.tolist())])
+""",
+        LENGTHS,
+        [],
+    ),
     "an order that a loop goes through": (
         """\
     order = sorted(range(len(x)), key=lambda i: -x[i, 0].item())

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, 
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.expressions.numbers.readings import is_cpu
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import kept_finite
 
@@ -63,6 +63,25 @@ def stack_the_elements(place: Place) -> list[Edit]:
             Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, ")"),
         ]
         found += larger_on_device(place)
+    return found
+
+
+def go_through_tensors(place: Place) -> list[Edit]:
+    """``[x[i, :n].mean(0) for i, n in enumerate(lengths.tolist())]`` goes through ``lengths.unbind()``."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or len(node.generators) != 1:
+            continue
+        each = node.generators[0]
+        names = {n.id for n in ast.walk(each.target) if isinstance(n, ast.Name)}
+        bounds = [
+            n for part in ast.walk(node.elt) if isinstance(part, ast.Slice) for n in (part.lower, part.upper) if n
+        ]
+        read = next((n for n in ast.walk(each.iter) if isinstance(n, ast.Call) and called(n) == "tolist"), None)
+        if each.ifs or read is None or read.args or not isinstance(read.func, ast.Attribute):
+            continue
+        if any(isinstance(n, ast.Name) and n.id in names for n in bounds):
+            found.append(place.source.replace(read, f"{place.source.bracketed(read.func.value)}.unbind()"))
     return found
 
 

@@ -16,9 +16,13 @@ _TAKE = ("append", "appendleft")
 def choose_what_is_given(place: Place) -> list[Edit]:
     """``xs.append(torch.where(c, a, b))``, and the same of an entry: ``table[k] = torch.where(c, a, b)``."""
     node = place.statement
-    if not isinstance(node, ast.If) or len(node.body) != 1 or len(node.orelse) != 1:
+    if not isinstance(node, ast.If) or not node.body:
         return []
-    pair = [_given(place, part) for part in (node.body[0], node.orelse[0])]
+    behind = [] if node.orelse else _instead(place, node)
+    other = node.orelse[0] if len(node.orelse) == 1 else behind[-1] if behind else None
+    if other is None or len(node.body) != 1 + bool(behind):
+        return []
+    pair = [_given(place, part) for part in (node.body[0], other)]
     if None in pair or pair[0][0] != pair[1][0] or is_of_the_host(place, node.test):  # type: ignore[index]
         return []
     values = [each[1] for each in pair if each is not None]
@@ -30,7 +34,30 @@ def choose_what_is_given(place: Place) -> list[Edit]:
         for each, taken in zip(values, (True, False), strict=True)
     )
     head, tail = pair[0][0]  # type: ignore[index]
-    return [place.source.replace(node, f"{head}torch.where({condition}, {yes}, {no}){tail}")]
+    text = f"{head}torch.where({condition}, {yes}, {no}){tail}"
+    return (
+        [place.source.without(node), place.source.replace(other, text)]
+        if behind
+        else [place.source.replace(node, text)]
+    )
+
+
+def _instead(place: Place, node: ast.If) -> list[ast.stmt]:
+    """The rest of a round, which ``continue`` leaves out, where it may run all the same until it hands on its value."""
+    siblings = place.source.block_of(node)
+    rest = siblings[siblings.index(node) + 1 :]
+    loop, function = place.source.parents.get(node), place.source.function_of(node)
+    if not rest or not isinstance(node.body[-1], ast.Continue) or not isinstance(loop, ast.For) or function is None:
+        return []
+    own = {n for each in rest for n in ast.walk(each)}
+    names = set[str]()
+    for each in rest[:-1]:
+        target = target_of(each)
+        if not isinstance(each, ast.Assign) or not isinstance(target, ast.Name) or not may_run(place, each.value, node):
+            return []
+        names.add(target.id)
+    elsewhere = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id in names and n not in own)
+    return [] if any(elsewhere) else rest
 
 
 def _given(place: Place, part: ast.stmt) -> tuple[tuple[str, str], ast.expr] | None:
