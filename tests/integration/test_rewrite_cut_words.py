@@ -86,7 +86,8 @@ def f(x, y=None):
 """
 THREE = (
     "a launch cannot leave out lines 6 to 8, and line 10 trains behind that: make three functions, each with a graph "
-    "of its own, of what comes before line 5, of lines 6 to 8, and of what comes from line 9 on; launch the second or not"
+    "of its own, of what comes before line 5, of lines 6 to 8, and of what comes from line 9 on; launch the second or "
+    "not"
 )
 ROUND = "make a function of lines 4 to 9 without `if kl > limit`"
 ALWAYS = LEFT_OUT.replace("d_loss.item() > 0.5", "n % 2 == 0")

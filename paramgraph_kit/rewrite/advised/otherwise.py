@@ -297,7 +297,8 @@ def at_least(place: Place) -> str:
                 "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
                 "instead, which the graph returns, and go through that behind the launch"
             )
-        returned = sorted({*chosen, *needed_behind(place, node.lineno)})
+        own = {n.name for n in function.body if isinstance(n, Function)}  # which the host still knows
+        returned = sorted({*chosen, *needed_behind(place, node.lineno)} - own)
         what = f", return `{'`, `'.join(returned)}`" if returned else ""
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in BROUGHT:
