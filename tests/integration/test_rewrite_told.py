@@ -526,3 +526,26 @@ def f(x):
     # THEN it is told in what stands around the step, and in it
     assert 'for group in (opt.param_groups[0],): group["decay"].fill_(0.01 + 0.1 * it)' in said
     assert 'if p.grad is not None: p.mul_(1 - group["lr"] * group["decay"])' in said
+
+
+WINDOW = """
+from collections import deque
+window, args = deque(maxlen=8), (torch.randn(4, 6, device=device),)
+def f(x):
+    err = x.pow(2).mean(1)
+    limit = np.mean(window) + 3 * np.std(window) if len(window) > 3 else float("inf")
+    flags = err > limit
+    window.extend(err.tolist())
+    return flagsMORE
+"""
+
+
+def test_what_numpy_makes_of_a_window_goes_before_the_launch_or_is_told_to(tmp_path: Path) -> None:
+    # GIVEN a limit that numpy makes of what the steps before have found WHEN a fix is asked for
+    fix = rewritten(WINDOW.replace("MORE", ""), tmp_path)
+    # THEN it is written before each launch
+    assert fix.complete, fix
+    assert "limit_in.fill_(limit)" in fix.diff
+    # AND where it is returned, too, that is told
+    said = str(rewritten(WINDOW.replace("MORE", ", limit"), tmp_path))
+    assert "before each launch `limit_in.fill_(np.mean(window)" in said

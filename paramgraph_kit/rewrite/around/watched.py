@@ -27,7 +27,7 @@ class Values:
         plain = value.item() if hasattr(value, "__array__") and not getattr(value, "ndim", 1) else value
         if isinstance(value, torch.Tensor):
             plain = value.detach()
-        elif hasattr(value, "__array__") or (isinstance(value, list) and value and type(value[0]) in (int, float)):
+        elif hasattr(plain, "__array__") or (isinstance(value, list) and value and type(value[0]) in (int, float)):
             self.listed |= isinstance(value, list) and float in map(type, value)
             with suppress(TypeError, ValueError, RuntimeError):
                 plain = torch.as_tensor(value)

@@ -72,7 +72,14 @@ def _as_mask(read: ast.stmt, call: ast.Call, name: str, place: str, device: str)
     text = ast.unparse(value)
     asks = [n for n in ast.walk(read) if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.In, ast.NotIn))]
     if not isinstance(read, ast.For) and not any(_is(n.comparators[0], name, ast.Load) for n in asks):
-        return ""
+        target = read.targets[0] if isinstance(read, ast.Assign) else None
+        if not isinstance(read, ast.Assign) or not isinstance(target, ast.Name):
+            return ""
+        return (
+            f"`{path}` is read in the graph, {place}: do that before each launch, in a tensor, once `{target.id}_in = "
+            f"torch.zeros((), device={device})`, before each launch `{target.id}_in.fill_({ast.unparse(read.value)})`, "
+            f"here `{target.id}_in` for `{target.id}`; a number that is returned is the host's, and known before it"
+        )
     told = f"ask `{mask}[...]` for `... in {path}`"
     if isinstance(read, ast.For) and isinstance(read.target, ast.Name):
         part = next(_elements(read, read.target.id), None)
