@@ -549,3 +549,15 @@ def test_what_numpy_makes_of_a_window_goes_before_the_launch_or_is_told_to(tmp_p
     # AND where it is returned, too, that is told
     said = str(rewritten(WINDOW.replace("MORE", ", limit"), tmp_path))
     assert "before each launch `limit_in.fill_(np.mean(window)" in said
+
+
+def test_what_is_kept_of_an_object_of_the_step_leaves_the_graph_under_a_name(tmp_path: Path) -> None:
+    # GIVEN a step that keeps what a distribution of its own says
+    text = "net, saved, args = nn.Linear(4, 3).to(device), [], (torch.randn(4, device=device),)\n"
+    text += "def f(x):\n    dist = torch.distributions.Categorical(logits=net(x))\n    a = dist.sample()\n"
+    text += (
+        "    saved.append((dist.log_prob(a), a))\n    if len(saved) > 20:\n        saved.clear()\n    return a.item()\n"
+    )
+    # WHEN a fix is asked for THEN the distribution is not needed behind the launch
+    told = "return `kept = dist.log_prob(a)`, `a`, and behind each launch `saved.append((kept.clone(), a.clone()))`"
+    assert told in str(rewritten(text, tmp_path))

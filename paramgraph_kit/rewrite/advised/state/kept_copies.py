@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import locals_of
+from paramgraph_kit.rewrite.source.edits import locals_of, names_in
 from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import Place, renamed
+from paramgraph_kit.rewrite.source.place import Place, fresh, renamed
 
 
 def kept_copies(place: Place) -> str:
@@ -18,8 +18,22 @@ def kept_copies(place: Place) -> str:
     held = sorted({n.id for n in read} & {*place.tensors, *place.seen} & locals_of(function))
     if not held or node.lineno != node.end_lineno:
         return ""
-    line = renamed(place.text(node), {name: f"{name}.clone()" for name in held})
-    made = [f"`{name}`" for name in held if name not in arguments_of(function)]
+    line, made = place.text(node), list[str]()
+    for call in _of_the_step(place, node, {*held, *arguments_of(function)}):
+        name = fresh("kept", place.taken | {one.partition(" ")[0].strip("`") for one in made})
+        line = line.replace(place.text(call), f"{name}.clone()")
+        made.append(f"`{name} = {place.text(call)}`")
+    left = {n.id for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Name)}
+    held = [name for name in held if name in left]
+    line = renamed(line, {name: f"{name}.clone()" for name in held})
+    made = [*made, *(f"`{name}`" for name in held if name not in arguments_of(function))]
     return (
         f"take it out{', return ' * bool(made)}{', '.join(made)}, and behind each launch `{line}`, which keeps today's"
     )
+
+
+def _of_the_step(place: Place, node: ast.stmt, known: set[str]) -> list[ast.Call]:
+    """Calls of what only the step has, as ``dist.log_prob(a)``: what they give leaves the graph under a name."""
+    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    own = (n for n in calls if n is not getattr(node, "value", None))
+    return [n for n in own if place.local(n.func) - known and not names_in(n.func) & place.space.keys()]
