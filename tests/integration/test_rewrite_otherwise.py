@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.trace.model import Failure
 from tests.integration.rewritten import lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -86,3 +90,48 @@ def test_a_number_that_becomes_a_tensor_again_is_the_tensor(tmp_path: Path) -> N
     fix = rewritten(AND_BACK, tmp_path)
     assert fix.complete, fix
     assert lines_of(fix) == ["mean = x.mean().detach().to(x.device)"]
+
+
+NUMBERS = """
+def f(q, low):
+    a = self.alpha()
+    y = self.scale * q.clamp(self.low, self.high)
+    return a * y
+def g(model, batches):
+    for batch in batches:
+        out = model(**{k: v.to(device) for k, v in batch.items()})
+"""
+SAID_OF_NUMBERS = {
+    "a line before it": (
+        5,
+        "scalar-frozen",
+        "mul got 0.5 in one call and 0.25 in the next",
+        "`a_in.fill_(a)`, with line 3 (`a = self.alpha()`) done before that, and here `a_in` for `a`",
+    ),
+    "attributes": (
+        4,
+        "scalar-frozen",
+        "clamp got 0 in one call and -7.5 in the next",
+        "before each launch `low_in.fill_(self.low)`, `high_in.fill_(self.high)`, and here `low_in` for `self.low`",
+    ),
+    "tensors of a batch": (8, "copy-to-gpu", "", "into tensors of the device that stay, one for each of `batch`"),
+}
+
+
+@pytest.mark.parametrize("name", SAID_OF_NUMBERS)
+def test_numbers_that_the_host_moves_have_tensors_and_tensors_of_a_batch_are_told_by_its_name(
+    name: str, tmp_path: Path
+) -> None:
+    # GIVEN a number that is another one in each step, or a batch that is moved part by part
+    line, code, message, wanted = SAID_OF_NUMBERS[name]
+    file = tmp_path / "program.py"
+    file.write_text(NUMBERS)
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(line)
+    assert statement is not None
+    # WHEN it is told what to write THEN the number is in a tensor, not one of a graph for each value
+    held = {"scale": 2.0, "low": 0.0, "high": 1.0}
+    place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a"])
+    assert wanted in at_least(place), at_least(place)
+    assert "scale_in" not in at_least(place)

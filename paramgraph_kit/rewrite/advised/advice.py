@@ -95,7 +95,7 @@ def _rate(place: Place) -> str:
     calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "step" and isinstance(n.func, ast.Attribute)]
     moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
     for name in moved:
-        if isinstance(place.space.get(name), torch.optim.lr_scheduler.LRScheduler):
+        if isinstance(place.value(name), torch.optim.lr_scheduler.LRScheduler):
             return (
                 f"`{name}.step()` belongs behind the launch, and its rate in a tensor: leave both, they are rewritten "
                 "once the other lines are mended"

@@ -12,7 +12,7 @@ from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
-from paramgraph_kit.rewrite.advised.host.given_numbers import of_an_argument
+from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -269,6 +269,18 @@ def _filled_by(place: Place, loop: ast.stmt) -> str:
     )
 
 
+def _moved_one_by_one(node: ast.stmt) -> str:
+    """``batch`` of ``model(**{k: v.to(device) for k, v in batch.items()})``, or ""."""
+    whole = node.value if isinstance(node, ast.Assign) else None
+    for part in heads(node):
+        if isinstance(part, ast.DictComp | ast.ListComp) and part is not whole:
+            moves = any(called(n) in ("to", "cuda") for n in ast.walk(part) if isinstance(n, ast.Call))
+            names = [n.id for n in ast.walk(part.generators[0].iter) if isinstance(n, ast.Name)]
+            if moves and names:
+                return names[0]
+    return ""
+
+
 def at_least(place: Place) -> str:
     """What always can be done, in the names of the line, where no other advice is known."""
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
@@ -306,7 +318,10 @@ def at_least(place: Place) -> str:
             return told
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         name = target.id if isinstance(target, ast.Name) else "values"
+        name = (each := _moved_one_by_one(node)) or name
         written = f"into a tensor of the device that stays, `{name}_in.copy_(...)`, and read `{name}_in` here"
+        if each:
+            written = f"into tensors of the device that stay, one for each of `{name}`, and read these here"
         if (loops := place.loops()) and (loop := loops[-1]) is not node:
             if told := _filled_by(place, loop):
                 return told
@@ -327,7 +342,7 @@ def at_least(place: Place) -> str:
         )
     if code in DECIDED and SET_BETWEEN in place.failure.message and ONCE in place.failure.fix:
         return place.failure.fix.rpartition("after   ")[2]
-    if code in DECIDED and (told := of_an_argument(place)):
+    if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place)):
         return told
     if code == "host-random" and (told := fractions_drawn(place)):
         return told

@@ -1,4 +1,4 @@
-"""Advice for numbers among the arguments: which of them it is, by its name, and that each value has a graph."""
+"""Advice for numbers that a line is given: of arguments each value has a graph, others have their place in a tensor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import ast
 import re
 
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
-from paramgraph_kit.rewrite.source.edits import Function, is_method, names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, called
 
+_CHANGED = re.compile(r"(\w+) got (\S+) in one call and (\S+) in the next")
+_ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "clamp")
 _GIVEN = re.compile(r"(?:argument (\d+)|(\w+)) = ")
 
 
@@ -25,6 +27,44 @@ def of_an_argument(place: Place) -> str:
         f"`{'`, `'.join(names)}`, {kind} this: the line stays as it is; keep a graph for each value that comes, "
         f"`graphs[{', '.join(names)}]`, captured when it first comes; where it is always the same, do nothing"
     )
+
+
+def held_in_a_tensor(place: Place) -> str:
+    """``q.clamp(self.low, self.high)`` and ``a * soft``, where the host gives these numbers others as it likes."""
+    changed, function = _CHANGED.search(place.failure.message), place.source.function_of(place.statement)
+    if place.failure.code != "scalar-frozen" or changed is None or function is None:
+        return ""
+    operation, *values = changed.groups()
+    if operation.strip("_") not in _ARITHMETIC or not any(set(".e") & set(each) for each in values):
+        return ""
+    names = list(dict.fromkeys(path for node in heads(place.statement) if (path := _number(place, node, operation))))
+    if not names:
+        return ""
+    held = {name: f"{name.rpartition('.')[2]}_in" for name in names}
+    once = "`, `".join(f"{new} = torch.zeros((), device={place.device})" for new in held.values())
+    filled = "`, `".join(f"{new}.fill_({name})" for name, new in held.items())
+    made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and stored([n]) & set(names)]
+    first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in made[:1])
+    here = "`, `".join(f"{new}` for `{name}" for name, new in held.items())
+    return (
+        f"the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`{first}, and "
+        f"here `{here}`"
+    )
+
+
+def _number(place: Place, node: ast.AST, operation: str) -> str:
+    """The path of a number of the host's that a line computes with, or ""."""
+    above = place.source.parents.get(node)
+    path = path_of(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+    own = place.is_local(path) and path in place.plain
+    if not path or not (own or ("." in path and type(place.value(path)) in (int, float))):
+        return ""
+    if isinstance(above, ast.Call):
+        numbers = all(isinstance(each, ast.Name | ast.Attribute) for each in above.args)
+        return path if called(above) == operation == "clamp" and numbers and not above.keywords else ""
+    if not isinstance(above, ast.BinOp) or isinstance(above.op, ast.Pow | ast.Mod):
+        return ""
+    return path if operation != "clamp" else ""
 
 
 def _named(place: Place) -> list[str]:
