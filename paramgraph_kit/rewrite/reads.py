@@ -47,7 +47,7 @@ def frozen(
     binding = [each for each in reached if each.name in moved or each not in stay]
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     for function in stay:
-        if read := bound & set(_read(function, _unread(function, inside))):
+        if read := bound & set(_read(function, _unread(function, inside), around)):
             return min(read)
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
@@ -103,8 +103,12 @@ def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:
 def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
     """Functions that those around the launch call, and that nothing else in the file has a name of."""
     found = [each for each in _reached(functions, moved) if each.name != "forward" and not each.name.startswith("__")]
+    around = [part for each in functions if each.name in moved for part in ast.walk(each)]
+    lists = {path_of(each.iter) for each in around if isinstance(each, ast.For)}
+    appends = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) == "append"]
+    put_off = {given for n in appends if path_of(n.func).rpartition(".")[0] in lists for given in n.args}
     while True:
-        inside = {part for each in found for part in ast.walk(each)}
+        inside = {part for each in found for part in ast.walk(each)} | put_off
         rest = [n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute)) and n not in inside]
         named = {n.id if isinstance(n, ast.Name) else n.attr for n in rest}
         left = [each for each in found if each.name not in named or each.name in moved]
@@ -233,9 +237,11 @@ def _takes(function: Function, number: int, called: ast.expr) -> bool:
     return number >= len(names) or names[number] in every or bool(every & {"locals", "eval", "exec", "vars"})
 
 
-def _read(function: Function, unread: Collection[ast.expr] = ()) -> Iterator[str]:
+def _read(function: Function, unread: Collection[ast.expr] = (), apart: Collection[str] = ()) -> Iterator[str]:
+    """Variables around a function, and attributes, that it reads; ``apart`` are functions that it only defines."""
     local = locals_of(function)
-    every = [part for top in function.body for part in within(top)]
+    tops = [top for top in function.body if not (isinstance(top, Function) and top.name in apart)]
+    every = [part for top in tops for part in within(top)]
     methods = {node.func for node in every if isinstance(node, ast.Call)}
     for node in every:
         if node in methods or node in unread:

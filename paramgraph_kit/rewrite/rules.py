@@ -105,6 +105,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         early.count_up,
         ending.end_all,
         both_ways.choose_what_is_given,
+        both_ways.add_nothing_instead,
         branches.choose_by_where,
         chains.choose_among,
         branches.choose_one,

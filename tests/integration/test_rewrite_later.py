@@ -435,3 +435,28 @@ def f(x):
     # THEN the call goes behind the launch, and what it does is done there and then, each time once
     assert found.complete, found
     assert not any("later" in line for line in lines_of(found)), found
+
+
+def test_what_a_decorator_counts_is_done_behind_the_launch_alone(fixed: Fixed) -> None:
+    # GIVEN a decorator that counts calls, and prints now and then
+    text = """
+calls, args = {"n": 0}, (torch.randn(5, device=device),)
+import functools
+def logged(fn):
+    @functools.wraps(fn)
+    def inner(x):
+        calls["n"] += 1
+        out = fn(x)
+        if calls["n"] % 3 == 0:
+            print(fn.__name__, out.mean().item())
+        return out
+    return inner
+@logged
+def f(x):
+    return x.exp() / (1 + x.exp())
+"""
+    # WHEN a fix is asked for
+    fix = fixed(text)
+    # THEN the work that is put off is no reader of the graph's
+    assert fix.complete, fix
+    assert "later.append(work)" in fix.diff

@@ -17,6 +17,30 @@ def feed(i):
 """
 # What is written, what it is given, and lines that stand there then.
 SHORT = {
+    "a sum of those that the device wants": (
+        """\
+    total = sum(w * row.exp().mean() for row, w in zip(x, x[:, 0]) if w > 0)
+    return total + sum([1 for w in x[0] if w < 0], 0.5)
+""",
+        ROWS,
+        [
+            "total = sum(torch.where(w > 0, w * row.exp().mean(), 0) for row, w in zip(x, x[:, 0]))",
+            "return total + sum((torch.where(w < 0, 1, 0) for w in x[0]), 0.5)",
+        ],
+    ),
+    "averages by names that the first step makes": (
+        """\
+    total = x.sum()
+    for i in range(2):
+        mean = x[i].mean()
+        key = f"mean_{i}"
+        logs[key] = 0.9 * logs.get(key, 0.0) + 0.1 * float(mean)
+        total = total + mean
+    return total
+""",
+        ROWS + "logs = {}\n",
+        ["if isinstance(logs.get(key), torch.Tensor):", "logs[key].copy_(new)"],
+    ),
     "rounds that hand on something else, and go on": (
         """\
     out = []

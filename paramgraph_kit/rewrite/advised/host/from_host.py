@@ -486,6 +486,7 @@ def behind(place: Place) -> str:
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
-            if later.lineno > node.lineno and path in paths(later.test) and _between(place, later):
-                return f"belongs where line {later.lineno} goes, which reads it"
+            if later.lineno > node.lineno and path in paths(later.test) and (where := _between(place, later)):
+                at = f"where line {later.lineno} goes" if "two launches" in where else "before each launch"
+                return f"belongs {at}{f', with line {later.lineno}' * (at[0] == 'b')}, which reads it"
     return put_off(place) or BEHIND

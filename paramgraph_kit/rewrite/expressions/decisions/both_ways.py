@@ -42,6 +42,24 @@ def choose_what_is_given(place: Place) -> list[Edit]:
     )
 
 
+def add_nothing_instead(place: Place) -> list[Edit]:
+    """``sum(w * x.mean() for x, w in zip(xs, ws) if w > 0)`` adds 0 where the condition does not hold."""
+    for call in place.calls("sum"):
+        listed = call.args[0] if call.args and isinstance(call.func, ast.Name) else None
+        if not isinstance(listed, (ast.GeneratorExp, ast.ListComp)) or len(listed.generators) != 1:
+            continue
+        each = listed.generators[0]
+        if len(each.ifs) != 1 or is_of_the_host(place, each.ifs[0]):
+            continue
+        if not may_run(place, listed.elt, ast.IfExp(each.ifs[0], listed.elt, ast.Constant(0))):
+            continue
+        condition = condition_on_device(place, each.ifs[0])
+        value = kept_finite(place, listed.elt, each.ifs[0], condition, taken=True)
+        text = f"torch.where({condition}, {value}, 0) for {place.text(each.target)} in {place.text(each.iter)}"
+        return [place.source.replace(listed, f"({text})")]  # the brackets of a call's only argument are the list's
+    return []
+
+
 def _instead(place: Place, node: ast.If) -> list[ast.stmt]:
     """The rest of a round, which ``continue`` leaves out, where it may run all the same until it hands on its value."""
     siblings = place.source.block_of(node)

@@ -157,12 +157,26 @@ def _is_copied_for_it(place: Place, entry: ast.Subscript) -> bool:
 
 
 def fill_the_entry(place: Place) -> list[Edit]:
-    """``states[i] = f(states[i])`` becomes ``states[i].copy_(f(states[i]))``."""
+    """``states[i] = f(states[i])`` becomes ``states[i].copy_(f(states[i]))``.
+
+    ``logs[key] = f(logs.get(key, 0.0))`` does so from the second step on: the first one makes the entry.
+    """
     node = place.statement
     target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
         return []
     text = place.text(target)
+    gets = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and called(n) == "get" and n.args]
+    if any(f"{place.text(n.func).removesuffix('.get')}[{place.text(n.args[0])}]" == text for n in gets):
+        new, held = fresh("new", place.taken), f"{place.text(target.value)}.get({place.text(target.slice)})"
+        made = [
+            f"{new} = {place.text(node.value)}",
+            f"if isinstance({held}, torch.Tensor):",
+            f"    {text}.copy_({new})",
+            "else:",
+            f"    {text} = {new}.clone()",
+        ]
+        return [place.source.replace(node, f"\n{place.source.indent(node)}".join(made))]
     if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
         return []
     return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]

@@ -1,0 +1,120 @@
+"""What is said of lines that belong around a launch: before it, behind it, between two of them, or once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import rewritten, run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+MIDDLE = """
+src, dst, n = nn.Linear(3, 3).to(device), nn.Linear(3, 3).to(device), 0
+opt = torch.optim.SGD(src.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    global n
+    n += 1
+    HEAD
+    if n % 3 == 0:
+        dst.load_state_dict(src.state_dict())
+    return dst(y)
+"""
+BETWEEN = {
+    "y = src(x)": "line 20 goes on with what it writes: do it before each launch, with line 16, which counts for it",
+    "y = src(x); opt.step()": "line 20 goes on with what it writes, behind line 17: capture what stands before line 18",
+}
+
+
+@pytest.mark.parametrize("head", BETWEEN)
+def test_what_the_step_goes_on_with_is_not_told_to_be_done_behind_it(tmp_path: Path, head: str) -> None:
+    # GIVEN weights that a step copies now and then, and goes on with
+    names = run(MIDDLE.replace("HEAD", head), tmp_path)
+    # WHEN it is asked about, without a trial
+    told = {failure.frame.text: failure for failure in pgk.diagnose(names["f"], *names["args"]) if failure.frame}
+    # THEN it goes before the launch, or between two, and what it counts on goes with it
+    assert BETWEEN[head] in str(told["if n % 3 == 0:"].fix)
+    assert (
+        "before each launch, with line 18, which reads it" if "; opt" not in head else "belongs where line 18 goes"
+    ) in str(told["n += 1"].fix)
+
+
+def test_a_rate_of_dropout_that_moves_is_a_mask_that_is_drawn_with_a_tensor(tmp_path: Path) -> None:
+    # GIVEN dropout whose rate the host finds anew in each call
+    text = "args = (torch.ones(4, 3, device=device),)\nrates, n = [0.1, 0.2, 0.3], [0]\n"
+    text += "def f(x):\n    p = rates[n[0] % 3]\n    n[0] += 1\n    return F.dropout(x, p=p)\n"
+    # WHEN a fix is asked for
+    said = str(rewritten(text, tmp_path))
+    # THEN it is told what stands in its place, as dropout takes no tensor
+    assert "`kept * (torch.rand_like(kept) >= p_in) / (1 - p_in)`, which draws other numbers at the same rate" in said
+
+
+def test_places_that_a_tensor_around_the_function_decides_are_told_to_be_found_once(tmp_path: Path) -> None:
+    # GIVEN places in a tensor that no call is given
+    text = "anchors, args = torch.rand(20, 4, device=device), (torch.rand(20, device=device),)\n"
+    body = "    inside = anchors[:, 3] < 0.8\n    idx = torch.where(inside)[0]\n    s = x[idx]\n"
+    body = f"def f(x):\n{body}    return anchors[idx[s.topk(min(3, len(idx))).indices]].mean(0)\n"
+    # WHEN a fix is asked for THEN these lines go before the function, but not where something writes the tensor
+    told = "as long as `anchors` stays as it is, once before the function `inside = anchors[:, 3] < 0.8; idx ="
+    assert told in str(rewritten(text + body, tmp_path))
+    assert told not in str(rewritten(f"{text}{body}def move():\n    anchors.add_(1)\n", tmp_path))
+
+
+def test_the_decay_of_one_group_is_told_in_lines_for_that_group(tmp_path: Path) -> None:
+    # GIVEN a step that gives one of two groups another decay each time
+    text = """
+net, it, args = nn.Linear(4, 1).to(device), 0, (torch.randn(8, 4, device=device),)
+groups = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
+opt = torch.optim.AdamW(groups, lr=1e-3, capturable=True)
+def f(x):
+    global it
+    opt.param_groups[0]["weight_decay"] = 0.01 + 0.1 * it
+    it += 1
+    opt.zero_grad()
+    net(x).mean().backward()
+    opt.step()
+"""
+    # WHEN a fix is asked for
+    said = str(rewritten(text, tmp_path))
+    # THEN it is told in what stands around the step, and in it
+    assert 'for group in (opt.param_groups[0],): group["decay"].fill_(0.01 + 0.1 * it)' in said
+    assert 'if p.grad is not None: p.mul_(1 - group["lr"] * group["decay"])' in said
+
+
+WINDOW = """
+from collections import deque
+window, args = deque(maxlen=8), (torch.randn(4, 6, device=device),)
+def f(x):
+    err = x.pow(2).mean(1)
+    limit = np.mean(window) + 3 * np.std(window) if len(window) > 3 else float("inf")
+    flags = err > limit
+    window.extend(err.tolist())
+    return flagsMORE
+"""
+
+
+def test_what_numpy_makes_of_a_window_goes_before_the_launch_or_is_told_to(tmp_path: Path) -> None:
+    # GIVEN a limit that numpy makes of what the steps before have found WHEN a fix is asked for
+    fix = rewritten(WINDOW.replace("MORE", ""), tmp_path)
+    # THEN it is written before each launch
+    assert fix.complete, fix
+    assert "limit_in.fill_(limit)" in fix.diff
+    # AND where it is returned, too, that is told
+    said = str(rewritten(WINDOW.replace("MORE", ", limit"), tmp_path))
+    assert "before each launch `limit_in.fill_(np.mean(window)" in said
+
+
+def test_what_is_kept_of_an_object_of_the_step_leaves_the_graph_under_a_name(tmp_path: Path) -> None:
+    # GIVEN a step that keeps what a distribution of its own says
+    text = "net, saved, args = nn.Linear(4, 3).to(device), [], (torch.randn(4, device=device),)\n"
+    text += "def f(x):\n    dist = torch.distributions.Categorical(logits=net(x))\n    a = dist.sample()\n"
+    text += (
+        "    saved.append((dist.log_prob(a), a))\n    if len(saved) > 20:\n        saved.clear()\n    return a.item()\n"
+    )
+    # WHEN a fix is asked for THEN the distribution is not needed behind the launch
+    told = "return `kept = dist.log_prob(a)`, `a`, and behind each launch `saved.append((kept.clone(), a.clone()))`"
+    assert told in str(rewritten(text, tmp_path))
