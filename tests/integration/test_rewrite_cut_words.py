@@ -91,6 +91,7 @@ THREE = (
 )
 ROUND = "make a function of lines 4 to 9 without `if kl > limit`"
 ALWAYS = LEFT_OUT.replace("d_loss.item() > 0.5", "n % 2 == 0")
+OPTIMIZER = torch.optim.Adam([torch.zeros(2)])
 WORDS = {
     "a device's decision before more that trains": (LEFT_OUT, 5, "sync-item", decides, THREE),
     "a host's decision before more that trains": (ALWAYS, 5, "branch-frozen", decided, THREE),
@@ -111,5 +112,6 @@ def test_what_trains_at_times_is_told_to_be_apart_in_its_order(name: str, tmp_pa
     statement = source.statement(line)
     assert statement is not None
     # WHEN it is told what to write THEN that does not move it behind what comes after it
-    told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch}))
+    told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch, "opt_d": OPTIMIZER}))
     assert wanted in told, told
+    assert ("`opt_d` is made with `capturable=True`" in told) == (wanted == THREE)

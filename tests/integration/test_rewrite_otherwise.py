@@ -97,10 +97,14 @@ def f(q, low):
     a = self.alpha()
     y = self.scale * q.clamp(self.low, self.high)
     return a * y
+def h(batch):
+    rows, rewards = torch.cat(batch.state), torch.cat(batch.reward)
+    there = torch.cat([s for s in batch.next_state if s is not None])
 def g(model, batches):
     for batch in batches:
         out = model(**{k: v.to(device) for k, v in batch.items()})
 """
+PICKED = "cat read a tensor that was another one in the next call"
 SAID_OF_NUMBERS = {
     "a line before it": (
         5,
@@ -114,7 +118,19 @@ SAID_OF_NUMBERS = {
         "clamp got 0 in one call and -7.5 in the next",
         "before each launch `low_in.fill_(self.low)`, `high_in.fill_(self.high)`, and here `low_in` for `self.low`",
     ),
-    "tensors of a batch": (8, "copy-to-gpu", "", "into tensors of the device that stay, one for each of `batch`"),
+    "tensors that are drawn": (
+        7,
+        "host-random",
+        PICKED,
+        "before each launch, and there `rows_in.copy_(torch.cat(batch.state))`, `rewards_in.copy_(torch.cat(",
+    ),
+    "tensors that are drawn, or None": (
+        8,
+        "host-random",
+        PICKED,
+        "[s if s is not None else torch.zeros_like(next(row for row in batch.next_state if row is not None)) for s in",
+    ),
+    "tensors of a batch": (11, "copy-to-gpu", "", "into tensors of the device that stay, one for each of `batch`"),
 }
 
 

@@ -1,9 +1,11 @@
-"""Advice for a number that decides what a function returns: what is captured ends where it is read."""
+"""Advice for where what is captured ends: at a number that decides what is returned, and at what trains at times."""
 
 from __future__ import annotations
 
 import ast
+from typing import Any
 
+from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.edits import names_in, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -57,3 +59,34 @@ def decided_here(place: Place, text: str) -> bool:
     targets += [n.target for n in every if isinstance(n, ast.AugAssign)]
     kept = [n for n in targets if isinstance(n, (ast.Subscript, ast.Attribute)) and n.lineno < place.statement.lineno]
     return any(place.text(n) in text and any(line < n.lineno for line in reads) for n in kept)
+
+
+def trained_between(place: Place, node: ast.If) -> str:
+    """A branch that trains, and is not always taken, where what comes behind it trains, too."""
+    block = place.source.block_of(node)
+    after = block[block.index(node) + 1 :]
+    every = [(part, n) for part in after for n in within(part) if isinstance(n, ast.Call)]
+    later = [part for part, n in every if called(n) in ("backward", "step")]
+    own = [n for part in node.body for n in within(part) if isinstance(n, ast.Call)]
+    if not later or not any(called(n) in ("backward", "step") for n in own):
+        return ""
+    first, last = node.body[0].lineno, node.body[-1].end_lineno
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
+    return (
+        f"a launch cannot leave out {lines}, and line {later[0].lineno} trains behind that: make three functions, each "
+        f"with a graph of its own, of what comes before line {node.lineno}, of {lines}, and of what comes from line "
+        f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`; each "
+        f"computes for itself what its backward pass goes back through{_for_captures(place, node)}"
+    )
+
+
+def _for_captures(place: Place, branch: ast.If) -> str:
+    """What optimizers need that only a branch steps, which no call may have come to."""
+    every = [n for part in branch.body for n in within(part) if isinstance(n, ast.stmt)]
+    held = {name: place.value(name) for node in every if (name := stepped(node))}
+    needed = [n for n, opt in held.items() if any("capturable" in g and not g["capturable"] for g in _groups(opt))]
+    return "".join(f"; `{name}` is made with `capturable=True`" for name in needed)
+
+
+def _groups(optimizer: Any) -> list[dict[str, Any]]:
+    return getattr(optimizer, "param_groups", [])

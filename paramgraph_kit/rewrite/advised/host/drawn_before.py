@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.doctor.observe.compare import ANOTHER
 from paramgraph_kit.rewrite.advised.host.from_host import assignments, called_again
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
@@ -37,6 +38,45 @@ def drawn_before_each_launch(place: Place) -> str:
         f"`{name}` is drawn on the CPU: once `{name}_in = torch.zeros({size}{kind}, device={place.device})`, before "
         f"each launch `{name}_in.copy_({text})`, which draws the same numbers, and here `{name} = {name}_in.clone()`"
     )
+
+
+def picked_tensors(place: Place) -> str:
+    """``states = torch.cat(batch.state)`` with rows that the host has drawn of a list of tensors."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "host-random" or ANOTHER not in place.failure.message or function is None:
+        return ""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or place.loops():
+        return ""
+    target, value = node.targets[0], node.value
+    both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
+    pairs = [*zip(target.elts, value.elts, strict=True)] if both else [(target, value)]  # type: ignore[attr-defined]
+    names = [each.id for each, _ in pairs if isinstance(each, ast.Name)]
+    if len(names) != len(pairs) or any(name in names_in(value) for name in names):
+        return ""
+    texts = [_with_all(place, made) or place.text(made) for _, made in pairs]
+    written = "`, `".join(f"{name}_in.copy_({text})" for name, text in zip(names, texts, strict=True))
+    rest = "" if texts == [place.text(made) for _, made in pairs] else (
+        "; what is none of them has a row of zeros so, and where these are used `torch.where` takes what there was"
+    )  # fmt: skip
+    return (
+        f"the host draws which tensors these are: do what it draws before each launch, and there `{written}`, with "
+        f"tensors of the device that stay; read these here{rest}"
+    )
+
+
+def _with_all(place: Place, value: ast.expr) -> str:
+    """``torch.cat([s for s in xs if s is not None])`` with as many rows each time, or ""."""
+    for part in ast.walk(value):
+        if not isinstance(part, ast.ListComp) or len(part.generators) != 1 or not isinstance(part.elt, ast.Name):
+            continue
+        loop, name = part.generators[0], part.elt.id
+        test = place.text(loop.ifs[0]) if len(loop.ifs) == 1 else ""
+        if test == f"{name} is not None" and path_of(loop.target) == name:
+            rows = place.text(loop.iter)
+            some = f"torch.zeros_like(next(row for row in {rows} if row is not None))"
+            whole = f"[{name} if {test} else {some} for {name} in {rows}]"
+            return place.text(value).replace(place.text(part), whole)
+    return ""
 
 
 def _of_the_host(place: Place, function: Function, value: ast.expr) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut
+from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut, trained_between
 from paramgraph_kit.rewrite.advised.asks.moving_slices import found_before, moving_slice, with_those_beside
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
@@ -50,25 +50,6 @@ def cycled(place: Place) -> str:
     return (
         name
         and f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
-    )
-
-
-def trained_between(place: Place, node: ast.If) -> str:
-    """A branch that trains, and is not always taken, where what comes behind it trains, too."""
-    block = place.source.block_of(node)
-    after = block[block.index(node) + 1 :]
-    every = [(part, n) for part in after for n in within(part) if isinstance(n, ast.Call)]
-    later = [part for part, n in every if called(n) in ("backward", "step")]
-    own = [n for part in node.body for n in within(part) if isinstance(n, ast.Call)]
-    if not later or not any(called(n) in ("backward", "step") for n in own):
-        return ""
-    first, last = node.body[0].lineno, node.body[-1].end_lineno
-    lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    return (
-        f"a launch cannot leave out {lines}, and line {later[0].lineno} trains behind that: make three functions, each "
-        f"with a graph of its own, of what comes before line {node.lineno}, of {lines}, and of what comes from line "
-        f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`; each "
-        "computes for itself what its backward pass goes back through"
     )
 
 
