@@ -115,7 +115,9 @@ class Behind(Ahead):
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
-        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, more, ended)
+        self.moved = moving.move(
+            source, function, chosen, self.graded, first, gone, tail, more, ended, self.tensors.keys()
+        )
         if self.moved is None:
             self.watch = None
             return None

@@ -79,6 +79,26 @@ def f(x):
 """,
         ["return good.detach(), z.detach()", "z = z[good]"],
     ),
+    "what an object keeps of its arguments, which a launch reads where they are": (
+        """
+head = nn.Linear(4, 1).to(device)
+class Detector:
+    def __init__(self):
+        self.frames, self.by, self.n = [], {}, 0
+    @torch.no_grad()
+    def push(self, frame):
+        p = torch.sigmoid(head(frame))
+        if p > 0.0:
+            self.n += 1
+            self.frames.append(frame)
+            self.by[self.n] = (frame[1:], p)
+        return p
+detector, args = Detector(), (torch.randn(4, device=device),)
+def f(frame):
+    return detector.push(frame)
+""",
+        ["self.frames.append(frame.clone())", "self.by[self.n] = (frame[1:].clone(), p.clone())"],
+    ),
     "a tensor of the launch that a loop behind it writes, by places": (
         """
 args = (torch.randn(5, 4, device=device),)

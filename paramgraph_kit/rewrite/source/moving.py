@@ -143,13 +143,14 @@ def move(
     tail: Tail | None = None,
     more: Callable[[ast.stmt], Iterable[Edit]] = lambda _: (),
     ended: tuple[Mapping[str, str], Sequence[str]] = ({}, ()),
+    tensors: Collection[str] = (),
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
     ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
     ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved;
     ``more``: other edits of a statement that moves; ``ended``: what a loop's end decides the length of, as it is handed
-    over, and lines that cut it.
+    over, and lines that cut it; ``tensors``: the names that hold one.
     """
     first = list(first)
     local, arguments = locals_of(function), arguments_of(function)
@@ -193,7 +194,9 @@ def move(
             lines.append(f"{deep}with {context}:")
         around = source.parents[node] if context else None
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
-        edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
+        copies = [*cloned(source, node, [n for n in results if n not in ended[0]])]
+        copies += cloned(source, node, {*given} & {*tensors}, only_kept=True)  # a launch reads them where they are
+        edited = source.apply([*copies, *more(node)])
         text = [each.rstrip() for each in source.part(node, edited)]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [each if each[:depth].strip() else deep + "    " * bool(context) + each[depth:] for each in text]
@@ -255,15 +258,17 @@ def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
     return [made, replace(source.after(function, [f"{name}_of[{function.name}] = {name}"]), rank=rank)]
 
 
-def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
+def cloned(source: Source, node: ast.stmt, results: Iterable[str], *, only_kept: bool = False) -> Iterator[Edit]:
     """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave.
 
-    So of what lies in their memory, as ``h[0]``.
+    So of what lies in their memory, as ``h[0]``. ``only_kept``: not where a name of the function's own holds them.
     """
     for part in ast.walk(node):
         if not isinstance(part, ast.Name) or part.id not in results or not isinstance(part.ctx, ast.Load):
             continue
         whole = _viewed(source, part)
+        if only_kept and not _lives_on(source, whole):
+            continue
         if is_kept(source, whole) and not _writes_on(source, whole):
             at = source.replace(whole, "")
             yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
@@ -286,6 +291,16 @@ def _viewed(source: Source, node: ast.expr) -> ast.expr:
             node = above
         else:
             return node
+
+
+def _lives_on(source: Source, node: ast.expr) -> bool:
+    """Whether a call takes something, also in a list, or an object or a container outlives the function with it."""
+    above = source.parents.get(node)
+    while isinstance(above, (ast.List, ast.Tuple, ast.Dict)):
+        above = source.parents.get(above)
+    targets = above.targets if isinstance(above, ast.Assign) else []
+    kept = any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in targets)
+    return kept or isinstance(above, (ast.Call, ast.AugAssign))
 
 
 def _is_named(node: ast.AST | None) -> bool:
