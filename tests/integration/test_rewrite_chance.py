@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import Fixed, lines_of
+from tests.integration.rewritten import Fixed, Program, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -349,3 +349,46 @@ def test_a_way_that_chance_never_takes_is_no_problem() -> None:
         return x * 2 if random.random() < 1.0 else x
 
     assert not list(pgk.diagnose(step, torch.randn(2, 4, device=DEVICE)))
+
+
+PICKED = {
+    "a fraction that a helper is given": (
+        "def brighter(x, f):\n    return x * f\ndef f(x):\n    return brighter(x, random.uniform(0.5, 1.5)) + 1\n",
+        "give `brighter` that tensor",
+    ),
+    "a module of several": (
+        (
+            "nets = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)).to(device)\n"
+            "def f(x):\n    net = random.choice(nets)\n    return net(x)\n"
+        ),
+        "pick it before each launch, and give it to `f` among its arguments",
+    ),
+    "the order of layers": (
+        (
+            "nets = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)).to(device)\n"
+            "def f(x):\n    order = [0, 1, 2]\n    random.shuffle(order)\n"
+            "    for i in order:\n        x = nets[i](x)\n    return x\n"
+        ),
+        "draw `order` before each launch, and give it to `f` among its arguments",
+    ),
+    "the order of ways": (
+        (
+            "def f(x):\n    order = torch.randperm(2)\n    for i in order:\n        if i == 0:\n            x = x + 1\n"
+            "        if i == 1:\n            x = x * 2\n    return x\n"
+        ),
+        "draw `order` before each launch, and give it to `f` among its arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_what_the_host_draws_that_no_number_of_the_device_can_be_has_a_graph_for_each(
+    name: str, program: Program
+) -> None:
+    # GIVEN a fraction of a helper's, a module that is picked, or an order
+    text, words = PICKED[name]
+    names = program(IMAGES + text)
+    # WHEN a rewrite is asked for THEN it is told how each gets there
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert words in "\n".join(found.fix.instead), found

@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.asks.stays import found_once
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
-from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round
+from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
@@ -410,6 +410,7 @@ _ADVICE: tuple[Advice, ...] = (
     waits_for_its_error,
     window_of_tensors,
     left_before_the_launch,
+    drawn_order,
     drawn_for_each_round,
     moved_by_what_is_read,
     given_its_bounds,

@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
-from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import fractions_drawn
+from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
@@ -345,7 +345,7 @@ def at_least(place: Place) -> str:
         return place.failure.fix.rpartition("after   ")[2]
     if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place)):
         return told
-    if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place)):
+    if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place) or drawn_for_a_helper(place)):
         return told
     if code in DECIDED:
         held = {n for n in local if n in place.tensors or n.lower() == "device"}

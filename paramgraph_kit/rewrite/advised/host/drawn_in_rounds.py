@@ -7,13 +7,16 @@ number that torch takes no tensor for, ``torch.rot90(im, k)``, picks among what 
 from __future__ import annotations
 
 import ast
+import re
 
-from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
 _FRACTIONS = frozenset("random uniform gauss normal normalvariate beta betavariate triangular".split())  # noqa: SIM905
 _MODULES = ("random", "np.random", "numpy.random")
+_FRACTION = re.compile(r" got -?\d+\.\d")
 _ALIKE = "drawn alike, in another order"
 
 
@@ -47,6 +50,43 @@ def fractions_drawn(place: Place) -> str:
         )
     again = "; in a loop, one for each round that draws it" if told and place.loops() else ""
     return "; ".join(told) + again
+
+
+def drawn_for_a_helper(place: Place) -> str:
+    """``def brighter(x, f): return x * f``, which a step gives a fraction that it draws."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code != "host-random" or function is None or function.name == place.entry:
+        return ""
+    given = [n for n in arguments_of(function) if n in names_in(place.statement) - place.tensors.keys() - {"self"}]
+    if len(given) != 1 or _FRACTION.search(place.failure.message) is None:
+        return ""
+    name = given[0]
+    return (
+        f"`{name}` of `{function.name}` is drawn by the host: once `{name}_in = torch.zeros((), "
+        f"device={place.device})`, before each launch `{name}_in.fill_(...)` with what is drawn now, and give "
+        f"`{function.name}` that tensor; one for each of its calls"
+    )
+
+
+def drawn_order(place: Place) -> str:
+    """``for i in order: x = layers[i](x)`` in an order that the host draws."""
+    node = place.statement
+    asked = names_in(node.test) if isinstance(node, ast.If) else names_in(node)
+    loops = [n for n in place.loops() if isinstance(n, ast.For) and isinstance(n.iter, ast.Name)]
+    loops = [n for n in loops if isinstance(n.target, ast.Name) and n.target.id in asked]
+    function = place.source.function_of(node)
+    if place.failure.code not in ("host-random", "branch-frozen") or not loops or function is None:
+        return ""
+    name = place.text(loops[0].iter)
+    every = [n for part in function.body for n in within(part)]
+    made = [n.value for n in every if isinstance(n, ast.Assign) and name in map(place.text, n.targets)]
+    drawn = [n for n in every if isinstance(n, ast.Call) and called(n) == "shuffle" and name in map(place.text, n.args)]
+    if function.name != place.entry or not (drawn or any(map(draws, made))):
+        return ""
+    return (
+        f"draw `{name}` before each launch, and give it to `{function.name}` among its arguments: each order that "
+        f"comes has a graph of its own, `graphs[tuple(map(int, {name}))]`, captured when it first comes"
+    )
 
 
 def _branch(place: Place, node: ast.If, many: str, at: str, head: str) -> str:

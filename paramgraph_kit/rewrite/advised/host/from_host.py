@@ -134,6 +134,13 @@ def decided(place: Place) -> str:
             at = [place.text(n) for n in one.targets[0].elts]
             text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
             return found_before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
+        function = place.source.function_of(node)
+        if function is not None and any(path_of(n.func) == name for n in heads(node) if isinstance(n, ast.Call)):
+            return (
+                f"`{name}`, which is called here, is picked by the host at line {one.lineno}: pick it before each "
+                f"launch, and give it to `{function.name}` among its arguments; each that comes has a graph of its "
+                f"own, `graphs[{name}]`, captured when it first comes"
+            )
         here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
             size = ", ".join(map(str, form.shape))
