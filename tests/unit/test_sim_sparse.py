@@ -63,6 +63,9 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "a difference": lambda x: coo(x) - coo(x) * 0.5,
     "by a number in place": lambda x: coo(x).mul_(2).div_(4),
     "by another": lambda x: coo(x).coalesce() * dense(x).to_sparse(),
+    "by a dense one": lambda x: coo(x) * dense(x),
+    "CSR by a number": lambda x: dense(x).to_sparse_csr() * 2,
+    "into itself": lambda x: torch.mul(y := coo(x), 3, out=y),
     "another's in place": lambda x: coo(x).sub_(coo(x), alpha=3),
     "of its values": lambda x: (-coo(x)).relu().sqrt(),
     "turned": lambda x: coo(x).t(),
@@ -105,7 +108,13 @@ def graphed(step: Callable[[Tensor], Tensor], cuda: Any) -> Tensor:
 def test_replays_follow_the_numbers_of_a_sparse_tensor(cuda: Any) -> None:
     # GIVEN matrices that are coalesced, whose values are written in place WHEN replays read them
     matrix, rows = (make(X.to(device())).detach() for make in (FORMS["coalesced"], FORMS["as CSR"]))
-    for step in (lambda x: matrix @ x, lambda x: rows @ x, lambda x: matrix.to_dense() @ x):
+    for step in (
+        lambda x: matrix @ x,
+        lambda x: rows @ x,
+        lambda x: matrix.to_dense() @ x,
+        lambda x: (matrix * matrix.to_dense()) @ x,
+        lambda x: matrix.to_dense().sparse_mask(matrix) @ x,
+    ):
         matrix.values().fill_(1)
         rows.values().fill_(1)
         found = graphed(step, cuda)
@@ -115,13 +124,22 @@ def test_replays_follow_the_numbers_of_a_sparse_tensor(cuda: Any) -> None:
     assert torch.equal(graphed(dense, cuda), dense(X * 2))
 
 
-def test_sparse_gradients_train_as_on_the_cpu(cuda: Any) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda parameters: torch.optim.SparseAdam(parameters, lr=0.1),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+    ],
+)
+def test_sparse_gradients_train_as_on_the_cpu(kind: Any, cuda: Any) -> None:
     # GIVEN an embedding with sparse gradients and an optimizer for those
     def train(place: Any) -> Tensor:
         torch.manual_seed(1)
         table = torch.nn.Embedding(5, 2, sparse=True).to(place)
         bag = torch.nn.EmbeddingBag(5, 2, sparse=True, mode="mean").to(place)
-        optimizer: Any = torch.optim.SparseAdam([*table.parameters(), *bag.parameters()], lr=0.1)
+        parameters = [*table.parameters(), *bag.parameters()]
+        optimizer: Any = kind(parameters)
         index = torch.tensor([[1, 3, 1]], device=place)
         for _ in range(3):
             optimizer.zero_grad()

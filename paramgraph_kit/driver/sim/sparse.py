@@ -41,12 +41,12 @@ BY_PARTS = {
 # Those that loop over numbers.
 LOOPS = {
     COO: (
-        """addmm addmm_ bmm hspmm index_select mm sparse_mask _sparse_log_softmax _sparse_softmax
+        """addmm addmm_ bmm hspmm index_select mm _sparse_log_softmax _sparse_softmax
         _sparse_log_softmax_backward_data _sparse_mask_projection _sparse_softmax_backward_data _sparse_sparse_matmul
         _sparse_sum_backward _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr""".split()  # noqa: SIM905
     ),
     CSR: (
-        """add.Tensor addmm mm mul.Tensor mv sparse_mask sparse_sampled_addmm _to_dense _to_sparse _to_sparse.sparse_dim
+        """add.Tensor addmm mm mv sparse_mask sparse_sampled_addmm _to_dense _to_sparse _to_sparse.sparse_dim
         _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr""".split()  # noqa: SIM905 - shorter so
     ),
 }
@@ -196,13 +196,25 @@ def add_(target: torch.Tensor, other: torch.Tensor, *, alpha: Any = 1) -> torch.
 
 
 def mul(one: Any, other: Any) -> torch.Tensor:
-    """``aten::mul.Tensor``: by one number the places stay."""
+    """``aten::mul.Tensor``: by one number, or a dense tensor, the places stay."""
     sparse, factor = (one, other) if _is_sparse(one) else (other, one)
+    *places, values = _Form.parts(sparse)
     if isinstance(factor, torch.Tensor) and factor.dim():
-        found: torch.Tensor = loop(aten.mul.Tensor)(one, other)
-        return found
+        alike = not _is_sparse(factor) and _is_coo(sparse) and factor.shape == sparse.shape
+        if not alike:
+            found: torch.Tensor = loop(aten.mul.Tensor)(one, other)
+            return found
+        factor = factor[tuple(places[0])]
     factor = factor.to_dense() if _is_sparse(factor) else factor
-    return _Form(sparse).of([sparse._indices(), sparse._values() * factor])
+    return _Form(sparse).of([*places, values * factor])
+
+
+def mask(tensor: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """``aten::sparse_mask``: the numbers of a dense tensor where a sparse one has some."""
+    if _is_sparse(tensor) or tensor.shape != by.shape:
+        found: torch.Tensor = loop(aten.sparse_mask.default)(tensor, by)
+        return found
+    return _Form(by).of([by._indices(), tensor[tuple(by._indices())]])
 
 
 def divide(one: torch.Tensor, other: Any) -> torch.Tensor:
@@ -234,6 +246,12 @@ def scaling(name: str, operation: Callable[..., torch.Tensor]) -> Callable[..., 
         return target
 
     return call
+
+
+def multiplied_into(one: Any, other: Any, *, out: torch.Tensor) -> torch.Tensor:
+    """``aten::mul.out``."""
+    found: torch.Tensor = scaling("mul_", mul)(one, other) if out is one else into(lambda _: mul(one, other))(out)
+    return found
 
 
 def subtract(one: torch.Tensor, other: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
@@ -285,6 +303,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "div_.Tensor": scaling("div_", divide),
     "mul.Tensor": mul,
     "mul_.Tensor": scaling("mul_", mul),
+    "mul.out": multiplied_into,
+    "sparse_mask": mask,
     "sub.Tensor": subtract,
     "sub_.Tensor": subtract_,
 }
@@ -297,7 +317,7 @@ def install_sparse(library: Any) -> None:
     unary = {each for name in _OF_VALUES for each in (name, f"{name}_", f"{name}.out")}
     for key, on_cpu in ((COO, "SparseCPU"), (CSR, "SparseCsrCPU")):
         for name in known:
-            if key == COO and name in OWN:
+            if (key == COO and name in OWN) or name == "mul.Tensor":
                 library.impl(name, OWN[name], key)
             elif name in LOOPS[key]:
                 library.impl(name, loop(_overload(name)), key)
