@@ -90,3 +90,32 @@ def test_the_largest_of_a_bag_has_no_deterministic_gradient() -> None:
             torch.autograd.backward(F.embedding_bag(index, table, mode="max").sum())
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_memory_that_a_tensor_grows_into_is_filled_where_torch_is_deterministic() -> None:
+    # GIVEN torch that is to be deterministic WHEN tensors grow THEN what is new of them is as torch fills it
+    torch.use_deterministic_algorithms(True)
+    try:
+        grown = torch.ones(2, dtype=torch.int32, device=device()).resize_(3)
+        made = torch.empty(0, device=device()).resize_(2)
+        again = torch.ones(4, device=device()).resize_(1).resize_(4)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert grown.tolist() == [1, 1, torch.iinfo(torch.int32).max]
+    assert made.isnan().all()
+    assert again.tolist() == [1.0] * 4
+
+
+def test_a_spoiled_capture_takes_no_copies_of_pinned_memory(cuda: Any) -> None:
+    # GIVEN a capture that a read has spoiled WHEN pinned memory is copied THEN it is told so
+    pinned, x = torch.ones(4).pin_memory(), torch.zeros(4, device=device())
+
+    def body() -> None:
+        with pytest.raises(torch.AcceleratorError, match="not permitted when stream is capturing"):
+            x.sum().item()
+        with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+            x.copy_(pinned, non_blocking=True)
+
+    with pytest.raises(torch.AcceleratorError, match="previous error"), cuda.graph(cuda.CUDAGraph()):
+        body()
+    cuda.recover()

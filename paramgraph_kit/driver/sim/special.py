@@ -14,6 +14,7 @@ from paramgraph_kit.trace.wording import bytes_text
 
 from .asking import ASKING, asking_kernel
 from .errors import require_device
+from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
 from .indexed import index_kernel, index_put_impl_
 from .kernels import Kernel, pageable_copy_forbidden, record
@@ -160,19 +161,28 @@ def empty_strided(
     require_device(device)
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the simulated device has dense tensors only, not {layout}")
-    found = machine().empty_strided(size, stride, dtype or torch.get_default_dtype())
-    if torch.are_deterministic_algorithms_enabled() and _fills.fill_uninitialized_memory:
-        kind = found.dtype
-        unknown = torch.nan if kind.is_floating_point or kind.is_complex else True
-        return _fill(found, unknown if unknown is not True or kind is torch.bool else torch.iinfo(kind).max)
-    return found
+    return _filled(machine().empty_strided(size, stride, dtype or torch.get_default_dtype()))
+
+
+def _filled(made: torch.Tensor) -> torch.Tensor:
+    """Memory that nothing is written to yet: filled where torch is to be deterministic."""
+    if not (torch.are_deterministic_algorithms_enabled() and _fills.fill_uninitialized_memory):
+        return made
+    kind = made.dtype
+    unknown = torch.nan if kind.is_floating_point or kind.is_complex else True
+    return _fill(made, unknown if unknown is not True or kind is torch.bool else torch.iinfo(kind).max)
 
 
 def resize_(
     tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
 ) -> torch.Tensor:
     """``aten::resize_``."""
-    return resize(tensor, size, memory_format)
+    item = tensor.dtype.itemsize
+    before = tensor.untyped_storage().nbytes() // item
+    resized = resize(tensor, size, memory_format)
+    if (more := resized.untyped_storage().nbytes() // item - before) > 0:
+        _filled(resized.as_strided((more,), (1,), before))
+    return resized
 
 
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
@@ -196,6 +206,7 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         return
     if not is_pinned(host) or through_pageable(target, source, non_blocking, to_host=target.device.type == "cpu"):
         pageable_copy_forbidden(stream)
+    stream.capture.check()
     if not non_blocking:
         forbid_in_capture(stream)
     to_device = device is target
@@ -355,45 +366,6 @@ def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Ten
 _segment_reduce = Kernel(aten.segment_reduce.default)
 
 
-def foreach_kernel(op: Any) -> Callable[..., Any]:
-    """One kernel for a list of tensors, or one each where some are the host's; numbers for each are the host's."""
-    run = Kernel(op)
-    numbers = next((n for n, each in enumerate(op._schema.arguments) if each.name == "scalars"), -1)
-    listed = getattr(op.overloadpacket, "ScalarList", None) if op._overloadname == "Tensor" and numbers > 0 else None
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if listed is not None:
-            return listed(*args[:numbers], _numbers(args[numbers]), *args[numbers + 1 :], **kwargs)
-        lists = [each for each in args if isinstance(each, (list, tuple))]
-        if any(isinstance(each, torch.Tensor) and each.is_cpu for given in lists for each in given):
-            return op.redispatch(CPU_KEY, *args, **kwargs)
-        return run(*args, **kwargs)
-
-    return call
-
-
-def _numbers(scalars: torch.Tensor) -> list[Any]:
-    if scalars.device.type == DEVICE_NAME:
-        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
-    if scalars.dim() != 1:
-        raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
-    found: list[Any] = scalars.tolist()
-    return found
-
-
-def foreach_copy_(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
-    """``aten::_foreach_copy_``: one kernel for all on the device, and else copies, one by one."""
-    pairs = list(zip(targets, sources, strict=True))
-    if all(target.device == source.device for target, source in pairs):
-        _foreach_copy(targets, sources, non_blocking)
-        return
-    for target, source in pairs:
-        target.copy_(source, non_blocking)
-
-
-_foreach_copy = Kernel(aten._foreach_copy_.default)
-
-
 def _never(*args: Any, **kwargs: Any) -> bool:
     return False
 
@@ -486,10 +458,7 @@ def special_kernels() -> dict[str, Any]:
     found.update(library_kernels())
     for name, position in VALUED.items():
         found[name] = valued_kernel(_overload(name), position)
-    for full in torch_name("_dispatch_get_all_op_names")():  # dir(aten) has only what somebody has asked for
-        if full.startswith("aten::_foreach_") and not full.endswith("out"):
-            found[full[6:]] = foreach_kernel(_overload(full[6:]))
-    found["_foreach_copy_"] = foreach_copy_
+    found.update(foreach_kernels())
     return found
 
 
