@@ -45,6 +45,8 @@ def of_captures(
         fixed = fixed or (part.fix if inside else None)
     for region in regions:
         region.forget()
+    cast = {_line(f) for f in found if f.code == "autocast-cache"}  # what is kept there is gone behind the region
+    found = [f for f in found if not (f.code == "freed-input" and _line(f) in cast)]
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed

@@ -19,7 +19,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.kept_results import KEEPS, kept_by, with_clone
+from paramgraph_kit.doctor.observe.gradients import sets_to_none
+from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, moved_failures
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -143,8 +144,10 @@ class _Around:
 
     def in_a_tensor(self, name: str, then: float, value: ast.expr | None) -> tuple[str, str] | None:
         """Lines that keep a number in a tensor which the graph reads; a whole number may be a size, which is none."""
-        if not isinstance(then, float):
-            return None
+        if not isinstance(then, float):  # perhaps a size, or an index
+            graphs = f"graphs[{name}]"
+            each = f"one graph for each {name}: captured into {graphs} where it is not there yet, and {graphs}.replay()"
+            return (f"for {name} in ..." if value is None else f"{name} = {ast.unparse(value)}"), each
         made = f"before the capture: {name} = torch.full((), {then}, device={self.region.settings[0]!r})"
         if value is None:
             return f"for {name} in ...", f"{made}; and `for value in ...: {name}.fill_(value)`, ahead of g.replay()"
@@ -162,9 +165,15 @@ class _Around:
                         yield _told("output-alias", text, self.region.code, _number(n), with_clone(n, what))
             if isinstance(node, (ast.ListComp, ast.SetComp)) and self.is_graphed() and self.launches(node.elt):
                 yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.elt))
-            is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in made
-            if is_name and self.launches_before(node) and self.launches_after(node):
+            held = node.targets[0] if isinstance(node, ast.Assign) and self.is_result(node.value, made) else None
+            if isinstance(held, ast.Name) and held.id not in made and self.is_held(node, held.id):
                 yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.value))
+
+    def is_held(self, node: ast.Assign, name: str) -> bool:
+        """Whether a name that has a result is read behind a further replay."""
+        nodes = [*ast.walk(self.body)]
+        again = [n.lineno for n in self.behind() if self.launches(n) and self.comes_after(n.lineno, node)]
+        return self.launches_before(node) and any(is_read_later(nodes, name, line) for line in again)
 
     def gradients(self) -> Iterator[Failure]:
         """Gradients that the graph writes, and that are set to None behind its capture."""
@@ -172,7 +181,7 @@ class _Around:
         used = {name for code in codes for name in code.co_names}
         if "backward" not in used or "zero_grad" in used:
             return
-        if self.region.has_gradients and "zero_" not in used:
+        if self.region.has_gradients and "zero_" not in used and not sets_to_none(codes):
             yield from self.added(codes)
         for node in self.behind():
             if not self.launches_after(node):
@@ -299,12 +308,13 @@ class _Around:
 
     def launches_after(self, node: Any) -> bool:
         """Whether a replay comes behind a line, or in the next round of a loop around it."""
-        end = node.end_lineno or node.lineno
-        launches = [n.lineno for n in self.behind() if self.launches(n)]
-        if any(line > end for line in launches):
-            return True
+        return any(self.launches(n) and self.comes_after(n.lineno, node) for n in self.behind())
+
+    def comes_after(self, line: int, node: Any) -> bool:
+        """Whether a line comes behind a node, or in the next round of a loop around it."""
         loops = (n for n in self.behind() if isinstance(n, _LOOPS) and n.lineno <= node.lineno <= (n.end_lineno or 0))
-        return any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops for line in launches)
+        behind = line > (node.end_lineno or node.lineno)
+        return behind or any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
 
     def launches_before(self, node: Any) -> bool:
         return any(self.launches(n) and n.lineno < node.lineno for n in self.behind())

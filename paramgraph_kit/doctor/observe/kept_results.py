@@ -55,7 +55,7 @@ class KeptResults:
                     self._lists[id(value)] = _Kept(value, frame.f_code, name)
                 elif number and issubclass(kind, torch.Tensor) and (frame.f_code, name) not in self._names:
                     node = _result_of(frame, name) if owns(value) else None
-                    if node is not None and _is_read_later(frame, name):
+                    if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
                         self._names[frame.f_code, name] = _failure(frame.f_code, node, node.value)
 
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
@@ -196,16 +196,15 @@ def _statement(nodes: list[ast.AST], line: int) -> ast.stmt | None:
     return next((n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and _spans(n, line)), None)
 
 
-def _is_read_later(frame: FrameType, name: str) -> bool:
-    """Whether a function reads a variable before it gives it something else."""
-    nodes, line = [*nodes_of(frame.f_code)], frame.f_lineno
+def is_read_later(nodes: list[ast.AST], name: str, line: int) -> bool:
+    """Whether a function reads a variable behind a line, or in the next round, before it surely is something else."""
     now = _statement(nodes, line)
     first, last = (now.lineno, now.end_lineno or line) if now is not None else (line, line)
     loops = [n for n in nodes if isinstance(n, _LOOPS) and _spans(n, line)]
     begins = min((n.lineno for n in loops), default=first)
     ends = max((n.end_lineno or last for n in loops), default=last)
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-    names = (n for n in nodes if isinstance(n, ast.Name) and n.id == name and not _is_about(n, parents))
+    names = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and not _is_about(n, parents)]
 
     def order(node: ast.Name) -> tuple[int, int, bool]:
         """The statement's own targets, the rest of the loop, its next round, and what is behind it."""
@@ -214,8 +213,19 @@ def _is_read_later(frame: FrameType, name: str) -> bool:
         return turn, at, isinstance(node.ctx, ast.Store)  # an assignment's value comes before its targets
 
     later = [n for n in names if n.lineno > last or begins <= n.lineno < first or isinstance(n.ctx, ast.Store)]
-    later = [n for n in later if n.lineno >= begins]
+    later = [
+        n for n in later if n.lineno >= begins and not (isinstance(n.ctx, ast.Store) and _perhaps(n, parents, line))
+    ]
     return isinstance(min(later, key=order).ctx, ast.Load) if later else False
+
+
+def _perhaps(node: ast.AST, parents: dict[ast.AST, ast.AST], line: int) -> bool:
+    """Whether something runs in some rounds only."""
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, (ast.If, ast.Try, *_LOOPS)) and not _spans(node, line):
+            return True
+    return False
 
 
 def _spans(node: Any, line: int) -> bool:

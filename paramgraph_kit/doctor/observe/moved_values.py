@@ -113,7 +113,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         return f"{target}{data}.copy_({given}), ahead of g.replay()"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
-        made = f"{moved.use.text} = torch.full((), {float(moved.then[1])}, device={kind!r})"
+        made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
         here_ = "this line as it is" if augmented else f"{target}.fill_({given})"
         return f"before the capture: {made}; here: {here_}, ahead of g.replay()"
     if code in ("scalar-frozen", "branch-frozen"):

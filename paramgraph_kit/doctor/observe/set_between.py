@@ -68,7 +68,8 @@ class Setting:
         target = getattr(self.node, "target", None) or getattr(self.node, "targets", [None])[0]
         if failure.code != "scalar-frozen" or target is None or not takes_a_tensor(self.use, then):
             return failure.fix
-        made = f"{ast.unparse(target)} = torch.full((), {float(then)}, device={driver().device.type!r})"
+        kept = ast.unparse(target)
+        made = f"{kept} = torch.full((), float({kept}), device={driver().device.type!r})"
         filled = f"{ast.unparse(target)}.fill_({ast.unparse(self.node.value)})"  # type: ignore[attr-defined]
         there = "stays as it is" if isinstance(self.node, ast.AugAssign) else f"becomes `{filled}`"
         line = failure.frame.text if failure.frame else ""
