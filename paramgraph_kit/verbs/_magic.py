@@ -12,7 +12,7 @@ import keyword
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import partial
 from itertools import takewhile
@@ -278,13 +278,24 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 sys.last_exc = error
         else:
             if any(word in cell for word in CAPTURES):
-                self._bind(options, None)
-                print(
-                    "the cell raised nothing; it captures by itself, so it was not looked at as what a graph would hold"
-                )
+                self._diagnose_program(options, source, name)
                 return
             with _one_line("diagnose"):
                 self._show(options, self._diagnosed(options, source, name))
+
+    def _diagnose_program(self, options: argparse.Namespace, source: str, name: str) -> None:
+        """A cell that captures by itself: what is in its captures, and around their replays."""
+        from paramgraph_kit.verbs._own_captures import is_of_captures
+
+        found = None
+        if "diagnose" not in source:  # what diagnoses captures has told it
+            with suppress(ParamgraphError):
+                found = self._diagnosed(options, source, name)
+        if found is None or not is_of_captures(found):
+            self._bind(options, None)
+            print("the cell raised nothing; it captures by itself, so it was not looked at as what a graph would hold")
+        else:
+            self._show(options, found)
 
     def _diagnosed(self, options: argparse.Namespace, source: str, name: str) -> Any:
         """What is found in a cell that has run; what its own run has left is no problem of the cell's."""

@@ -25,6 +25,11 @@ def headed(name: str, problems: Sequence[Failure], where: str) -> str:
     return f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
 
 
+def is_of_captures(found: Diagnosis) -> bool:
+    """Whether it is of a program that has captured something."""
+    return _NOTE in found.notes
+
+
 def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:

@@ -175,13 +175,18 @@ def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     result = session.good("%%paramgraph diagnose -o why\nx.sum()")
     assert not session["why"]
     assert result.shown[-1]["text/plain"].startswith("cell: no problems (")
-    # and one that captures by itself is not what a graph would hold
-    again = session.good(
-        "%%paramgraph diagnose -o why\nimport paramgraph_kit as pgk\ng = pgk.cuda.CUDAGraph()\n"
-        "with pgk.cuda.graph(g):\n    y = x * 2"
-    )
+    # and one that only replays is not what a graph would hold
+    captured = "import paramgraph_kit as pgk\ng = pgk.cuda.CUDAGraph()\nwith pgk.cuda.graph(g):\n    y = x * 2\n"
+    session.good(captured)
+    again = session.good("%%paramgraph diagnose -o why\ng.replay()")
     assert session["why"] is None
     assert "the cell raised nothing; it captures by itself" in again.out
+    # WHEN one captures, and keeps results THEN what is around its replays is told at the cell's lines
+    session.good(f"%%paramgraph diagnose -o why\n{captured}g.replay()")
+    assert not session["why"]
+    kept = "kept = []\nfor n in range(3):\n    x.add_(n)\n    g.replay()\n    kept.append(y)\nlen(kept)"
+    session.good(f"%%paramgraph diagnose -o why\n{captured}{kept}")
+    assert [(f.code, f.frame.text) for f in session["why"]] == [("output-alias", "kept.append(y)")]
 
 
 def test_the_story_of_a_cell_and_of_a_function(session: Session) -> None:
