@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from paramgraph_kit.doctor.cell import is_whole
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
@@ -67,7 +68,7 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
 def _body_around(region: Region) -> ast.AST | None:
     """The function, or the file, in which a capture stands."""
     tree = tree_of(region.code.co_filename)
-    if tree is None or region.code.co_name == "<module>":
+    if tree is None or region.code.co_name == "<module>" or is_whole(region.code.co_filename, region.code.co_name):
         return tree
     first = region.code.co_firstlineno
     for node in ast.walk(tree):

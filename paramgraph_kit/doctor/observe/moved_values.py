@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import here, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Moved, Use
@@ -110,6 +111,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "stale-input" or (code == "parameter-rebound" and target):
         if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data"):
             return f"{target}.load_state_dict({given}.state_dict())"
+        if _swaps(line.node):
+            other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
+            return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         return f"{target}{data}.copy_({given}), ahead of g.replay()"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
@@ -153,7 +157,8 @@ def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:
     files = {region.code.co_filename, *(use.code.co_filename for use in region.values.uses)}  # type: ignore[union-attr]
     for file in sorted(each for each in files if not is_library(each)):
         tree = tree_of(file)
-        for line in _lines(file, tree, "<module>") if tree is not None else ():
+        top = NAME if is_made_of(file) else "<module>"
+        for line in _lines(file, tree, top) if tree is not None else ():
             if _gives(line, moved) and _comes_behind(line, region, file):
                 yield line
 
@@ -162,7 +167,12 @@ def _lines(file: str, owner: ast.AST, name: str) -> Iterator[_Line]:
     for node in (n for part in ast.iter_child_nodes(owner) for n in here(part, _FUNCTIONS)):
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                yield _Line(file, name, node, target, node.value)
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                values = node.value.elts if isinstance(node.value, ast.Tuple) and target is not parts[0] else []
+                given = (
+                    values if len(values) == len(parts) else [node.value if target is parts[0] else None] * len(parts)
+                )
+                yield from (_Line(file, name, node, *pair) for pair in zip(parts, given, strict=True))
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             yield _Line(file, name, node, node.target, node.value)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -208,6 +218,14 @@ def _same_path(target: ast.expr | None, path: ast.expr) -> bool:
     if isinstance(target, ast.Subscript) and isinstance(path, ast.Subscript):
         return ast.dump(target.slice) == ast.dump(path.slice)
     return False
+
+
+def _swaps(node: Any) -> bool:
+    """Whether a statement is ``a, b = b, a``."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == 2):
+        return False
+    return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(node.value.elts)]
 
 
 def _comes_behind(line: _Line, region: Region, file: str) -> bool:
