@@ -162,13 +162,25 @@ class _Around:
             inside = [*here(node, _APART)] if isinstance(node, _LOOPS) else []
             if any(map(self.launches, inside)):
                 for n in inside:
-                    if (what := kept_by(n)) is not None and self.is_result(what, made):
+                    if (what := kept_by(n)) is not None and self.is_result(what, made) and not self.is_written(n):
                         yield _told("output-alias", text, self.region.code, _number(n), with_clone(n, what))
             if isinstance(node, (ast.ListComp, ast.SetComp)) and self.is_graphed() and self.launches(node.elt):
                 yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.elt))
             held = node.targets[0] if isinstance(node, ast.Assign) and self.is_result(node.value, made) else None
             if isinstance(held, ast.Name) and held.id not in made and self.is_held(node, held.id):
                 yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.value))
+
+    def is_written(self, node: ast.AST) -> bool:
+        """Whether an assignment writes to a tensor, which has numbers of its own then."""
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if target is None or isinstance(self.value(target), torch.Tensor):
+            return target is not None
+        name = ast.unparse(target)
+        made = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name]
+        calls = [n.value.func for n in made if isinstance(n.value, ast.Call)]
+        return any(last_name(getattr(f, "value", f)) == "torch" or last_name(f).endswith("_like") for f in calls)
 
     def is_held(self, node: ast.Assign, name: str) -> bool:
         """Whether a name that has a result is read behind a further replay."""

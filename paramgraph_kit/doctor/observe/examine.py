@@ -343,7 +343,8 @@ class _Examiner(Caller):
         found: list[Setting] = []
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             uses = uses_in(self.function, self.given())
-            found = settings(around(self.function), self.function, uses, self.codes(base))
+            ran = codes_in(step.place.stack for step in base.steps)
+            found = settings(around(self.function), self.function, uses, ran)
         for each in found:
             yield from each.problems(base.steps, lambda: self.call(self.args, self.kwargs, drawing=base.number))
 

@@ -110,10 +110,10 @@ def _slices(place: Place) -> bool:
 def _fix(part: _Part, place: Place, made: Collection[str]) -> str:
     frame, filled = place.frame(), part.write.place.frame()
     line, source = (frame.text if frame else ""), (filled.text if filled else "")
+    rows, of = _rows_of(part.write.place), part.write.of
     if not part.reads:
-        after = "this line as it is, and drop_last=True in the loader; the rows that are left run without the graph"
-        return f"before  {line}\nafter   {after}"
-    rows = _rows_of(part.write.place)
+        whole = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
+        return f"before  {line}\nafter   {whole} around this line and the replay"
     after = re.sub(rf"\b({'|'.join(map(re.escape, made))})\b", rf"\1[:{rows}]", line) if made else line
     if after == line:
         after = f"the same of the first {rows} rows of what the graph has computed, as `{source}` fills them"

@@ -45,6 +45,7 @@ class Setting:
     key: str  # of an optimizer's groups, or ""
     at: Frame  # the line that sets it
     node: ast.AST
+    target: str  # as that line has it
 
     def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""
@@ -65,13 +66,14 @@ class Setting:
 
     def words(self, failure: Failure, then: float) -> str:
         """What one writes where it is set, if a tensor of one number does as well."""
-        target = getattr(self.node, "target", None) or getattr(self.node, "targets", [None])[0]
-        if failure.code != "scalar-frozen" or target is None or not takes_a_tensor(self.use, then):
+        if failure.code != "scalar-frozen" or not takes_a_tensor(self.use, then):
             return failure.fix
-        kept = ast.unparse(target)
+        node: Any = self.node
+        kept, value = self.target, ast.unparse(node.value) if hasattr(node, "value") else "..."
         made = f"{kept} = torch.full((), float({kept}), device={driver().device.type!r})"
-        filled = f"{ast.unparse(target)}.fill_({ast.unparse(self.node.value)})"  # type: ignore[attr-defined]
-        there = "stays as it is" if isinstance(self.node, ast.AugAssign) else f"becomes `{filled}`"
+        there = "stays as it is" if isinstance(node, ast.AugAssign) else f"becomes `{kept}.fill_({value})`"
+        if isinstance(node, ast.For):
+            there = f"becomes `for value in {ast.unparse(node.iter)}:` with `{kept}.fill_(value)` as its first line"
         line = failure.frame.text if failure.frame else ""
         return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and this line stays as it is"
 
@@ -88,8 +90,8 @@ def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Itera
                 continue
             at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
             for use in uses:
-                for key in _sets(node, scope, search, use):
-                    found.setdefault((use.text, key), Setting(use, key, at, node))
+                for key, target in _sets(node, scope, search, use):
+                    found.setdefault((use.text, key), Setting(use, key, at, node, target))
     return list(found.values())
 
 
@@ -124,9 +126,9 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
         calls = [n for n in inside if isinstance(n, ast.Call)]
         if any(last_name(n.func) in _CAPTURES for n in calls):
             continue
-        if not any(search.calls(n) or last_name(n.func) in callers for n in calls):
+        if not any(_calls(n, search) or last_name(n.func) in callers for n in calls):
             continue
-        for node in inside:
+        for node in (loop, *inside):
             if isinstance(node, (ast.stmt, ast.Call)):
                 yield node, name, scope.file
         for call in calls:
@@ -136,25 +138,35 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
                 yield from ((n, code.co_name, code.co_filename) for n in nodes_of(code) if isinstance(n, ast.stmt))
 
 
-def _sets(node: Any, scope: Scope, search: Search, use: Use) -> Iterator[str]:
-    """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry."""
+def _calls(call: ast.Call, search: Search) -> bool:
+    """Whether it calls the function, also where only its name tells: in a method of its object, or beside it."""
+    if search.calls(call):
+        return True
+    owned = hasattr(search.function, "__self__")
+    owner = call.func.value if owned and isinstance(call.func, ast.Attribute) else None if owned else call.func
+    named = isinstance(owner, ast.Name) and search._value(owner) is None
+    return named and last_name(call.func) == getattr(search.function, "__name__", "")
+
+
+def _sets(node: Any, scope: Scope, search: Search, use: Use) -> Iterator[tuple[str, str]]:
+    """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry; and how."""
     value = use.value()
     is_number = type(value) in (bool, int, float)
     if isinstance(node, ast.Call):
         if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and _step_of(use):
-            yield "lr"
+            yield "lr", ""
         return
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    if not isinstance(node, (ast.Assign, ast.AugAssign)):
+    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.For)):
         return
-    for target in targets:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    for target in (part for each in targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])):
         if is_number and _is_same(target, scope, search, use):
-            yield ""
+            yield "", ast.unparse(target)
         entry = target.slice if isinstance(target, ast.Subscript) else None
         key = str(entry.value) if isinstance(entry, ast.Constant) else ""
         groups = value.param_groups if isinstance(value, torch.optim.Optimizer) and _step_of(use) else ()
         if any(isinstance(group.get(key), (int, float)) for group in groups):
-            yield key
+            yield key, ""
 
 
 def _is_same(target: ast.expr | None, scope: Scope, search: Search, use: Use) -> bool:
