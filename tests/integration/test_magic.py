@@ -6,6 +6,7 @@ import gc
 import signal
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -186,13 +187,15 @@ def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     assert not session["why"]
     kept = "kept = []\nfor n in range(3):\n    x.add_(n)\n    g.replay()\n    kept.append(y)\nlen(kept)"
     session.good(f"%%paramgraph diagnose -o why\n{captured}{kept}")
-    assert [(f.code, f.frame.text) for f in session["why"]] == [("output-alias", "kept.append(y)")]
+    why: Any = session["why"]
+    assert [(f.code, f.frame.text) for f in why] == [("output-alias", "kept.append(y)")]
     swapped = (
         "weights = [p.detach() + 1]\nfor n in range(2):\n    weights[0], p.data = p.data, weights[0]\n    g.replay()"
     )
     made = f"import torch\np = torch.nn.Parameter(x.clone())\n{captured.replace('x * 2', 'p.detach() * 2')}"
     session.good(f"%%paramgraph diagnose -o why\n{made}{swapped}\nx = x + 1\ng.replay()")
-    told = [(f.code, f.frame.text, f.fix.splitlines()[-1].split(maxsplit=1)[1]) for f in session["why"]]
+    why = session["why"]
+    told = [(f.code, f.frame.text, f.fix.splitlines()[-1].split(maxsplit=1)[1]) for f in why]
     words = "held = p.data.clone(); p.data.copy_(weights[0]); weights[0] = held"
     assert told == [("parameter-rebound", "weights[0], p.data = p.data, weights[0]", words)]
 
