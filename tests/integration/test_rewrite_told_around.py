@@ -118,3 +118,14 @@ def test_what_is_kept_of_an_object_of_the_step_leaves_the_graph_under_a_name(tmp
     # WHEN a fix is asked for THEN the distribution is not needed behind the launch
     told = "return `kept = dist.log_prob(a)`, `a`, and behind each launch `saved.append((kept.clone(), a.clone()))`"
     assert told in str(rewritten(text, tmp_path))
+
+
+def test_rounds_as_many_as_the_device_says_are_told_to_be_given_as_a_number(tmp_path: Path) -> None:
+    # GIVEN a loop over the groups that a tensor names, which works on the device
+    text = "args = (torch.randn(9, 3, device=device), torch.arange(9, device=device) % 3)\ndef f(x, groups):\n"
+    text += "    out = torch.zeros_like(x)\n    for g in range(int(groups.max()) + 1):\n        m = groups == g\n"
+    text += "        out[m] = (x[m] - x[m].mean()) / (x[m].std() + 1e-5)\n    return out\n"
+    # WHEN a fix is asked for THEN the loop stays where it is
+    said = str(rewritten(text, tmp_path))
+    assert "`for g in range(n):`, and keep a graph for each, `graphs[n]`" in said
+    assert "the loop belongs before each launch" not in said

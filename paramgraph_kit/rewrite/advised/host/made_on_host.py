@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
-from paramgraph_kit.rewrite.source.place import Place, called, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.writes import CHANGES
 
 _SEVERAL = re.compile(r"of \w+\[\d")  # of more than one number
@@ -234,7 +234,10 @@ def before_launch(place: Place) -> str:
         and node in body_of(function)
         and place.local(node.iter) <= set(arguments_of(function))
     ):
-        return f"it reads arguments alone, `{place.text(node.iter)}`: the loop belongs before each launch"
+        return (
+            _rounds(place, node)
+            or f"it reads arguments alone, `{place.text(node.iter)}`: the loop belongs before each launch"
+        )
     target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or node not in body_of(function):
         return ""
@@ -248,6 +251,25 @@ def before_launch(place: Place) -> str:
         f"the host makes it of arguments alone: it belongs before each launch, with what it counts on. Once `{kept}`, "
         f"a tensor of that shape on {place.device}, before each launch `{kept}.copy_({place.text(node.value)})`, here "
         f"`{kept}` for `{target.id}`"
+    )
+
+
+def _rounds(place: Place, loop: ast.For) -> str:
+    """``for g in range(int(groups.max()) + 1):`` whose rounds compute on the device: how many there are is given."""
+    known = {*place.tensors, *place.seen, *(n for n in names_in(loop) if isinstance(place.space.get(n), torch.Tensor))}
+    if not known & {name for part in loop.body for name in names_in(part)}:
+        return ""
+    if not isinstance(loop.iter, ast.Call) or path_of(loop.iter.func) != "range":
+        return (
+            f"before each launch do what the rounds do with `{place.text(loop.iter)}` on the host, into a tensor of "
+            "the device that stays, with a row for each round, and let the loop go through its rows"
+        )
+    taken = place.taken
+    n, end = fresh("n", taken), place.text(loop.iter.args[-1])
+    return (
+        f"`{end}` says how many rounds there are, and a graph has one number of them: find `{n} = {end}` before the "
+        f"launch, give it as a number, `for {place.text(loop.target)} in range({n}):`, and keep a graph for each, "
+        f"`graphs[{n}]`; or take an `{n}` that none is above, where a round without a row writes nothing"
     )
 
 
