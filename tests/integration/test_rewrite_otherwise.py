@@ -103,6 +103,10 @@ def h(batch):
 def g(model, batches):
     for batch in batches:
         out = model(**{k: v.to(device) for k, v in batch.items()})
+def k(x, n):
+    for each in range(n):
+        b = self.alpha(each)
+        x = b * x
 """
 PICKED = "cat read a tensor that was another one in the next call"
 SAID_OF_NUMBERS = {
@@ -111,6 +115,12 @@ SAID_OF_NUMBERS = {
         "scalar-frozen",
         "mul got 0.5 in one call and 0.25 in the next",
         "`a_in.fill_(a)`, with line 3 (`a = self.alpha()`) done before that, and here `a_in` for `a`",
+    ),
+    "a round": (
+        15,
+        "scalar-frozen",
+        "mul got 0.5 in one call and 0.25 in the next",
+        "make one round of the loop of line 13 what is captured: the host gives `b` other values",
     ),
     "attributes": (
         4,
@@ -148,6 +158,6 @@ def test_numbers_that_the_host_moves_have_tensors_and_tensors_of_a_batch_are_tol
     assert statement is not None
     # WHEN it is told what to write THEN the number is in a tensor, not one of a graph for each value
     held = {"scale": 2.0, "low": 0.0, "high": 1.0}
-    place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a"])
+    place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a", "b"])
     assert wanted in at_least(place), at_least(place)
     assert "scale_in" not in at_least(place)

@@ -46,9 +46,13 @@ def held_in_a_tensor(place: Place) -> str:
     made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and stored([n]) & set(names)]
     first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in made[:1])
     here = "`, `".join(f"{new}` for `{name}" for name, new in held.items())
+    rounds = place.loops()
+    alone = f"make one round of the loop of line {rounds[-1].lineno} what is captured: " if rounds else ""
+    helper = function.name if place.entry and function.name != place.entry else ""
+    several = f"; where a launch calls `{helper}` several times, one for each of them" if helper else ""
     return (
-        f"the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`{first}, and "
-        f"here `{here}`"
+        f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`{first}, "
+        f"and here `{here}`{several}"
     )
 
 
