@@ -130,6 +130,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     apart = [attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)]
     apart.append(attempt.split_where_made(first.left))
+    earlier = attempt.split(failures)  # of what is left some may need what only lines before it know
+    apart += [earlier] if earlier is not None and earlier.cut not in [each.cut for each in apart if each] else []
     for other in (*foreseen, *apart, *counted):
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):

@@ -99,6 +99,24 @@ def f(frame):
 """,
         ["self.frames.append(frame.clone())", "self.by[self.n] = (frame[1:].clone(), p.clone())"],
     ),
+    "numbers of a list that decide what is returned of another one": (
+        """
+net, trace = nn.Linear(4, 4).to(device), []
+args = (torch.randn(3, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    states = [x]
+    for _ in range(3):
+        x = net(x).tanh()
+        states.append(x)
+    drift = [(a - b).abs().mean().item() for a, b in zip(states[:-1], states[1:])]
+    trace.append(max(drift))
+    if max(drift) > 10:
+        states = states[:3]
+    return states[-1], len(states)
+""",
+        ["return [each.detach() for each in states]", "states = [each.clone() for each in states]"],
+    ),
     "a tensor of the launch that a loop behind it writes, by places": (
         """
 args = (torch.randn(5, 4, device=device),)
