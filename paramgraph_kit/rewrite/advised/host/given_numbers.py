@@ -51,8 +51,8 @@ def held_in_a_tensor(place: Place) -> str:
     helper = function.name if place.entry and function.name != place.entry else ""
     several = f"; where a launch calls `{helper}` several times, one for each of them" if helper else ""
     return (
-        f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`{first}, "
-        f"and here `{here}`{several}"
+        f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`"
+        f"{first}, and here `{here}`{several}"
     )
 
 
