@@ -268,7 +268,7 @@ class _Cutting:
         if not run.is_steady():
             return None
         host_steps = self.ends or any(f.code == "grad-scaler" for f in self.failures)
-        if (len(run.decided()) > 1 or host_steps) and (found.trains or trains(self._ran())):
+        if (len(run.decided()) > 1 or host_steps) and (found.trains or trains(found.part, self._ran())):
             self.zeros = zeroed(self.source, self._ran(), part, anywhere=host_steps)
             if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None

@@ -109,9 +109,11 @@ def computes(node: ast.stmt, lines: Container[int]) -> bool:
     return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
 
 
-def trains(functions: Sequence[Function]) -> bool:
-    """Whether one of the functions that ran has a backward pass: that of an object that scales losses is a helper's."""
-    return any(map(is_backward, (n for each in functions for part in each.body for n in within(part))))
+def trains(part: Sequence[ast.stmt], functions: Sequence[Function]) -> bool:
+    """Whether what some statements call has a backward pass, as an object that scales losses."""
+    names = {called(n) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)} | {"__call__"}
+    helpers = [each for each in functions if each.name in names]
+    return any(map(is_backward, (n for each in helpers for node in each.body for n in within(node))))
 
 
 def optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:
