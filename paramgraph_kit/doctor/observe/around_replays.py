@@ -60,8 +60,9 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
     }
 
     def renamed(frame: Frame | None) -> bool:
-        return frame is not None and not names.isdisjoint(re.findall(r"[\w.]+", frame.text))
+        return frame is not None and (moved or not names.isdisjoint(re.findall(r"[\w.]+", frame.text)))
 
+    moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
     return [f for f in problems if not (f.code == "freed-input" and renamed(f.frame))]
 
 
@@ -87,10 +88,11 @@ class _Around:
     def exchanged(self) -> Iterator[Failure]:
         """Names that the capture reads, and that are given something else behind it and ahead of a replay."""
         read = self.read()
-        for node in self.behind():
+        for node in (*self.behind(), *(inner := [*self.inner()])):
             for name, value in _given(node):
                 then = self.region.names.get(name)
-                if name not in read or not self.launches_after(node) or self.is_kept(name):
+                launches = node in inner or self.launches_after(node)
+                if name not in read or not launches or self.is_kept(name):
                     continue
                 if isinstance(then, torch.Tensor):
                     code = "graphed-closure" if self.is_graphed() else "stale-input"
@@ -101,6 +103,16 @@ class _Around:
                     text = f"{name} is another number from here on, and the graph has the {then} of its capture"
                     number = self.in_a_tensor(name, then, value)
                     yield _told("scalar-frozen", text, self.region.code, node.lineno, number)
+
+    def inner(self) -> Iterator[ast.stmt]:
+        """Lines of functions defined there that replay, and that give a variable of the outer one something else."""
+        for function in (n for n in ast.walk(self.body) if isinstance(n, FUNCTIONS[:2]) and n is not self.body):
+            names = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
+            assigns = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and names]
+            replays = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Call) and self.launches(n)]
+            for node in assigns:
+                if any(name in names for name, _ in _given(node)) and any(line > node.lineno for line in replays):
+                    yield node
 
     def written_in_place(self, name: str, value: ast.expr | None) -> tuple[str, str]:
         """A line that gives a name something else, and one that writes it where the graph reads."""

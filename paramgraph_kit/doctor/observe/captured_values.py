@@ -155,7 +155,8 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
             value = use.value()
             if value is not NOTHING:
                 found.append(use)
-            for function, owner in _functions(value):
+            is_self = isinstance(node, ast.Name) and own.co_argcount > 0 and node.id == own.co_varnames[0]
+            for function, owner in _functions(value) if not is_self else ():
                 key = (id(function.__code__), id(owner))
                 if key not in seen and not is_library(function.__code__.co_filename):
                     seen.add(key)

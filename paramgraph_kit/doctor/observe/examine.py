@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
+from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -33,7 +34,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
-from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -89,7 +90,7 @@ def examine(
     examiner = _Examiner(function, args, kwargs, limit_s)
     try:
         found = examiner.examine()
-        place = caller or _defined(function)
+        place = caller or defined_at(function)
         found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
         return found
     finally:
@@ -102,6 +103,7 @@ class _Examiner(Caller):
     first: Call | None = None
 
     def examine(self) -> Examination:
+        self.graphs.regions = []
         first = self.first = self.call(self.args, self.kwargs)
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
@@ -143,8 +145,9 @@ class _Examiner(Caller):
     def program(self, found: Examination) -> Examination:
         """A function that captures in each of its calls: what it puts there is looked at by itself."""
         self.graphs.misread.clear()
+        self.graphs.regions = None
         last = self.call(self.args, self.kwargs, plainly=True)
-        self.graphs.regions = []
+        self.graphs.regions, self.graphs.keeps = [], True
         # What its names mean is kept in this one, and so are tensors that would be gone.
         self.call(self.args, self.kwargs, plainly=True)
         found.regions = [region for region in self.graphs.regions if work_out(region)]
@@ -339,14 +342,16 @@ class _Examiner(Caller):
         return problems
 
     def set_between(self, base: Call) -> Iterator[Failure]:
-        """Numbers that code around the function sets in a loop with its calls."""
-        found: list[Setting] = []
-        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            uses = uses_in(self.function, self.given())
-            ran = codes_in(step.place.stack for step in base.steps)
-            found = settings(around(self.function), self.function, uses, ran)
-        for each in found:
+        """Numbers that loops around its calls set."""
+        for each in self.settings(base):
             yield from each.problems(base.steps, lambda: self.call(self.args, self.kwargs, drawing=base.number))
+
+    def settings(self, base: Call) -> list[Setting]:
+        """What code around the function sets, as far as the function reads it."""
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            uses, ran = uses_in(self.function, self.given()), codes_in(step.place.stack for step in base.steps)
+            return settings(around(self.function), self.function, uses, ran)
+        return []
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
         """What goes wrong around a graph that the function has captured in its first call, and replays now."""
@@ -360,6 +365,10 @@ class _Examiner(Caller):
         for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
+        for region in self.graphs.regions or ():
+            problems += moved_failures(region, problems)
+            problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
+            region.forget()
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
@@ -482,11 +491,3 @@ def _position(frame: Frame | None) -> tuple[list[str | int], int]:
     if frame is None:
         return ["~"], 0
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", frame.file)], frame.line
-
-
-def _defined(function: Any) -> Frame | None:
-    """The line where a function of the user's begins."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is None or is_library(code.co_filename):
-        return None
-    return frame_at(code, code.co_firstlineno)

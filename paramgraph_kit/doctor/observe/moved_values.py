@@ -108,6 +108,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)
         made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made"
         return f"{here_}, ahead of g.replay(), with {made}, and {TAKES_TENSORS}"
+    if code == "parameter-rebound" and isinstance(line.node, ast.Call) and last_name(line.node.func) == "setattr":
+        module, name, tensor = map(ast.unparse, line.node.args)
+        return f"getattr({module}, {name}).data.copy_({tensor})"
     if code == "stale-input" or (code == "parameter-rebound" and target):
         if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data"):
             return f"{target}.load_state_dict({given}.state_dict())"
@@ -196,6 +199,10 @@ def _gives(line: _Line, moved: Moved) -> bool:
         name = last_name(line.node.func)
         if moved.part.endswith(".training"):
             return name in ("eval", "train")
+        if name == "setattr" and len(line.node.args) == 3:
+            given = line.node.args[1]
+            by_name = not isinstance(given, ast.Constant)
+            return given.value == last_name(moved.use.node) if not by_name else bool(moved.part)  # type: ignore[attr-defined]
         return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY
     if moved.part:
         last = moved.part.rpartition(".")[2]

@@ -67,6 +67,7 @@ class OwnGraphs:
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
+        self.keeps = False  # what their names hold
         self.kept, self.filled = KeptResults(), FilledRows()
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
@@ -81,6 +82,8 @@ class OwnGraphs:
         self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
         if self.regions is not None and (region := region_here(graph, self._device)) is not None:
             self.regions.append(region)
+            if not self.keeps:
+                region.let_go()
 
     def ended(self, graph: object) -> None:
         """The capture of a graph has ended well."""

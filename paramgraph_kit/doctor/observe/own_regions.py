@@ -58,6 +58,11 @@ class Region:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 
+    def let_go(self) -> None:
+        """Keep no tensor alive that the program lets go."""
+        holds = (torch.Tensor, list, tuple, dict)
+        self.names = {name: value for name, value in self.names.items() if not issubclass(type(value), holds)}
+
     def forget(self) -> None:
         """What its names hold is the program's, which may end."""
         self.names.clear()

@@ -26,6 +26,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.observer import Step
     from paramgraph_kit.doctor.observe.one_call import Call
+    from paramgraph_kit.doctor.observe.own_regions import Region
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -47,13 +48,30 @@ class Setting:
     node: ast.AST
     target: str  # as that line has it
 
+    @property
+    def said(self) -> str:
+        """What is set, and where."""
+        return f"{self.key + ' of ' if self.key else ''}{self.use.text} {SET_BETWEEN} {self.at.label()}"
+
+    def told(self) -> Failure:
+        """The problem that a graph of the line has with it, where it needs no other call."""
+        code = "learning-rate-frozen" if self.key == "lr" else "branch-frozen" if self.use.decides else "scalar-frozen"
+        line = _step_of(self.use) if self.key else self.use.node.lineno
+        failure = BY_ID[code].failure(self.said, frame_at(self.use.code, line))
+        return failure if self.key else replace(failure, fix=self.words(failure, self.use.value()))
+
+    def is_read_in(self, region: Region) -> bool:
+        """Whether the lines of a capture read it."""
+        uses = region.values.uses if region.values is not None else ()
+        same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
+        return any(self.key or u.node.lineno == self.use.node.lineno for u in same)
+
     def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""
-        said = f"{self.key + ' of ' if self.key else ''}{self.use.text} {SET_BETWEEN} {self.at.label()}"
         if self.key:
-            code = "learning-rate-frozen" if self.key == "lr" else "scalar-frozen"
-            yield BY_ID[code].failure(said, frame_at(self.use.code, _step_of(self.use)))
+            yield self.told()
             return
+        said = self.said
         then = self.use.value()
         self.use.write(another(then))
         try:
@@ -81,7 +99,7 @@ class Setting:
 def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Iterable[CodeType]) -> list[Setting]:
     """What is set in loops around calls of a function, each once."""
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
-    found: dict[tuple[str, str], Setting] = {}
+    found: dict[tuple[str, str, int], Setting] = {}
     for scope in scopes:
         search = Search(scope.names, function, set())
         callers = _callers(scope.file, function)
@@ -91,7 +109,9 @@ def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Itera
             at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
             for use in uses:
                 for key, target in _sets(node, scope, search, use):
-                    found.setdefault((use.text, key), Setting(use, key, at, node, target))
+                    found.setdefault(
+                        (use.text, key, 0 if key else use.node.lineno), Setting(use, key, at, node, target)
+                    )
     return list(found.values())
 
 

@@ -7,11 +7,12 @@ import linecache
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
+from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
-from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Frame
 
 MUTATORS = frozenset(
@@ -28,6 +29,14 @@ def frame_at(code: CodeType, line: int) -> Frame:
     """A line of a function."""
     text = linecache.getline(code.co_filename, line).strip()
     return Frame(display_name(code.co_filename), line, code.co_name, text)
+
+
+def defined_at(function: Any) -> Frame | None:
+    """The line where a function of the user's begins."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return None
+    return frame_at(code, code.co_firstlineno)
 
 
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
