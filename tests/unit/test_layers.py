@@ -49,7 +49,7 @@ WITHOUT_TORCH = ("trace", "explore", "recordings")
 DEVICE_LIBRARIES = {"torch", "cuda"}
 NOTEBOOK_LIBRARIES = {"anywidget", "ipywidgets", "IPython", "traitlets"}
 # The widget and the magic; nothing else knows that notebooks exist.
-KNOWS_NOTEBOOKS = ("explore.widget", "explore._widget", "verbs._magic")
+KNOWS_NOTEBOOKS = ("explore.widget", "explore._widget", "verbs._magic", "verbs._magic_line")
 
 
 def statements(node: ast.AST, *, typing_only: bool) -> Iterator[ast.AST]:

@@ -12,10 +12,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import OURS, is_library
@@ -128,7 +128,7 @@ def _tensors(part: Any) -> list[torch.Tensor]:
     with suppress(Exception):
         if not isinstance(part, (torch.Tensor, tuple, list, dict)) and not isinstance(part, torch.nn.Module):
             part = dict(vars(part)) if hasattr(part, "__dict__") else part
-        return [each for each in tree_leaves(part) if isinstance(each, torch.Tensor)]
+        return tensors_in(part)
     return []
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
@@ -295,8 +295,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def made(self, value: Any) -> tuple[int, ...]:
         """Of each tensor in a value, which operation on the device has made it; 0 for what none has."""
-        leaves = (each for each in tree_leaves(value) if isinstance(each, torch.Tensor))
-        return tuple(self._makers.get(storage_key(each), 0) for each in leaves)
+        return tuple(self._makers.get(storage_key(each), 0) for each in tensors_in(value))
 
     def _work(self, name: str, stream: int, place: Place) -> None:
         in_capture = self.forks.work(stream, place)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
@@ -172,7 +172,7 @@ class OwnGraphs:
         ignored = [
             name
             for name, value in named
-            if any(isinstance(t, torch.Tensor) and storage_key(t) in taken - later - {0} for t in tree_leaves(value))
+            if any(storage_key(tensor) in taken - later - {0} for tensor in tensors_in(value))
         ]
         text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
         return [BY_ID["stale-input"].failure(text, at.frame())] if ignored else []
@@ -184,7 +184,7 @@ class OwnGraphs:
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
-        return any(isinstance(each, torch.Tensor) and storage_key(each) in made for each in tree_leaves(result))
+        return any(storage_key(each) in made for each in tensors_in(result))
 
 
 def _is_graphs(file: str) -> bool:
