@@ -78,7 +78,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
 
     def one(other: Ways) -> Rewriting:
         made = _rewritten(other, failures, truth, Rewriting(found.function))
-        stale.extend([(other, made.stale)] if made.stale and len(made.left) < TRIES else [])  # one number mends few
+        stale.extend([(other, made.stale)] if made.stale and len(made.left) <= TRIES else [])  # one number mends few
         return made
 
     if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:

@@ -280,7 +280,6 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
         lambda x: x + torch.empty(4, pin_memory=True).to(x.device),
         lambda x: pgk.cuda.Stream().priority_of_mine,
         lambda x: torch.zeros(4, device="cuda"),
-        lambda x: x.to_sparse().coalesce(),
         lambda x: torch.linalg.lu_factor(x * torch.ones(4, 1, device=DEVICE), pivot=False),
         lambda x: x.__cuda_array_interface__,
         lambda x: torch.sparse.to_sparse_semi_structured(torch.ones(32, 32, device=DEVICE).half()),

@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.source.pure import kept_finite
 
 _TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
 
+_REDUCES = ("sum", "mean", "max", "min", "amax", "amin", "std", "var", "prod", "any", "all", "logsumexp")
 _JOINS = ("torch.stack", "torch.cat", "torch.vstack", "torch.hstack")
 _REDUCED = {  # by what the host reduces a list of numbers, and what a tensor of them has
     "max": "max()",
@@ -74,15 +75,22 @@ def go_through_tensors(place: Place) -> list[Edit]:
             continue
         each = node.generators[0]
         names = {n.id for n in ast.walk(each.target) if isinstance(n, ast.Name)}
-        bounds = [
-            n for part in ast.walk(node.elt) if isinstance(part, ast.Slice) for n in (part.lower, part.upper) if n
-        ]
+        parts = [n for n in ast.walk(node.elt) if isinstance(n, ast.Slice) and names_in(n) & names]
         read = next((n for n in ast.walk(each.iter) if isinstance(n, ast.Call) and called(n) == "tolist"), None)
         if each.ifs or read is None or read.args or not isinstance(read.func, ast.Attribute):
             continue
-        if any(isinstance(n, ast.Name) and n.id in names for n in bounds):
+        if parts and all(_is_reduced(place, part, node.elt) for part in parts):
             found.append(place.source.replace(read, f"{place.source.bracketed(read.func.value)}.unbind()"))
     return found
+
+
+def _is_reduced(place: Place, part: ast.AST, within_it: ast.expr) -> bool:
+    """Whether what is cut out is added up, or the largest of it taken: its mask does the same."""
+    while part is not within_it:
+        part = place.source.parents[part]
+        if isinstance(part, ast.Call) and called(part) in _REDUCES:
+            return True
+    return False
 
 
 def _table_of(place: Place, element: ast.expr, index: ast.expr) -> str:
