@@ -35,6 +35,11 @@ def _unsorted(*args: Any, **_: Any) -> int:
     return int(any(not each.is_coalesced() and each._nnz() > 1 for each in sparse))
 
 
+def _made(tensor: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Whether places are looked for, or sorted, to make a sparse tensor of this one."""
+    return int(tensor.layout is torch.strided or _unsorted(tensor) > 0)
+
+
 def _sparse(*args: Any, **_: Any) -> int:
     return int(any(isinstance(each, torch.Tensor) and each.layout is torch.sparse_coo for each in args))
 
@@ -59,4 +64,5 @@ ASKS: dict[str, Callable[..., int]] = {
     **dict.fromkeys(COALESCING, _unsorted),
     **dict.fromkeys(COUNTING, _sparse),
     "_sparse_sum": _summed,
+    **dict.fromkeys(("_to_sparse", "_to_sparse_csr"), _made),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
 _DENSE = "the simulated device has dense tensors only"
+_RARE = "the simulated device has the commoner operations of sparse tensors only"
 _OTHERS = "no other library finds a GPU's memory here"
 _LATER = "a GPU tells of it at the next wait, and is of no use from then on"
 _NAMES = "torch tells the names of devices, among which there is another one here"
@@ -21,8 +22,15 @@ UNKNOWN = {
     "q.sp.quantize_dynamic_q": "the simulated device has no quantized tensors",
     "q.sp.semi_structured": "torch knows the devices of sparse halves by name",
     "c.me.allocator_settings_and_raw": "the simulated device's allocator is its own",
+    "c.m2.snapshot_and_pools": "the simulated device's allocator is its own",
     "c.mi.comm_and_replicate": "there is no NCCL here",
     "c.mi.device_facts": "the simulated device has no compiled kernels, and no NCCL",
+    "c.n2.distributed_less": "there is nothing to scatter a batch with here",
+    "c.n2.nested_jagged": _DENSE,
+    "c.q2.old_names_and_aliases": "the old names of types, as torch.cuda.FloatTensor, are not simulated",
+    "c.s2.csr_in_capture": _RARE,
+    "c.s2.layout_errors": _RARE,
+    "c.s2.what_counts_in_capture": _RARE,
     "u.co.debug_mode_dump": "there is no graph of CUDA's behind a simulated one",
     "u.sp.nested_strided": _DENSE,
 }
@@ -31,7 +39,12 @@ OTHERWISE = {
     "c.ag.grad_none_and_materialized": _TORCH,
     "c.ag.version_errors": _TORCH,
     "c.ex.warnings_as_errors": "an error made of a warning says where in torch's source that is",
+    "c.m2.streams_equal_and_hash": "a GPU's current stream is another object each time",
     "c.mi.dlpack_and_interfaces": "another NumPy raises another error",
+    "c.o2.complex_more": "which kernel refuses complex numbers is told by another name",
+    "c.o2.linalg_unchecked": "a call of cuSOLVER's fails there, not in a capture alone",
+    "c.o2.wrong_calls_eager": _TORCH,
+    "c.s2.sparse_optimizers": _NAMES,
     "c.th.two_graphs_two_threads_relaxed": "whether one thread waits while another captures is a matter of time",
     "q.ag.inplace_version_error_in": _TORCH,
     "q.at.causal_and_mask_both": "a probability above 1, which a GPU's attention takes, is refused here",

@@ -67,6 +67,9 @@ twice.relu()
 torch.sparse.sum(once, 0)
 torch.sparse.sum(twice)
 torch.sparse.softmax(once, 1)
+torch.sparse.mm(once, once)
+once.to_sparse_csc()
+twice.to_sparse_csr()
 [1, 2, 3][j]"""
 TAKEN = """\
 x[0] = 1.0
@@ -103,6 +106,7 @@ once.coalesce().values().mul_(2)
 x + twice * 2
 torch.sparse.sum(once)
 rows @ x[0]
+once.to_sparse_csr()
 f"{x.shape}" """
 
 

@@ -31,9 +31,7 @@ WAITING = {
     "unique_dim": "unique",
     "unique_consecutive": "unique_consecutive",
     "unique_dim_consecutive": "unique_consecutive",
-    **dict.fromkeys(
-        ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"), "to_sparse"
-    ),
+    **dict.fromkeys(("_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"), "to_sparse"),
     "_linalg_check_errors": "inv",
     "_linalg_svd": "svd",
     "_linalg_eigh": "eigh",
@@ -358,5 +356,6 @@ _RULES: dict[str, Rule] = {
     "equal": _compared,
     "searchsorted": _asking("searchsorted", "searchsorted"),
     **{name: _asking(name, said) for name, said in _IN_RANGE.items()},
+    **{name: _asking(name, "to_sparse") for name in ("_to_sparse", "_to_sparse_csr")},
     **{name: _asking(name, "coalesce") for name in (*COALESCING, *COUNTING, "_sparse_sum")},
 }

@@ -162,9 +162,10 @@ OutOfMemoryError, AcceleratorError = torch.OutOfMemoryError, torch.AcceleratorEr
 _initialized = True
 
 
-def set_stream(stream: Stream) -> None:
-    """Make ``stream`` current on this thread."""
-    set_current(stream)
+def set_stream(stream: Stream | None) -> None:
+    """Make ``stream`` current on this thread, if it is one."""
+    if stream is not None:
+        set_current(stream)
 
 
 def is_current_stream_capturing() -> bool:

@@ -23,7 +23,7 @@ def foreach_kernel(op: Any) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if listed is not None:
-            return listed(*args[:numbers], _numbers(args[numbers]), *args[numbers + 1 :], **kwargs)
+            return listed(*args[:numbers], _numbers(args[numbers], len(args[0])), *args[numbers + 1 :], **kwargs)
         lists = [each for each in args if isinstance(each, (list, tuple))]
         if any(isinstance(each, torch.Tensor) and each.is_cpu for given in lists for each in given):
             return op.redispatch(CPU_KEY, *args, **kwargs)
@@ -32,11 +32,15 @@ def foreach_kernel(op: Any) -> Callable[..., Any]:
     return call
 
 
-def _numbers(scalars: torch.Tensor) -> list[Any]:
+def _numbers(scalars: torch.Tensor, length: int) -> list[Any]:
     if scalars.device.type == DEVICE_NAME:
         raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
     if scalars.dim() != 1:
         raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
+    if len(scalars) != length:
+        raise RuntimeError(
+            f"Expected length of scalars to match input of length {length} but got {len(scalars)} instead."
+        )
     found: list[Any] = scalars.tolist()
     return found
 

@@ -149,14 +149,16 @@ class Kernel:
         """Run the operation on device tensors, or record it."""
         stream = current_stream()
         capture = stream.capture
-        if capture is not None:
-            capture.check()
         random = machine().generator if self.random else None
         if (given := kwargs.get("generator")) is not None:
             if (generator := known(given)) is None:
                 raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
             random = generator.state
             kwargs["generator"] = None
+            if capture is not None:
+                capture.follows(random)
+        if capture is not None:
+            capture.check()
         flat, spec = flatten(args, kwargs)
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat

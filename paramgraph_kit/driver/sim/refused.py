@@ -66,7 +66,6 @@ UNORDERED = {
     "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
     "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
     "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
-    "adaptive_max_pool3d_backward": "adaptive_max_pool3d_backward_cuda",
     "avg_pool3d_backward": "avg_pool3d_backward_cuda",
     "fractional_max_pool2d_backward": "fractional_max_pool2d_backward_cuda",
     "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
@@ -77,6 +76,8 @@ UNORDERED = {
     "grid_sampler_2d_backward": "grid_sampler_2d_backward_cuda",
     "grid_sampler_3d_backward": "grid_sampler_3d_backward_cuda",
     "upsample_linear1d_backward": "upsample_linear1d_backward_out_cuda",
+    "_upsample_bilinear2d_aa_backward": "upsample_bilinear2d_aa_backward_out_cuda",
+    "_upsample_bicubic2d_aa_backward": "upsample_bicubic2d_aa_backward_out_cuda",
     "upsample_bicubic2d_backward": "upsample_bicubic2d_backward_out_cuda",
     "upsample_trilinear3d_backward": "upsample_trilinear3d_backward_out_cuda",
 }

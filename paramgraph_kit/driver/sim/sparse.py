@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.asked import COUNTING
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .kernels import Kernel
+from .kernels import Kernel, pageable_copy_forbidden
 from .libraries import thrust, use
 from .machine import CPU_KEY
 from .stream import current_stream
+from .under_way import forbid_in_capture
 
 aten = torch.ops.aten
 _KEYS, _KEY = torch_name("DispatchKeySet"), torch_name("DispatchKey")
@@ -31,7 +33,7 @@ BY_PARTS = {
         _sparse_coo_tensor_with_dims_and_tensors _to_dense any copy_ copy_sparse_to_sparse_ dense_dim
         empty.memory_format empty_like indices is_coalesced mv narrow_copy native_norm norm.ScalarOpt_dim permute
         native_norm.ScalarOpt_dim_dtype norm.ScalarOpt_dim_dtype pow.Tensor_Scalar resize_as_sparse_ sparse_dim
-        sparse_resize_ sparse_resize_and_clear_ sum sum.dim_IntList unsqueeze values zero_""".split()  # noqa: SIM905 - shorter so
+        sparse_resize_ sparse_resize_and_clear_ _to_sparse_csr sum sum.dim_IntList unsqueeze values zero_""".split()  # noqa: SIM905 - shorter so
     ),
     CSR: (
         """_nnz ccol_indices clone col_indices copy_ crow_indices dense_dim empty.memory_format empty_like mul.Scalar
@@ -43,7 +45,7 @@ LOOPS = {
     COO: (
         """addmm addmm_ bmm hspmm index_select mm _sparse_log_softmax _sparse_softmax
         _sparse_log_softmax_backward_data _sparse_mask_projection _sparse_softmax_backward_data _sparse_sparse_matmul
-        _sparse_sum_backward _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr""".split()  # noqa: SIM905
+        _sparse_sum_backward _to_sparse_bsc _to_sparse_bsr _to_sparse_csc""".split()  # noqa: SIM905 - shorter so
     ),
     CSR: (
         """add.Tensor addmm mm mv sparse_mask sparse_sampled_addmm _to_dense _to_sparse _to_sparse.sparse_dim
@@ -53,6 +55,7 @@ LOOPS = {
 MAKING = ("_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_bsc", "_to_sparse_bsr", "_to_sparse_csc", "_to_sparse_csr")
 # Those of these that are cuSPARSE's.
 CUSPARSE = "addmm addmm_ bmm hspmm mm mv sparse_sampled_addmm _sparse_sparse_matmul".split()  # noqa: SIM905 - shorter so
+COUNTED = (*COUNTING, "_to_sparse_csc")  # how many numbers these give of COO is asked
 _SORTED = 2  # numbers that have an order
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
@@ -107,9 +110,14 @@ class _Parts(Kernel):
             raise NotImplementedError("sizes of sparse tensors are those of the CPU's kernel")
         # Torch's loops add the offset in a storage twice: they get storages that begin with their tensor.
         given = [_alone(each) for each in args]
-        found = self.op(
-            *(self.forms[n].of(each) if n in self.forms else each for n, each in enumerate(given)), **kwargs
-        )
+        try:
+            found = self.op(
+                *(self.forms[n].of(each) if n in self.forms else each for n, each in enumerate(given)), **kwargs
+            )
+        except RuntimeError as error:  # of the stand-ins for a capture MKL makes nothing
+            if "MKL error" not in str(error) or current_stream().capture is None:
+                raise
+            raise NotImplementedError(UNKNOWN.format(name=self.op._opname)) from error
         results = list(found) if isinstance(found, (list, tuple)) else [found]
         if self.in_place:
             results = [args[0].copy_(results[0])]
@@ -150,6 +158,10 @@ def loop(op: Any) -> Callable[..., Any]:
         if op._opname in CUSPARSE:
             args = tuple(each.coalesce() if _is_coo(each) else each for each in args)
             use("cuSPARSE")
+            if any(isinstance(each, torch.Tensor) and each.layout is torch.sparse_csc for each in args):
+                pageable_copy_forbidden(current_stream())  # columns are made rows, on the host
+        if op._opname in COUNTED and _is_coo(args[0]):
+            forbid_in_capture(current_stream())
         given = [_Form.parts(each) if _is_sparse(each) else each for each in args]
         return _Parts(op, args)(*given, **kwargs)
 
@@ -211,7 +223,8 @@ def mul(one: Any, other: Any) -> torch.Tensor:
 
 def mask(tensor: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     """``aten::sparse_mask``: the numbers of a dense tensor where a sparse one has some."""
-    if _is_sparse(tensor) or tensor.shape != by.shape:
+    tensor = tensor.to_dense() if _is_coo(tensor) else tensor
+    if tensor.shape != by.shape:
         found: torch.Tensor = loop(aten.sparse_mask.default)(tensor, by)
         return found
     return _Form(by).of([by._indices(), tensor[tuple(by._indices())]])

@@ -241,11 +241,11 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     ):
         return target
     if stream.capture is not None:
-        stream.capture.check()
         if not source.dim() and not target.dim() and (stream.capture.scalar_fill or (0,))[0] == source.data_ptr():
             pageable_copy_forbidden(
                 stream
             )  # x[0, 1] = 5.0: into a place of one number CUDA copies it, and fills others
+        stream.capture.check()
         meta = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in (target, source)]
         check_overlap(target, (source,))
         meta[0].copy_(meta[1])  # raises where the shapes do not fit
@@ -382,8 +382,10 @@ def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: flo
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
     """``aten::scalar_tensor``: a number made a tensor, as an assignment to ``x[index]`` does first."""
     require_device(options.get("device"))
-    found = _fill(machine().empty_strided((), (), dtype or torch.get_default_dtype()), value)
+    found = machine().empty_strided((), (), dtype or torch.get_default_dtype())
     capture = current_stream().capture
+    if capture is None or not capture.invalid:  # on a GPU it is the host's yet
+        _fill(found, value)
     if capture is not None:
         capture.scalar_fill = (found.data_ptr(), value)
     return found

@@ -78,6 +78,7 @@ class Stream(torch.Stream):
             return
         if event.capture is None:
             if self.capture is not None and event.created:
+                self.capture.check()
                 raise self.capture.fail(905)
             return
         if event.capture.ended:
@@ -106,7 +107,9 @@ class Stream(torch.Stream):
         return event
 
     def synchronize(self) -> None:
-        """Wait for this stream; raises 900 in a capture."""
+        """Wait for this stream; raises 900 in a capture, a spoiled one, too."""
+        if self.capture is not None and self.capture.invalid:
+            raise self.capture.fail(900)
         forbid_in_capture(self)
 
     def query(self) -> bool:

@@ -52,11 +52,15 @@ class Capture:
 
     def advance(self, generator: DeviceGenerator, steps: int = STEP) -> int:
         """How far a generator has moved, for an operation that moves it on by ``steps``."""
-        if generator not in self.offsets or generator in self.left:
-            raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
+        self.follows(generator)
         offset = self.offsets[generator]
         self.offsets[generator] += steps
         return offset
+
+    def follows(self, generator: DeviceGenerator) -> None:
+        """Raise RuntimeError for a generator that the capture was not told of."""
+        if generator not in self.offsets or generator in self.left:
+            raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
 
     def fail(self, code: int) -> RuntimeError:
         """Invalidate the capture and return the error of the call that did it."""
