@@ -141,8 +141,8 @@ NOT_FOUND = (
 
 @pytest.mark.parametrize(
     "program",
-    # Every twentieth at each change; `make sweeps` takes the others.
-    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 20 > 0), id=each.title) for n, each in enumerate(PROGRAMS)],
+    # Every fiftieth at each change; `make sweeps` takes the others.
+    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 50 > 0), id=each.title) for n, each in enumerate(PROGRAMS)],
 )
 def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path: Path) -> None:
     # GIVEN a program with two or three problems WHEN it is diagnosed THEN these are found, and nothing else

@@ -196,7 +196,7 @@ def f(x, y):
     lam = 1 - (y2 - y1) * (x2 - x1) / 64
     return lam * some.sum(1) + (1 - lam) * x.sum()
 """,
-        ["y1_in.copy_(torch.as_tensor(y1))", "lam_in.copy_(torch.as_tensor(lam))"],
+        ["y1_in.fill_(y1)", "lam_in.fill_(lam)"],
     ),
     "what a buffer of the host's samples, and is told of afterwards": (
         """
