@@ -110,14 +110,26 @@ def _table_of(place: Place, element: ast.expr, index: ast.expr) -> str:
         return ""
     if isinstance(held, dict) and list(held) != list(range(len(held))):
         return ""
+    stores = 0
     for node in ast.walk(place.source.tree):
-        stored = (
-            isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and path_of(node.value) == table.id
-        )
-        called_on = isinstance(node, ast.Attribute) and path_of(node.value) == table.id
-        if stored or called_on or (isinstance(node, (ast.Global, ast.Nonlocal)) and table.id in node.names):
+        if isinstance(node, (ast.Global, ast.Nonlocal)) and table.id in node.names:
             return ""
+        if not isinstance(node, ast.Name) or node.id != table.id:
+            continue
+        stores += isinstance(node.ctx, ast.Store)
+        if not isinstance(node.ctx, ast.Store) and not _only_asks(place, node):
+            return ""
+    if stores != 1:
+        return ""
     return table.id
+
+
+def _only_asks(place: Place, table: ast.Name) -> bool:
+    """Whether a read of a table gives it to nobody who may change it: ``table[i]`` and ``len(table)``."""
+    above = place.source.parents.get(table)
+    if isinstance(above, ast.Call):
+        return path_of(above.func) in ("len", "sum", "max", "min", "torch.tensor", "torch.as_tensor")
+    return isinstance(above, ast.Subscript) and above.value is table and isinstance(above.ctx, ast.Load)
 
 
 def _as_list(place: Place, table: str) -> str:

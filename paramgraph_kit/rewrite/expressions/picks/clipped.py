@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -55,7 +55,31 @@ def keep_on_clipping(place: Place) -> list[Edit]:
         return []
     if not whole.go_through(rest) or not isinstance(function, Function):
         return []
+    if any(n.id in whole.rows | gone for n in _read_later(place, function, loop, block)):
+        return []  # where all rows are left
     return [*edits, *whole.edits]
+
+
+def _read_later(place: Place, function: Function, loop: ast.For, block: list[ast.stmt]) -> Iterator[ast.Name]:
+    """Names that are read behind the block of a loop, or, where that is in a loop of its own, before it in the next."""
+    inside = {n for node in block for n in ast.walk(node)}
+    above: ast.AST | None = place.source.parents.get(loop)
+    again = set[ast.AST]()
+    while above is not None and above is not function:
+        again |= {*ast.walk(above)} if isinstance(above, (ast.For, ast.While)) else set()
+        above = place.source.parents.get(above)
+    made = {
+        n.id
+        for node in block[: block.index(loop)]
+        for t in getattr(node, "targets", ())
+        for n in ast.walk(t)
+        if isinstance(n, ast.Name)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            behind = node not in inside and (node in again or node.lineno > loop.lineno)
+            if behind or (node in again and node.id not in made):
+                yield node
 
 
 def _picked(node: ast.stmt) -> str:
