@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts
+from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts, staying
 from paramgraph_kit.rewrite.around.guards import Guard
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import optimizers
@@ -141,26 +141,18 @@ class Ahead(Lending):
 
     def _staying(self, function: Function, head: Sequence[ast.stmt], decided: set[ast.stmt]) -> list[ast.stmt]:
         """What a launch may do behind the host's decisions before which it stands, as neither writes what both read."""
-        calls = {path_of(n.func) for node in head for n in ast.walk(node) if isinstance(n, ast.Call)}
-        modules = {path: held for path in calls if isinstance(held := self._value(path), torch.nn.Module)}
-        unchanged = {path for path, held in modules.items() if not any(True for _ in held.buffers())}
         test, found = self._host_test(function), list[ast.stmt]()
-        for number, node in enumerate(head):
+        local = {*locals_of(function), *moving.arguments_of(function)}
+        for number, node in reversed([*enumerate(head)]):
             if node in decided or not isinstance(node, ast.Assign) or test(node.value):
                 continue
-            theirs, asked = set[str](), set[str]()
-            for each in head[number + 1 :]:
-                loops = [
-                    n.iter for n in ast.walk(each) if isinstance(n, ast.For)
-                ]  # which may write what they go through
-                theirs |= {*writes.written(each), *(path for loop in loops for path in writes.paths(loop))}
-                asked |= writes.paths(each)
-            own = {path for path in writes.written(node, (), modules) if path not in unchanged}
-            reads = writes.paths(node) | own
-            if not any(
-                writes.touches(a, b) for one, other in ((theirs, reads), (own, asked)) for a in one for b in other
-            ):
-                found.append(node)
+            later = [each for each in head[number + 1 :] if each not in found]
+            theirs = {path for each in later for path in writes.written(each)}
+            own, asked = {*writes.written(node)}, {path for each in later for path in writes.paths(each)}
+            if any(writes.touches(a, b) for a in theirs for b in writes.paths(node)):
+                continue
+            if not own & asked and staying.stays(node, later, self._value, local):
+                found.insert(0, node)
         return found
 
     def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.rewrite.ahead import Ahead
-from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, tails
+from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, staying, tails
 from paramgraph_kit.rewrite.counting import advance, optimizers
 from paramgraph_kit.rewrite.expressions.picks import rows
 from paramgraph_kit.rewrite.lending import Plan
@@ -82,6 +82,9 @@ class Behind(Ahead):
         left = [n for n in moving.body_of(function) if n not in chosen and not isinstance(n, moving.NAMED)]
         read_there = handed.reads(source, chosen, host) if not left and not blocks else {}
         if not (left or read_there) or not (chosen or blocks):
+            return None
+        reach = staying.Reach((each.tree for each in self.sources.values()), self._value)
+        if reach.goes_on_with([*chosen, *(node for block in blocks for node in block.statements)], left):
             return None
         hoisted: list[str] = []
         first: list[str] = []

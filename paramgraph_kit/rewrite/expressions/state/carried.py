@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import fewer_globals
+from paramgraph_kit.rewrite.source.moving import fewer_globals, is_kept
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
 _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
@@ -168,6 +168,8 @@ def fill_the_entry(place: Place) -> list[Edit]:
     text = place.text(target)
     gets = [n for n in ast.walk(node.value) if isinstance(n, ast.Call) and called(n) == "get" and n.args]
     if any(f"{place.text(n.func).removesuffix('.get')}[{place.text(n.args[0])}]" == text for n in gets):
+        if _has_others(place, target.value):
+            return []
         new, held = fresh("new", place.taken), f"{place.text(target.value)}.get({place.text(target.slice)})"
         made = [
             f"{new} = {place.text(node.value)}",
@@ -180,6 +182,31 @@ def fill_the_entry(place: Place) -> list[Edit]:
     if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
         return []
     return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
+
+
+def _has_others(place: Place, table: ast.expr) -> bool:
+    """Whether something else in the file lets a table's entries go, has others made, or keeps one of them."""
+    source, function, path = place.source, place.source.function_of(place.statement), path_of(table)
+    own = set(ast.walk(function)) if function is not None else set[ast.AST]()
+    stores = 0
+    for node in ast.walk(source.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or path_of(node) != path:
+            continue
+        stores += not isinstance(node.ctx, ast.Load)
+        above = source.parents.get(node)
+        method = above.attr if isinstance(above, ast.Attribute) else ""
+        entry = above if isinstance(above, ast.Subscript) and above.value is node else None
+        if stores > 1 or method in ("clear", "pop", "popitem", "update", "setdefault"):
+            return True
+        if node in own:
+            continue
+        if entry is not None and (not isinstance(entry.ctx, ast.Load) or is_kept(source, entry)):
+            return True
+        call = source.parents.get(above) if above is not None else None
+        copied = method in ("copy", "values") or (isinstance(above, ast.Call) and path_of(above.func) == "dict")
+        if copied or (method == "get" and isinstance(call, ast.Call) and is_kept(source, call)):
+            return True
+    return False
 
 
 def fill_each_entry(place: Place) -> list[Edit]:
