@@ -142,13 +142,13 @@ class Ahead(Lending):
     def _staying(self, function: Function, head: Sequence[ast.stmt], decided: set[ast.stmt]) -> list[ast.stmt]:
         """What a launch may do behind the host's decisions before which it stands, as neither writes what both read."""
         test, found = self._host_test(function), list[ast.stmt]()
-        local = {*locals_of(function), *moving.arguments_of(function)}
+        local = {*locals_of(function), *moving.arguments_of(function)} - {"self"}
         for number, node in reversed([*enumerate(head)]):
             if node in decided or not isinstance(node, ast.Assign) or test(node.value):
                 continue
             later = [each for each in head[number + 1 :] if each not in found]
             theirs = {path for each in later for path in writes.written(each)}
-            own, asked = {*writes.written(node)}, {path for each in later for path in writes.paths(each)}
+            own, asked = moving.stored([node]), {path for each in later for path in writes.paths(each)}
             if any(writes.touches(a, b) for a in theirs for b in writes.paths(node)):
                 continue
             if not own & asked and staying.stays(node, later, self._value, local):

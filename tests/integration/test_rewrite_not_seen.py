@@ -47,6 +47,20 @@ def test_what_is_written_at_times_keeps_its_place_among_what_reads_it(head: str,
 
 
 RARE = {
+    "weights that another module has, of an object": """
+class Agent:
+    def __init__(self):
+        self.q, self.target, self.n = nn.Linear(4, 2).to(device), nn.Linear(4, 2).to(device), 0
+        self.double = nn.Sequential(self.target, nn.Tanh())
+    def loss(self, x):
+        before = self.double(x).mean()
+        self.n += 1
+        if self.n % 7 == 0:
+            self.target.load_state_dict(self.q.state_dict())
+        return F.mse_loss(self.q(x), 0.9 * self.target(x).detach()) + before
+args = (torch.randn(4, 4, device=device),)
+f = Agent().loss
+""",
     "outliers, behind the block that leaves them out": """
 robust, args = True, (torch.rand(64, device=device),)
 def f(x):
