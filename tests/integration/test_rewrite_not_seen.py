@@ -91,6 +91,32 @@ def after(out, i):
     if i % 4 == 3:
         logs.clear()
 """,
+    "an entry that another name lets go of": """
+logs, args = {}, (torch.randn(5, 3, device=device),)
+def flush(table):
+    table.popitem()
+def f(x):
+    logs["m"] = logs.get("m", 0.0) + x.mean()
+    return x * 2
+def after(out, i):
+    if i % 4 == 3 and logs:
+        flush(logs)
+""",
+    "an entry of an object that is begun anew": """
+class Meter:
+    def __init__(self):
+        self.sums = {}
+    def update(self, x):
+        self.sums["m"] = self.sums.get("m", 0.0) + x.mean()
+        return x * 2
+meter, args = Meter(), (torch.randn(5, 3, device=device),)
+f, totals = meter.update, []
+def after(out, i):
+    if "m" in meter.sums:
+        totals.append(float(meter.sums["m"]))
+    if i % 4 == 3:
+        meter.sums = {}
+""",
     "an entry that a list keeps": """
 logs, history, args = {}, [], (torch.randn(5, 3, device=device),)
 def f(x):

@@ -188,11 +188,13 @@ def _has_others(place: Place, table: ast.expr) -> bool:
     """Whether something else in the file lets a table's entries go, has others made, or keeps one of them."""
     source, function, path = place.source, place.source.function_of(place.statement), path_of(table)
     own = set(ast.walk(function)) if function is not None else set[ast.AST]()
-    stores = 0
+    name, stores = path.rpartition(".")[2], 0
+    helpers = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
     for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.Name, ast.Attribute)) or path_of(node) != path:
+        of_object = isinstance(node, ast.Attribute) and "." in path and node.attr == name
+        if not of_object and not (isinstance(node, ast.Name) and node.id == path):
             continue
-        stores += not isinstance(node.ctx, ast.Load)
+        stores += isinstance(getattr(node, "ctx", None), ast.Store)
         above = source.parents.get(node)
         method = above.attr if isinstance(above, ast.Attribute) else ""
         entry = above if isinstance(above, ast.Subscript) and above.value is node else None
@@ -200,6 +202,9 @@ def _has_others(place: Place, table: ast.expr) -> bool:
             return True
         if node in own:
             continue
+        given = isinstance(above, ast.Call) and node in above.args and called(above) in helpers
+        if given or (isinstance(above, ast.Assign) and node is above.value):
+            return True  # by another name
         if entry is not None and (not isinstance(entry.ctx, ast.Load) or is_kept(source, entry)):
             return True
         call = source.parents.get(above) if above is not None else None
