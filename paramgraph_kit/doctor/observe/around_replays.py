@@ -130,10 +130,18 @@ class _Around:
         held += [
             n.args[-1] for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in KEEPS and n.args
         ]
-        parts = [
-            part for value in held for part in (value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value])
-        ]
-        return any(isinstance(part, ast.Name) and part.id == name for part in parts)
+        return any(isinstance(part, ast.Name) and part.id == name for value in held for part in self.parts(value))
+
+    def parts(self, value: ast.expr) -> Iterator[ast.expr | None]:
+        """What a value holds as it is: the parts of a tuple, a dictionary, or an object that is made of them."""
+        if isinstance(value, ast.Dict):
+            yield from value.values
+        elif isinstance(value, ast.Call) and (
+            last_name(value.func) == "dict" or isinstance(self.value(value.func), type)
+        ):
+            yield from (*value.args, *(each.value for each in value.keywords))
+        else:
+            yield from value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
 
     def in_objects(self) -> Iterator[Failure]:
         """Numbers and modes of objects that the capture reads, and that are others behind it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import getattr_static, unwrap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -22,7 +22,8 @@ from paramgraph_kit.driver.files import is_library
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TESTS = (ast.If, ast.IfExp, ast.While)
 _TELLS = ("print", "debug", "info", "warning", "log", "write")
 Value = tuple[Any, ...]  # ("number", what) or ("memory", address)
 
@@ -184,15 +185,32 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
     for path, one in module.named_modules():
         if is_library(getattr(getattr(type(one).forward, "__code__", None), "co_filename", "")):
             numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))
+            numbers = (each for each in numbers if each[0] != "training" or _has_modes(one))
             yield from ((f"{path}.{name}", ("number", v)) for name, v in numbers if not name.startswith("_"))
+
+
+def _has_modes(module: torch.nn.Module) -> bool:
+    """Whether a module of a library does something else in ``eval()``: its code asks, and nothing says how rarely."""
+    rate = vars(module).get("dropout", vars(module).get("p", 0.0 if module._modules else 1.0))
+    return rate != 0 and "training" in type(module).forward.__code__.co_names
 
 
 def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.expr, bool]]:
     """The longest names that are read, each with whether that is in a test."""
+    if isinstance(statement, (ast.Lambda, *_COMPREHENSIONS)):  # its variables are its own
+        own = stored_in([statement]) | {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
+        yield from (each for each in _read(statement, decides) if _first_of(each[0]) not in own)
+    else:
+        yield from _read(statement, decides)
+
+
+def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
     if isinstance(statement, _CLOSED):
         return
     if isinstance(statement, ast.Call) and last_name(statement.func) in _TELLS:
         return
+    if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _is_idle(statement)):
+        return  # no graph has anything of it
     if isinstance(statement, (ast.Name, ast.Attribute, ast.Subscript)) and _is_path(statement):
         if isinstance(statement.ctx, ast.Load):
             yield statement, decides
@@ -208,10 +226,31 @@ def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.
                 yield from _outermost(each, is_test)
 
 
+def _is_idle(branch: ast.If) -> bool:
+    """Whether both ways only tell, wait or raise."""
+    for node in (*branch.body, *branch.orelse):
+        call = node.value if isinstance(node, ast.Expr) else None
+        calls = isinstance(call, ast.Call) and last_name(call.func) in (*_TELLS, "warn", "synchronize")
+        if not calls and not isinstance(node, (ast.Pass, ast.Raise)) and not isinstance(call, ast.Constant):
+            return False
+    return True
+
+
 def _is_path(node: ast.AST) -> bool:
+    return bool(_first_of(node))
+
+
+def _first_of(node: ast.AST) -> str:
+    """The variable that a path begins at; "" where it is none."""
     while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
         node = node.value
-    return isinstance(node, ast.Name)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
+    """Names that are given something there."""
+    names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
+    return frozenset(n.id for n in names if isinstance(n.ctx, ast.Store))
 
 
 def _body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:

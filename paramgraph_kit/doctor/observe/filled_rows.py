@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 _Line = tuple[str, int]
+_MOST = 64  # writes to one memory between two replays that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,21 @@ class FilledRows:
     """The rows that lines fill between replays."""
 
     def __init__(self) -> None:
-        self._writes: list[_Write] = []
+        self._writes: defaultdict[int, deque[_Write]] = defaultdict(lambda: deque(maxlen=_MOST))  # by memory
         self._whole: set[tuple[int, _Line]] = set()  # lines that fill all of it in some round
         self._parts: list[_Part] = []
 
     def saw(self, name: str, given: list[torch.Tensor], written: set[int], result: Any, place: Place) -> None:
         """An operation outside of all captures."""
         for tensor in given:
-            if id(tensor) in written and tensor.dim() and tensor.device.type != "cpu" and (rows := len(tensor)):
+            if id(tensor) not in written or tensor.device.type == "cpu":
+                continue
+            if rows := len(tensor) if tensor.dim() else int(not tensor.is_floating_point()):  # perhaps how many
+                key = storage_key(tensor)
                 storage = tensor.untyped_storage().nbytes() // tensor.element_size()
                 of = storage * rows // max(tensor.numel(), 1)
                 start = tensor.storage_offset() == 0 and tensor.is_contiguous()
-                self._writes.append(_Write(storage_key(tensor), rows, of, start, place))
+                self._writes[key].append(_Write(key, rows, of, start, place))
         if self._parts:
             self._cut(name, given, result, place)
 
@@ -73,8 +78,7 @@ class FilledRows:
 
     def launched(self, reads: Collection[int], results: Collection[int]) -> None:
         """A graph is replayed that reads, and writes, this memory."""
-        own = [w for w in self._writes if w.key in reads]
-        self._writes = [w for w in self._writes if w.key not in reads]
+        own = [w for key in reads for w in self._writes.pop(key, ())]
         some = [w for w in own if w.rows < w.of]
         self._whole |= {(w.key, _line(w.place)) for w in own if w.rows == w.of and w.from_start}
         is_last = some and all(w.from_start and (w.key, _line(w.place)) in self._whole for w in some)

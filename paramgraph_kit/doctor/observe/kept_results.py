@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -25,6 +26,7 @@ KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
+_Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -45,14 +47,17 @@ class KeptResults:
     def __init__(self) -> None:
         self._lists: dict[int, _Kept] = {}
         self._names: dict[tuple[CodeType, str], Failure] = {}
+        self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
 
-    def look(self, owns: Owns) -> None:
-        """A graph is replayed now; ``owns``: whether a tensor is memory that it writes."""
+    def look(self, owns: Owns, is_first: bool) -> None:
+        """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
         for number, frame in enumerate(_frames()):
             for name, value in _variables(frame):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
                     self._lists[id(value)] = _Kept(value, frame.f_code, name)
+                    if is_first:  # several names of one result, as of a graph for several sizes
+                        self._before.setdefault(id(value), set()).update(_twice(value, owns))
                 elif number and issubclass(kind, torch.Tensor) and (frame.f_code, name) not in self._names:
                     node = _result_of(frame, name) if owns(value) else None
                     if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
@@ -60,7 +65,7 @@ class KeptResults:
 
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before."""
-        if _has_twice(tensors, owns) and (user := place.user) is not None:
+        if _twice(tensors, owns) and (user := place.user) is not None:
             comprehensions = [n for n in nodes_of(user[0]) if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
             if len(calls) == 1:
@@ -70,7 +75,7 @@ class KeptResults:
         """All that is kept twice, at the lines that keep it."""
         yield from self._names.values()
         for kept in self._lists.values():
-            if _has_twice(kept.held, owns):
+            if _twice(kept.held, owns) - self._before.get(id(kept.held), set()):
                 yield from _kept_at(kept)
 
 
@@ -112,23 +117,23 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
         yield from ((f"{first}.{name}", value) for name, value in vars(own.get(first)).items())
 
 
-def _has_twice(held: Any, owns: Owns) -> bool:
-    seen = set[tuple[int, torch.Size]]()
+def _twice(held: Any, owns: Owns) -> set[_Key]:
+    seen, twice = set[_Key](), set[_Key]()
     for part in list(held.values() if isinstance(held, dict) else held)[:_MOST]:
         for each in {id(t): t for t in _tensors(part)}.values():
             if owns(each):
                 key = (each.data_ptr(), each.shape)
-                if key in seen:
-                    return True
-                seen.add(key)
-    return False
+                (twice if key in seen else seen).add(key)
+    return twice
 
 
 def _tensors(part: Any) -> list[torch.Tensor]:
     with suppress(Exception):
         if not isinstance(part, (torch.Tensor, tuple, list, dict)) and not isinstance(part, torch.nn.Module):
             part = dict(vars(part)) if hasattr(part, "__dict__") else part
-        return tensors_in(part)
+        leaves = tree_leaves(part)
+        has_graph = any(hasattr(type(each), "replay") for each in leaves)  # what is replayed later, and no result
+        return [] if has_graph else tensors_in(part)
     return []
 
 

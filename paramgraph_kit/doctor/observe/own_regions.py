@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, uses_of
+from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, stored_in, uses_of
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -54,7 +54,7 @@ class Region:
         tree = tree_of(self.code.co_filename)
         self.body = (_captured_at(tree, self) if tree is not None else None) or []
 
-        names = Names(self.space, own=self.own, known=self.names)
+        names = Names(self.space, own=self.own | stored_in(self.body), known=self.names)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 

@@ -199,11 +199,20 @@ def _is_same(target: ast.expr | None, scope: Scope, search: Search, use: Use) ->
         return is_global and node.id not in use.names.own
     if isinstance(target, ast.Attribute) and isinstance(node, ast.Attribute) and target.attr == node.attr:
         owner = search._value(target.value)
-        return owner is None or owner is use.owner()
+        return owner is use.owner() if owner is not None else _may_be_made(target.value, scope, search, use.owner())
     if isinstance(target, ast.Subscript) and isinstance(node, ast.Subscript):
         same = ast.dump(target.slice) == ast.dump(node.slice)
         return same and search._value(target.value) is use.owner() is not NOTHING
     return False
+
+
+def _may_be_made(node: ast.expr, scope: Scope, search: Search, owner: Any) -> bool:
+    """Whether a variable of a function may be an object: not where each line that gives it one makes another class."""
+    name = ast.unparse(node)
+    assigns = [n for n in ast.walk(scope.body) if isinstance(n, ast.Assign)]
+    values = [n.value for n in assigns if any(ast.unparse(t) == name for t in n.targets)]
+    made = [search._value(v.func) if isinstance(v, ast.Call) else None for v in values]
+    return not made or not all(isinstance(kind, type) and not issubclass(type(owner), kind) for kind in made)
 
 
 def _globals_of(body: ast.AST) -> set[str]:
