@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.cell import is_whole
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, moved_failures
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
@@ -94,12 +95,12 @@ class _Around:
                 launches = node in inner or self.launches_after(node)
                 if name not in read or not launches or self.is_kept(name):
                     continue
-                if isinstance(then, torch.Tensor):
+                if is_a(then, torch.Tensor):
                     code = "graphed-closure" if self.is_graphed() else "stale-input"
                     text = f"{name} is another tensor from here on, and the graph reads the one of its capture"
                     lines = self.written_in_place(name, value)
                     yield _told(code, text, self.region.code, node.lineno, lines)
-                elif isinstance(then, (bool, int, float)) and name not in self.of_loops():
+                elif is_a(then, (bool, int, float)) and name not in self.of_loops():
                     text = f"{name} is another number from here on, and the graph has the {then} of its capture"
                     number = self.in_a_tensor(name, then, value)
                     yield _told("scalar-frozen", text, self.region.code, node.lineno, number)
@@ -136,9 +137,7 @@ class _Around:
         """What a value holds as it is: the parts of a tuple, a dictionary, or an object that is made of them."""
         if isinstance(value, ast.Dict):
             yield from value.values
-        elif isinstance(value, ast.Call) and (
-            last_name(value.func) == "dict" or isinstance(self.value(value.func), type)
-        ):
+        elif isinstance(value, ast.Call) and (last_name(value.func) == "dict" or is_a(self.value(value.func), type)):
             yield from (*value.args, *(each.value for each in value.keywords))
         else:
             yield from value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
@@ -151,13 +150,13 @@ class _Around:
             if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
                 continue
             owner, then = target.value.id, self.value(target)
-            if owner in read and isinstance(then, (bool, int, float)) and self.launches_after(node):
+            if owner in read and is_a(then, (bool, int, float)) and self.launches_after(node):
                 text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
                 yield _told("scalar-frozen", text, self.region.code, node.lineno)
         modes = [n for n in self.behind() if isinstance(n, ast.Call) and last_name(n.func) in ("eval", "train")]
         for node in modes if len(modes) == 1 else []:
             module = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
-            other = isinstance(module, torch.nn.Module) and any(isinstance(m, _OF_MODES) for m in module.modules())
+            other = is_a(module, torch.nn.Module) and any(isinstance(m, _OF_MODES) for m in module.modules())
             if other and self.launches_after(node):
                 text = "its modules take another way from here on, and the graph has that of its capture"
                 lines = (ast.unparse(node), f"before the capture: {ast.unparse(node)}; one graph for each mode")
@@ -165,7 +164,7 @@ class _Around:
 
     def in_a_tensor(self, name: str, then: float, value: ast.expr | None) -> tuple[str, str] | None:
         """Lines that keep a number in a tensor which the graph reads; a whole number may be a size, which is none."""
-        if not isinstance(then, float):  # perhaps a size, or an index
+        if not is_a(then, float):  # perhaps a size, or an index
             graphs = f"graphs[{name}]"
             each = f"one graph for each {name}: captured into {graphs} where it is not there yet, and {graphs}.replay()"
             return (f"for {name} in ..." if value is None else f"{name} = {ast.unparse(value)}"), each
@@ -195,7 +194,7 @@ class _Around:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         while isinstance(target, ast.Subscript):
             target = target.value
-        if target is None or isinstance(self.value(target), torch.Tensor):
+        if target is None or is_a(self.value(target), torch.Tensor):
             return target is not None
         name = ast.unparse(target)
         made = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name]
@@ -236,7 +235,7 @@ class _Around:
             return
         if any(last_name(n.func) == "zero_grad" for n in self.behind() if isinstance(n, ast.Call)):
             return
-        names = [k for k, v in self.region.names.items() if isinstance(v, torch.optim.Optimizer)]
+        names = [k for k, v in self.region.names.items() if is_a(v, torch.optim.Optimizer)]
         zero = f"{names[0] if names else 'optimizer'}.zero_grad(set_to_none=True)"
         text = "parameters have gradients when the capture begins, and each replay adds to them"
         spots = [(self.region.code, n) for n in calls if n in own]
@@ -257,14 +256,14 @@ class _Around:
             name = last_name(call.func) if call is not None else ""
             owner = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
             text = "its parameters get other memory here, and the graph reads the one of its capture"
-            if call is not None and isinstance(self.value(owner), torch.nn.Module):
+            if call is not None and is_a(self.value(owner), torch.nn.Module):
                 assigns = any(k.arg == "assign" and not _is_false(k.value) for k in call.keywords)
                 if (name == "load_state_dict" and assigns) or (name in _EXCHANGES and self.moved(self.value(owner))):
                     yield _told("parameter-rebound", text, self.region.code, call.lineno)
             assigned = node if isinstance(node, ast.Assign) else None
             for target in assigned.targets if assigned is not None else []:
                 held = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else None
-                if assigned is not None and isinstance(self.value(held), torch.Tensor):
+                if assigned is not None and is_a(self.value(held), torch.Tensor):
                     lines = (ast.unparse(node), f"{ast.unparse(target)}.copy_({ast.unparse(assigned.value)})")
                     yield _told("parameter-rebound", text, self.region.code, node.lineno, lines)
 
@@ -279,7 +278,7 @@ class _Around:
             kind = self.region.settings[0]
             made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {TAKES_TENSORS}"
             lines = None
-            if isinstance(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
+            if is_a(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
                 lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             key = target.slice if isinstance(target, ast.Subscript) else None
@@ -393,7 +392,7 @@ class _Around:
             return self.region.names.get(node.id)
         if isinstance(node, ast.Attribute):
             owner = self.value(node.value)
-            held = getattr(owner, "__dict__", {})
+            held = attributes_of(owner)
             return next(
                 (p[node.attr] for p in (held.get("_parameters"), held.get("_modules"), held) if p and node.attr in p),
                 None,
@@ -409,10 +408,10 @@ def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] 
 def _attributes(region: Region) -> Iterator[Failure]:
     """Attributes that the capture reads, and that another method of the object exchanges ahead of a replay."""
     own = next(iter(region.code.co_varnames[: region.code.co_argcount]), "")
-    held = getattr(region.names.get(own), "__dict__", {})
+    held = attributes_of(region.names.get(own))
     nodes = [n for s in region.body for n in ast.walk(s)]
     read = {n.attr for n in nodes if _is_of(n, own) and isinstance(n.ctx, ast.Load)}  # type: ignore[attr-defined]
-    read = {name for name in read if isinstance(held.get(name), torch.Tensor)}
+    read = {name for name in read if is_a(held.get(name), torch.Tensor)}
     methods = vars(type(region.names.get(own))).values() if read else ()
     for code in (each.__code__ for each in methods if hasattr(each, "__code__")):
         lines = [n for n in nodes_of(code) if isinstance(n, (ast.Assign, ast.Call))]
@@ -480,8 +479,7 @@ def _is_false(node: ast.expr) -> bool:
 def _codes_of(region: Region) -> Iterator[CodeType]:
     """The code of what is captured, and of the functions beside it that it names."""
     own = region.function
-    own = getattr(own, "forward", own)
-    first = getattr(getattr(own, "__func__", own), "__code__", None)
+    first = code_of(own.forward if is_a(own, torch.nn.Module) else own)
     waiting, seen = [first], set[CodeType]()
     while waiting:
         code = waiting.pop()
@@ -491,4 +489,4 @@ def _codes_of(region: Region) -> Iterator[CodeType]:
         yield code
         for name in (*code.co_names, *code.co_freevars):
             value = region.names.get(name)
-            waiting.append(getattr(value, "__code__", None))
+            waiting.append(code_of(value))

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import here, last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.driver.files import is_library
 
 _MOST_S = 1.0  # that looking may take; then only at some replays
@@ -77,12 +78,12 @@ class Use:
         return NOTHING if isinstance(self.node, ast.Name) else _value(self.node.value, self.names)  # type: ignore[attr-defined]
 
     def write(self, value: Any) -> None:
-        """Give it another value, where it is no more than an entry of a dictionary."""
+        """Give it another value, where nothing of the user's runs then."""
         owner = self.owner()
         if isinstance(self.node, ast.Name):
             self.names.write(self.node.id, value)
-        elif isinstance(self.node, ast.Attribute) and self.node.attr in getattr(owner, "__dict__", {}):
-            vars(owner)[self.node.attr] = value
+        elif isinstance(self.node, ast.Attribute):
+            _write(owner, self.node.attr, value)
         elif isinstance(self.node, ast.Subscript) and type(owner) in (dict, list):
             owner[self.node.slice.value] = value  # type: ignore[attr-defined]
 
@@ -318,12 +319,19 @@ def _attribute(owner: Any, name: str) -> Any:
     if (
         isinstance(found, FunctionType)
         and not isinstance(owner, (type, ModuleType))
-        and name not in getattr(owner, "__dict__", {})
+        and name not in attributes_of(owner)
     ):
         return MethodType(found, owner)
     return found
 
 
-def statements_of(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """All that statements hold, without functions and classes that are only defined there."""
-    return (node for statement in body for node in here(statement, (*_CLOSED, ast.Lambda)))
+def _write(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute, running nothing of the user's."""
+    has = name in attributes_of(owner)
+    if is_a(owner, type):
+        if has and type(owner).__setattr__ is type.__setattr__:
+            type.__setattr__(owner, name, value)
+    elif has:
+        vars(owner)[name] = value
+    elif owner is not NOTHING and isinstance(slot := getattr_static(owner, name, None), MemberDescriptorType):
+        slot.__set__(owner, value)

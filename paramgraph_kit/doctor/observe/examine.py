@@ -149,14 +149,15 @@ class _Examiner(Caller):
         last = self.call(self.args, self.kwargs, plainly=True)
         self.graphs.regions, self.graphs.keeps = [], True
         # What its names mean is kept in this one, and so are tensors that would be gone.
-        self.call(self.args, self.kwargs, plainly=True)
+        watched = self.call(self.args, self.kwargs, plainly=True)
         found.regions = [region for region in self.graphs.regions if work_out(region)]
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region)]
         told += self.graphs.around()
         self.graphs.kept = KeptResults()  # which holds lists of the program's
-        told += [last.ended] if last.ended is not None else []
+        ended = last.ended or watched.ended
+        told += [ended] if ended is not None else []
         found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found
 

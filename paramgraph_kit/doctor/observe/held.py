@@ -1,12 +1,15 @@
-"""The tensors that a value holds, whatever it is: it may hold itself, or raise when it is asked for its class."""
+"""What a value is and holds, whatever it is: it may hold itself, or raise when it is asked for its class."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from types import CodeType, FunctionType, MethodType
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch.utils._pytree import tree_leaves
+
+T = TypeVar("T")
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -14,3 +17,22 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     with suppress(Exception):
         return [each for each in tree_leaves(value) if issubclass(type(each), torch.Tensor)]
     return []
+
+
+def is_a(value: Any, kinds: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
+    """Whether a value is of a kind, without asking itself."""
+    return issubclass(type(value), kinds)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """What an object has of its own; nothing where it does not tell."""
+    with suppress(Exception):
+        found: dict[str, Any] = vars(value)
+        return found
+    return {}
+
+
+def code_of(value: Any) -> CodeType | None:
+    """The code of a function, or of a method; other objects may answer what they like."""
+    function = value.__func__ if is_a(value, MethodType) else value
+    return function.__code__ if is_a(function, FunctionType) else None

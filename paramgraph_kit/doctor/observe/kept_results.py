@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.held import is_a, tensors_in
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import OURS, is_library
@@ -119,7 +120,9 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
 
 def _twice(held: Any, owns: Owns) -> set[_Key]:
     seen, twice = set[_Key](), set[_Key]()
-    for part in list(held.values() if isinstance(held, dict) else held)[:_MOST]:
+    # A class of the user's may go through its entries in a way of its own.
+    entries = dict.values(held) if is_a(held, dict) else next(k for k in (list, deque) if is_a(held, k)).__iter__(held)
+    for part in islice(entries, _MOST):
         for each in {id(t): t for t in _tensors(part)}.values():
             if owns(each):
                 key = (each.data_ptr(), each.shape)

@@ -18,6 +18,7 @@ import torch
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, stored_in, uses_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -88,8 +89,9 @@ def region_here(graph: object, kind: str) -> Region | None:
     dtype, cached = torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
     settings = (kind, casts, dtype, cached, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
     names = {**frame.f_globals, **frame.f_locals}
-    modules = {id(m): [p.data_ptr() for p in m.parameters()] for m in names.values() if isinstance(m, torch.nn.Module)}
-    region = Region(frame.f_code, frame.f_lineno, names, graph, settings, modules)
+    modules = (value for value in names.values() if is_a(value, torch.nn.Module))
+    memory = {id(m): [p.data_ptr() for p in m.parameters()] for m in modules}
+    region = Region(frame.f_code, frame.f_lineno, names, graph, settings, memory)
     region.has_gradients = any(p.grad is not None for p in _parameters(names))
     region.own, region.space = frozenset(frame.f_locals), frame.f_globals
     return region
@@ -97,7 +99,7 @@ def region_here(graph: object, kind: str) -> Region | None:
 
 def _parameters(names: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
-    for value in (*names.values(), *getattr(names.get("self"), "__dict__", {}).values()):
+    for value in (*names.values(), *attributes_of(names.get("self")).values()):
         if issubclass(type(value), torch.nn.Module):
             yield from value.parameters()
         elif issubclass(type(value), torch.optim.Optimizer):
