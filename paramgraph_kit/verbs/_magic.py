@@ -25,7 +25,8 @@ from paramgraph_kit.verbs._device import instead_of_cuda
 from paramgraph_kit.verbs._magic_line import INTRODUCTION, NAME, Done, help_text, parser, split
 from paramgraph_kit.verbs._story import story
 
-CAPTURES = ("CUDAGraph", "graph(", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")
+GRAPHS = ("CUDAGraph", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")
+CAPTURES = (*GRAPHS, "graph(")  # the last may end a name of something else
 
 
 @contextmanager
@@ -147,7 +148,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         if "diagnose" not in source:  # what diagnoses captures has told it
             with suppress(ParamgraphError):
                 found = self._diagnosed(options, source, name)
-        if found is None or not is_of_captures(found):
+        if found is None or (any(word in source for word in GRAPHS) and not is_of_captures(found)):
             self._bind(options, None)
             print("the cell raised nothing; it captures by itself, so it was not looked at as what a graph would hold")
         else:

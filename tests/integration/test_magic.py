@@ -182,6 +182,9 @@ def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     again = session.good("%%paramgraph diagnose -o why\ng.replay()")
     assert session["why"] is None
     assert "the cell raised nothing; it captures by itself" in again.out
+    # but one that calls what is named like a capture is looked at
+    session.good("%%paramgraph diagnose -o why\ndef knn_graph(x):\n    return x.sum().item()\nknn_graph(x)")
+    assert [f.code for f in session["why"] or ()] == ["sync-item"]
     # WHEN one captures, and keeps results THEN what is around its replays is told at the cell's lines
     session.good(f"%%paramgraph diagnose -o why\n{captured}g.replay()")
     assert not session["why"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
@@ -42,12 +42,12 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _APART = (*FUNCTIONS, ast.ClassDef)
 
 
-def problems(region: Region) -> list[Failure]:
-    """Lines behind a capture that its replays do not see, or that keep what they write over."""
+def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
+    """Lines behind a capture that its replays do not see, or that keep what they write over, of all regions."""
     body = _body_around(region)
     if body is None:
         return []
-    around = _Around(region, body)
+    around = _Around(region, body, [r for r in others if (r.code, r.line) == (region.code, region.line)])
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
     found += [*around.rates(), *around.in_objects(), *_attributes(region)]
     found += moved_failures(region, found)
@@ -85,6 +85,7 @@ def _body_around(region: Region) -> ast.AST | None:
 class _Around:
     region: Region
     body: Any
+    same: list[Region]  # captures of the same line
 
     def exchanged(self) -> Iterator[Failure]:
         """Names that the capture reads, and that are given something else behind it and ahead of a replay."""
@@ -95,6 +96,8 @@ class _Around:
                 launches = node in inner or self.launches_after(node)
                 if name not in read or not launches or self.is_kept(name):
                     continue
+                if is_a(then, torch.Tensor) and any(each.names.get(name) is not then for each in self.same):
+                    continue  # a graph for each of them
                 if is_a(then, torch.Tensor):
                     code = "graphed-closure" if self.is_graphed() else "stale-input"
                     text = f"{name} is another tensor from here on, and the graph reads the one of its capture"

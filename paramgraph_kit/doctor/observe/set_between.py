@@ -194,7 +194,7 @@ def _is_same(target: ast.expr | None, scope: Scope, search: Search, use: Use) ->
     node = use.node
     if isinstance(target, ast.Name) and isinstance(node, ast.Name) and target.id == node.id:
         if node.id in use.names.cells:
-            return scope.body.__class__ is not ast.Module
+            return _has_variable(scope, use.code, node.id)
         is_global = isinstance(scope.body, ast.Module) or node.id in _globals_of(scope.body)
         return is_global and node.id not in use.names.own
     if isinstance(target, ast.Attribute) and isinstance(node, ast.Attribute) and target.attr == node.attr:
@@ -204,6 +204,15 @@ def _is_same(target: ast.expr | None, scope: Scope, search: Search, use: Use) ->
         same = ast.dump(target.slice) == ast.dump(node.slice)
         return same and search._value(target.value) is use.owner() is not NOTHING
     return False
+
+
+def _has_variable(scope: Scope, code: CodeType, name: str) -> bool:
+    """Whether a variable of an outer function is one of this body's: the function stands in it, or it says so."""
+    if any(isinstance(n, ast.Nonlocal) and name in n.names for n in ast.walk(scope.body)):
+        return True
+    if isinstance(scope.body, ast.Module) or scope.file != code.co_filename:
+        return False
+    return scope.body.lineno < code.co_firstlineno <= (scope.body.end_lineno or 0)
 
 
 def _may_be_made(node: ast.expr, scope: Scope, search: Search, owner: Any) -> bool:
