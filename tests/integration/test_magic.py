@@ -184,13 +184,14 @@ def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     assert "the cell raised nothing; it captures by itself" in again.out
     # but one that calls what is named like a capture is looked at
     session.good("%%paramgraph diagnose -o why\ndef knn_graph(x):\n    return x.sum().item()\nknn_graph(x)")
-    assert [f.code for f in session["why"] or ()] == ["sync-item"]
+    why: Any = session["why"]
+    assert [f.code for f in why] == ["sync-item"]
     # WHEN one captures, and keeps results THEN what is around its replays is told at the cell's lines
     session.good(f"%%paramgraph diagnose -o why\n{captured}g.replay()")
     assert not session["why"]
     kept = "kept = []\nfor n in range(3):\n    x.add_(n)\n    g.replay()\n    kept.append(y)\nlen(kept)"
     session.good(f"%%paramgraph diagnose -o why\n{captured}{kept}")
-    why: Any = session["why"]
+    why = session["why"]
     assert [(f.code, f.frame.text) for f in why] == [("output-alias", "kept.append(y)")]
     swapped = (
         "weights = [p.detach() + 1]\nfor n in range(2):\n    weights[0], p.data = p.data, weights[0]\n    g.replay()"
