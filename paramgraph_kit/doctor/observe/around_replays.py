@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from paramgraph_kit.doctor.cell import is_whole
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
@@ -31,12 +32,6 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
-# What does something else in `eval()`.
-_OF_MODES = tuple(
-    getattr(torch.nn, name)
-    for name in """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d
-    BatchNorm3d SyncBatchNorm RReLU""".split()  # noqa: SIM905 - shorter so
-)
 _ZEROES = ("zero_grad", "zero_", "_foreach_zero_")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _APART = (*FUNCTIONS, ast.ClassDef)
@@ -159,7 +154,7 @@ class _Around:
         modes = [n for n in self.behind() if isinstance(n, ast.Call) and last_name(n.func) in ("eval", "train")]
         for node in modes if len(modes) == 1 else []:
             module = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
-            other = is_a(module, torch.nn.Module) and any(isinstance(m, _OF_MODES) for m in module.modules())
+            other = is_a(module, torch.nn.Module) and any(map(has_modes, module.modules()))
             if other and self.launches_after(node):
                 text = "its modules take another way from here on, and the graph has that of its capture"
                 lines = (ast.unparse(node), f"before the capture: {ast.unparse(node)}; one graph for each mode")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.driver.files import is_library
 
 _MOST_S = 1.0  # that looking may take; then only at some replays
@@ -186,14 +186,19 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
     for path, one in module.named_modules():
         if is_library(getattr(getattr(type(one).forward, "__code__", None), "co_filename", "")):
             numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))
-            numbers = (each for each in numbers if each[0] != "training" or _has_modes(one))
+            numbers = (each for each in numbers if each[0] != "training" or has_modes(one))
             yield from ((f"{path}.{name}", ("number", v)) for name, v in numbers if not name.startswith("_"))
 
 
-def _has_modes(module: torch.nn.Module) -> bool:
-    """Whether a module of a library does something else in ``eval()``: its code asks, and nothing says how rarely."""
-    rate = vars(module).get("dropout", vars(module).get("p", 0.0 if module._modules else 1.0))
-    return rate != 0 and "training" in type(module).forward.__code__.co_names
+def has_modes(module: torch.nn.Module) -> bool:
+    """Whether a module does something else in ``eval()``: its code asks, and it drops more than nothing.
+
+    What torch makes of others asks, too, but only for a faster way to the same.
+    """
+    parts = bool(module._modules) and type(module).__module__.startswith("torch.nn.")
+    rate = vars(module).get("dropout", vars(module).get("p", 0.0 if parts else 1.0))
+    code = code_of(type(module).forward)
+    return rate != 0 and code is not None and "training" in code.co_names
 
 
 def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.expr, bool]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -91,7 +91,7 @@ class FilledRows:
         """Replays whose further rows are used as if they were of the batch; ``made``: names of what is captured."""
         for part in self._parts:
             write, places = part.write, part.reads or [part.write.place]
-            if not part.is_cut and not any(_slices(each) for each in part.reads):
+            if not part.is_cut and not any(_slices(each, _rows_of(write.place)) for each in part.reads):
                 said = f"{write.rows} of the {write.of} rows are of this batch: the others are those of a batch before"
                 failure = BY_ID["size-frozen"].failure(said, places[0].frame())
                 yield replace(failure, fix=_fix(part, places[0], made))
@@ -102,13 +102,19 @@ def _line(place: Place) -> _Line:
     return (user[0].co_filename, line_of(*user)) if user is not None else ("", 0)
 
 
-def _slices(place: Place) -> bool:
+def _slices(place: Place, rows: str) -> bool:
     """Whether the line that reads a result, or what follows in its function, takes only its first entries."""
     user = place.user
     nodes = nodes_of(user[0]) if user is not None else ()
     line = _line(place)[1]
-    slices = (n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load) and n.lineno >= line)
-    return any(isinstance(n.slice, ast.Slice) and n.slice.upper is not None for n in slices)
+    for node in (n for n in nodes if isinstance(n, ast.expr) and n.lineno >= line):
+        part = node.slice if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) else None
+        if isinstance(part, ast.Slice) and part.upper is not None:
+            return True
+        name = last_name(node.func) if isinstance(node, ast.Call) else ""
+        if name == "zip" or (name == "range" and any(ast.unparse(a) == rows for a in node.args)):  # type: ignore[attr-defined]
+            return True
+    return False
 
 
 def _fix(part: _Part, place: Place, made: Collection[str]) -> str:
