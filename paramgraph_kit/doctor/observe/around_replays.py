@@ -24,7 +24,7 @@ from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
-from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, moved_failures
+from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, is_switched_back, moved_failures
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
@@ -148,7 +148,8 @@ class _Around:
             if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
                 continue
             owner, then = target.value.id, self.value(target)
-            if owner in read and is_a(then, (bool, int, float)) and self.launches_after(node):
+            is_number = owner in read and is_a(then, (bool, int, float))
+            if is_number and self.launches_after(node) and not is_switched_back(self.region, node):
                 text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
                 yield _told("scalar-frozen", text, self.region.code, node.lineno)
         modes = [n for n in self.behind() if isinstance(n, ast.Call) and last_name(n.func) in ("eval", "train")]

@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import here, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Moved, Use
-from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -61,6 +61,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             continue  # the same, read at another line
         seen.add((code, name if code != "parameter-rebound" else ""))
         lines = [*_given_at(region, moved)]
+        if any(is_switched_back(region, line.node) for line in lines):
+            continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
         if not lines and _ALIKE.get(code, {code}) & {f.code for f in told}:
             continue
@@ -233,6 +235,28 @@ def _swaps(node: Any) -> bool:
     if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == 2):
         return False
     return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(node.value.elts)]
+
+
+def is_switched_back(region: Region, node: ast.AST) -> bool:
+    """Whether a line only ends what a line ahead of the capture has switched on for it, and no replay follows there."""
+    for block in all_blocks(tree_of(region.code.co_filename) or ast.Module([], [])):
+        if node not in block:
+            continue
+        at = block.index(node)
+        ahead = [each for each in block[:at] if each.lineno < region.line <= node.lineno]
+        calls = (n for each in block[at:] for n in ast.walk(each) if isinstance(n, ast.Call))
+        switch = _switched(node)
+        is_on = switch is not None and any(_switched(each) == (switch[0], not switch[1]) for each in ahead)
+        return is_on and all(last_name(call.func) != "replay" for call in calls)
+    return False
+
+
+def _switched(node: ast.AST) -> tuple[str, bool] | None:
+    """What a statement sets to True, or to False."""
+    value = node.value if isinstance(node, ast.Assign) else None
+    if not (isinstance(node, ast.Assign) and isinstance(value, ast.Constant) and isinstance(value.value, bool)):
+        return None
+    return ast.unparse(node.targets[0]), value.value
 
 
 def _comes_behind(line: _Line, region: Region, file: str) -> bool:

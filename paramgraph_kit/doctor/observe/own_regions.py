@@ -154,7 +154,7 @@ def work_out(region: Region) -> bool:
 
 def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
     """The statements that a capture holds which begins at this line."""
-    for block in _all_blocks(tree):
+    for block in all_blocks(tree):
         for at, node in enumerate(block):
             last = node.end_lineno or node.lineno
             if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -233,7 +233,8 @@ def assigned(body: list[ast.stmt]) -> list[str]:
     return [*stored]
 
 
-def _all_blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+def all_blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Every list of statements in a tree."""
     for each in ast.walk(node):
         for name in _BLOCKS:
             block = getattr(each, name, None)
