@@ -117,6 +117,25 @@ def after(out, i):
     if i % 4 == 3:
         meter.sums = {}
 """,
+    "a state that a list keeps": """
+state, history, args = {"h": torch.zeros(3, device=device)}, [], (torch.randn(5, 3, device=device),)
+def f(x):
+    state["h"] = 0.9 * state["h"] + x.mean(0)
+    return state["h"] * 2
+def after(out, i):
+    history.append(state["h"])
+""",
+    "a state that begins anew": """
+state, args = {"h": torch.zeros(3, device=device)}, (torch.randn(5, 3, device=device),)
+def f(x):
+    state["h"] = 0.9 * state["h"] + x.mean(0)
+    return state["h"] * 2
+def begin():
+    state["h"] = torch.zeros(3, device=device)
+def after(out, i):
+    if i % 4 == 3:
+        begin()
+""",
     "an entry that a list keeps": """
 logs, history, args = {}, [], (torch.randn(5, 3, device=device),)
 def f(x):

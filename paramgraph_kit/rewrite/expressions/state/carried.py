@@ -181,7 +181,24 @@ def fill_the_entry(place: Place) -> list[Edit]:
         return [place.source.replace(node, f"\n{place.source.indent(node)}".join(made))]
     if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
         return []
+    if _keeps_or_exchanges(place, target.value):
+        return []
     return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
+
+
+def _keeps_or_exchanges(place: Place, table: ast.expr) -> bool:
+    """Whether another function, or a loop around the step, keeps an entry of a table or puts another one there."""
+    source, function = place.source, place.source.function_of(place.statement)
+    own = set(ast.walk(function)) if function is not None else set[ast.AST]()
+    for node in (n for n in ast.walk(source.tree) if isinstance(n, ast.Subscript) and n not in own):
+        if path_of(node.value).rpartition(".")[2] != path_of(table).rpartition(".")[2]:
+            continue
+        where = source.function_of(node)
+        again = where is not None and where.name not in _MAKERS
+        again |= any(isinstance(above, (ast.For, ast.While)) for above in source.above(node))
+        if is_kept(source, node) if isinstance(node.ctx, ast.Load) else again:
+            return True
+    return False
 
 
 def _has_others(place: Place, table: ast.expr) -> bool:
