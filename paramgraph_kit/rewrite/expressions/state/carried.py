@@ -249,6 +249,8 @@ def fill_each_entry(place: Place) -> list[Edit]:
         texts = {place.text(each) for each in entries}
         if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
             continue
+        if any(_keeps_or_exchanges(place, each.value) for each in entries):
+            continue
         kept = {n.id for other in every if other is not node for n in _named_so(place, other, texts)}
         later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
         again = {place.text(n) for n in ast.walk(node.value) if isinstance(n, ast.Subscript)} & texts
