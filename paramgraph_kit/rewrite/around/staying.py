@@ -36,16 +36,17 @@ def memory_of(value: Any, *, told: bool = True) -> Memory | None:
     if isinstance(value, torch.nn.Module):
         own = [each for module in value.modules() for name, each in vars(module).items() if name[0] != "_"]
         if not told:
-            return memory_of([*value.parameters(), *value.buffers()])
+            return memory_of((*value.parameters(), *value.buffers()))
         if not all(map(_computes_alone, value.modules())):
             return None
-        return memory_of([*value.parameters(), *value.buffers(), *(each for each in own if type(each) not in _PLAIN)])
+        return memory_of((*value.parameters(), *value.buffers(), *(each for each in own if type(each) not in _PLAIN)))
     if isinstance(owner := getattr(value, "__self__", None), (torch.nn.Module, torch.Tensor)):
         return memory_of(owner)
     if isinstance(value, (list, tuple, dict)):
         parts = [memory_of(each) for each in tree_leaves(value)]
         known = [part for part in parts if part is not None]
-        return frozenset({id(value)}.union(*known)) if len(known) == len(parts) else None
+        itself = set[int]() if type(value) is tuple else {id(value)}  # a tuple nobody writes
+        return frozenset(itself.union(*known)) if len(known) == len(parts) else None
     if isinstance(value, torch.Tensor):
         return frozenset({storage_key(value)})
     return frozenset() if isinstance(value, _PLAIN) else None
