@@ -88,7 +88,8 @@ class Diagnose:
             with aside():
                 found = self._of(what, args, kwargs, limit_s, confirm, fix)
             if fix:
-                gc.collect()  # cycles of the trials would hold a loss, for which the next backward pass waits
+                for _ in range(2):  # cycles of the trials hold a loss, for which the next backward pass would wait;
+                    gc.collect()  # what compiled code has held is a cycle only when that is gone
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise
