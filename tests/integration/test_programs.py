@@ -61,8 +61,8 @@ def test_names_are_unique_and_the_list_of_what_is_not_right_names_programs() -> 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     "program",
-    # Every third at each change; `make sweeps` takes the others, and `python -m tests.programs` all.
-    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 3 > 0), id=each.name) for n, each in enumerate(PROGRAMS)],
+    # Every sixth at each change; `make sweeps` takes the others, and `python -m tests.programs` all.
+    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 6 > 0), id=each.name) for n, each in enumerate(PROGRAMS)],
 )
 def test_the_doctor_is_right_about_a_program(program: Program) -> None:
     # GIVEN a program WHEN it is diagnosed, and its mended variant captured and replayed on moved inputs
