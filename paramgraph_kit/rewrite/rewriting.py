@@ -128,9 +128,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         elif other is not None and other.kept is not None and made.diff:  # what it counts is in tensors by then
             counted.append(other.split([f for f in made.left if any(f is each for each in failures)]))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
-    apart = [attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)]
-    apart.append(attempt.split_where_made(first.left))
     earlier = attempt.split(failures)  # of what is left some may need what only lines before it know
+    apart = [attempt.parted(failures), attempt.split(first.left) or earlier, attempt.split(deciding)]
+    apart.append(attempt.split_where_made(first.left))
     apart += [earlier] if earlier is not None and earlier.cut not in [each.cut for each in apart if each] else []
     for other in (*foreseen, *apart, *counted):
         if other is not None and (made := one(other)).complete:

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from types import CodeType
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @cache

@@ -18,22 +18,20 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import is_whole
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
-from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS, is_switched_back, moved_failures
+from paramgraph_kit.doctor.observe.moved_values import EXCHANGES, TAKES_TENSORS, is_switched_back, moved_failures
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
-_EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
 _ZEROES = ("zero_grad", "zero_", "_foreach_zero_")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _APART = (*FUNCTIONS, ast.ClassDef)
 
 
@@ -177,7 +175,7 @@ class _Around:
         made = self.made()
         text = "it is kept as it is, and each further replay writes to the same memory"
         for node in self.behind():
-            inside = [*here(node, _APART)] if isinstance(node, _LOOPS) else []
+            inside = [*here(node, _APART)] if isinstance(node, LOOPS) else []
             if any(map(self.launches, inside)):
                 for n in inside:
                     if (what := kept_by(n)) is not None and self.is_result(what, made) and not self.is_written(n):
@@ -257,7 +255,7 @@ class _Around:
             text = "its parameters get other memory here, and the graph reads the one of its capture"
             if call is not None and is_a(self.value(owner), torch.nn.Module):
                 assigns = any(k.arg == "assign" and not _is_false(k.value) for k in call.keywords)
-                if (name == "load_state_dict" and assigns) or (name in _EXCHANGES and self.moved(self.value(owner))):
+                if (name == "load_state_dict" and assigns) or (name in EXCHANGES and self.moved(self.value(owner))):
                     yield _told("parameter-rebound", text, self.region.code, call.lineno)
             assigned = node if isinstance(node, ast.Assign) else None
             for target in assigned.targets if assigned is not None else []:
@@ -343,7 +341,7 @@ class _Around:
 
     def comes_after(self, line: int, node: Any) -> bool:
         """Whether a line comes behind a node, or in the next round of a loop around it."""
-        loops = (n for n in self.behind() if isinstance(n, _LOOPS) and n.lineno <= node.lineno <= (n.end_lineno or 0))
+        loops = (n for n in self.behind() if isinstance(n, LOOPS) and n.lineno <= node.lineno <= (n.end_lineno or 0))
         behind = line > (node.end_lineno or node.lineno)
         return behind or any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
 

@@ -19,13 +19,12 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_line, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 CODE = "gradients-rebound"
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -128,7 +127,7 @@ class Search:
         """The lines that do so."""
         found: set[int] = set()
         for node in (n for statement in body.body for n in here(statement)):
-            if isinstance(node, _LOOPS):
+            if isinstance(node, LOOPS):
                 inside = [n for statement in node.body for n in here(statement)]
                 if any(map(self._runs, inside)) and not any(map(_captures, inside)):
                     found |= {n.lineno for n in inside if isinstance(n, (ast.stmt, ast.expr)) and self._nulls(n)}

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import here, last_line
+from paramgraph_kit.doctor.explain.syntax import LOOPS, here, last_line
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _KEEPS = ("append", "add", "appendleft", "setdefault")
 
@@ -36,7 +35,7 @@ def _lines(body: Any, search: Search) -> Iterator[int]:
     for node in (n for statement in body.body for n in here(statement)):
         if isinstance(node, _COMPREHENSIONS) and search.calls(node.elt):
             yield node.lineno
-        if isinstance(node, _LOOPS):
+        if isinstance(node, LOOPS):
             inside = [n for statement in node.body for n in here(statement)]
             results = {
                 target.id

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.held import is_a, tensors_in
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import OURS, is_library
@@ -29,7 +29,6 @@ _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
 
 
@@ -114,8 +113,7 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
     yield from own.items()
     yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
     first = next(iter(frame.f_code.co_varnames[:1]), "")
-    with suppress(Exception):  # an object of the user's may answer as it likes
-        yield from ((f"{first}.{name}", value) for name, value in vars(own.get(first)).items())
+    yield from ((f"{first}.{name}", value) for name, value in attributes_of(own.get(first)).items())
 
 
 def _twice(held: Any, owns: Owns) -> set[_Key]:
@@ -136,7 +134,7 @@ def _tensors(part: Any) -> list[torch.Tensor]:
             part = dict(vars(part)) if hasattr(part, "__dict__") else part
         leaves = tree_leaves(part)
         has_graph = any(hasattr(type(each), "replay") for each in leaves)  # what is replayed later, and no result
-        return [] if has_graph else tensors_in(part)
+        return [each for each in leaves if is_a(each, torch.Tensor)] if not has_graph else []
     return []
 
 
@@ -208,7 +206,7 @@ def is_read_later(nodes: list[ast.AST], name: str, line: int) -> bool:
     """Whether a function reads a variable behind a line, or in the next round, before it surely is something else."""
     now = _statement(nodes, line)
     first, last = (now.lineno, now.end_lineno or line) if now is not None else (line, line)
-    loops = [n for n in nodes if isinstance(n, _LOOPS) and _spans(n, line)]
+    loops = [n for n in nodes if isinstance(n, LOOPS) and _spans(n, line)]
     begins = min((n.lineno for n in loops), default=first)
     ends = max((n.end_lineno or last for n in loops), default=last)
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
@@ -231,7 +229,7 @@ def _perhaps(node: ast.AST, parents: dict[ast.AST, ast.AST], line: int) -> bool:
     """Whether something runs in some rounds only."""
     while node in parents:
         node = parents[node]
-        if isinstance(node, (ast.If, ast.Try, *_LOOPS)) and not _spans(node, line):
+        if isinstance(node, (ast.If, ast.Try, *LOOPS)) and not _spans(node, line):
             return True
     return False
 

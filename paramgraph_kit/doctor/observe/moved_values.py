@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import NAME, is_made_of
-from paramgraph_kit.doctor.explain.syntax import here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Moved, Use
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
@@ -21,10 +21,10 @@ from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_LINES = 2  # of those that may have given it; of more nobody knows which
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = FUNCTIONS[:2]
 _FIRST = ("__init__", "__post_init__", "__new__")
-_GIVES_MEMORY = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty", "load_state_dict")
+EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
+_GIVES_MEMORY = (*EXCHANGES, "load_state_dict")
 _OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 _HOSTS = ("math", "np", "numpy", "random", "cmath")
 _SIZES = frozenset(
@@ -70,8 +70,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             if (code, line.frame) not in known:
                 yield _failure(region, moved, code, line)
         if not lines:
-            failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
-            yield failure
+            yield BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
 
 
 def _code_of(moved: Moved) -> str:
@@ -272,5 +271,5 @@ def _comes_behind(line: _Line, region: Region, file: str) -> bool:
 
 
 def _in_common_loop(file: str, first: int, second: int) -> bool:
-    loops = (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, _LOOPS))
+    loops = (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, LOOPS))
     return any(n.lineno <= first <= (n.end_lineno or 0) and n.lineno <= second <= (n.end_lineno or 0) for n in loops)

@@ -62,7 +62,7 @@ class Region:
     def let_go(self) -> None:
         """Keep no tensor alive that the program lets go."""
         holds = (torch.Tensor, list, tuple, dict)
-        self.names = {name: value for name, value in self.names.items() if not issubclass(type(value), holds)}
+        self.names = {name: value for name, value in self.names.items() if not is_a(value, holds)}
 
     def forget(self) -> None:
         """What its names hold is the program's, which may end."""
@@ -100,9 +100,9 @@ def region_here(graph: object, kind: str) -> Region | None:
 def _parameters(names: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
     for value in (*names.values(), *attributes_of(names.get("self")).values()):
-        if issubclass(type(value), torch.nn.Module):
+        if is_a(value, torch.nn.Module):
             yield from value.parameters()
-        elif issubclass(type(value), torch.optim.Optimizer):
+        elif is_a(value, torch.optim.Optimizer):
             yield from (p for group in value.param_groups for p in group["params"])
 
 

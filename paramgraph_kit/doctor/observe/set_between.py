@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from paramgraph_kit.doctor.explain.syntax import here, last_line, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.one_call import Call
     from paramgraph_kit.doctor.observe.own_regions import Region
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = FUNCTIONS[:2]
 _CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
 
@@ -140,7 +139,7 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
     """Statements of loops that also call the function, and of the functions that these call."""
     name = getattr(scope.body, "name", "<module>")
     for loop in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
-        if not isinstance(loop, _LOOPS):
+        if not isinstance(loop, LOOPS):
             continue
         inside = [n for statement in loop.body for n in here(statement, _FUNCTIONS)]
         calls = [n for n in inside if isinstance(n, ast.Call)]

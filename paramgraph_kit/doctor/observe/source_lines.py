@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name, is_library
@@ -33,7 +34,7 @@ def frame_at(code: CodeType, line: int) -> Frame:
 
 def defined_at(function: Any) -> Frame | None:
     """The line where a function of the user's begins."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    code = code_of(function)
     if code is None or is_library(code.co_filename):
         return None
     return frame_at(code, code.co_firstlineno)

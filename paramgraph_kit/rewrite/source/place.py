@@ -119,6 +119,17 @@ class Place:
         return name
 
 
+def is_training(node: ast.AST) -> bool:
+    """Whether a node is a backward pass, or the step of something."""
+    return isinstance(node, ast.Call) and called(node) in ("backward", "step")
+
+
+def lines_of(nodes: Sequence[ast.stmt]) -> str:
+    """``line 5``, or ``lines 5 to 7``."""
+    first, last = nodes[0].lineno, nodes[-1].end_lineno
+    return f"line {first}" if first == last else f"lines {first} to {last}"
+
+
 def value_of(space: Mapping[str, Any], path: str) -> Any:
     """What ``a.b`` is among names, or None."""
     first, *rest = path.split(".")

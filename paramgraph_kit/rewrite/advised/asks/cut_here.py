@@ -8,7 +8,7 @@ from typing import Any
 from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.edits import names_in, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of
 
 
 def cut_where_it_is_read(place: Place) -> str:
@@ -65,13 +65,10 @@ def trained_between(place: Place, node: ast.If) -> str:
     """A branch that trains, and is not always taken, where what comes behind it trains, too."""
     block = place.source.block_of(node)
     after = block[block.index(node) + 1 :]
-    every = [(part, n) for part in after for n in within(part) if isinstance(n, ast.Call)]
-    later = [part for part, n in every if called(n) in ("backward", "step")]
-    own = [n for part in node.body for n in within(part) if isinstance(n, ast.Call)]
-    if not later or not any(called(n) in ("backward", "step") for n in own):
+    later = [part for part in after if any(map(is_training, within(part)))]
+    if not later or not any(is_training(n) for part in node.body for n in within(part)):
         return ""
-    first, last = node.body[0].lineno, node.body[-1].end_lineno
-    lines = f"line {first}" if first == last else f"lines {first} to {last}"
+    lines = lines_of(node.body)
     return (
         f"a launch cannot leave out {lines}, and line {later[0].lineno} trains behind that: make three functions, each "
         f"with a graph of its own, of what comes before line {node.lineno}, of {lines}, and of what comes from line "

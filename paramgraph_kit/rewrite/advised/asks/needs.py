@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
 from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of, target_of
 from paramgraph_kit.rewrite.source.widths import width
 from paramgraph_kit.rewrite.source.writes import written
 
@@ -127,7 +127,9 @@ def called_or_not(place: Place) -> str:
         return ""
     methods = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.FunctionDef) and n.name == called(call)]
     every = [n for method in methods for part in method.body for n in within(part)]
-    if len(methods) != 1 or any(_trains(n) or isinstance(n, (ast.Return, ast.If, ast.For, ast.While)) for n in every):
+    if len(methods) != 1 or any(
+        is_training(n) or isinstance(n, (ast.Return, ast.If, ast.For, ast.While)) for n in every
+    ):
         return ""
     given = [path_of(each) for n in every if isinstance(n, ast.Assign) for each in n.targets]
     given = [path for path in dict.fromkeys(given) if path.startswith("self.")]
@@ -154,18 +156,15 @@ def decides(place: Place) -> str:
         if isinstance(each, ast.If):
             inside = [part for block in (each.body, each.orelse) for one in block for part in within(one)]
             loop = _loop_around(place, each)
-            trains = any(_trains(part) for part in inside)
-            if trains:
-                first, last = each.body[0].lineno, each.body[-1].end_lineno
-                lines = f"line {first}" if first == last else f"lines {first} to {last}"
+            if any(map(is_training, inside)):
                 return trained_between(place, each) or (
-                    f"a launch cannot leave out {lines}: make a function of them, with a graph of its own, and call it "
-                    f"or not behind this launch, by what is asked (`{place.text(each.test)}`)"
+                    f"a launch cannot leave out {lines_of(each.body)}: make a function of them, with a graph of its "
+                    f"own, and call it or not behind this launch, by what is asked (`{place.text(each.test)}`)"
                 )
             if loop is None and (text := _leaves_first(place, each)):
                 return text
             ended = any(isinstance(part, _ENDS) for part in inside)
-            if ended and loop is not None and any(_trains(part) for one in loop.body for part in within(one)):
+            if ended and loop is not None and any(is_training(part) for one in loop.body for part in within(one)):
                 return (
                     f"a launch cannot end early: make one round of the loop at line {loop.lineno} the function that is "
                     f"captured, launch it in that loop, and ask `{place.text(each.test)}` behind each launch"
@@ -182,7 +181,7 @@ def steps_behind_an_end(place: Place) -> str:
     ends = [each for each in before if isinstance(each, ast.If) and any(isinstance(n, ast.Break) for n in each.body)]
     rest = before[before.index(ends[-1]) + 1 :] if ends else []
     zeroed = [n for part in before[: before.index(ends[0])] for n in within(part)] if ends else []
-    trained = any(_trains(n) for part in rest for n in within(part))
+    trained = any(is_training(n) for part in rest for n in within(part))
     if not trained or not any(isinstance(n, ast.Call) and called(n) == "zero_grad" for n in zeroed):
         return ""
     first, last = before[0].lineno, rest[-1].end_lineno
@@ -366,7 +365,7 @@ def answers_otherwise(place: Place) -> str:
         return ""
     if isinstance(one.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
         return ""
-    if any(_trains(part) for each in function.body for part in within(each)):
+    if any(is_training(part) for each in function.body for part in within(each)):
         return ""
     between = function.body[function.body.index(node) + 1 : -1]
     gone = {path for each in between for path in written(each)} - locals_of(function)
@@ -394,7 +393,7 @@ def _leaves_first(place: Place, branch: ast.If) -> str:
     block = function.body if function is not None else []
     later = block[block.index(branch) + 1 :] if branch in block else []
     leaves = any(isinstance(part, (ast.Return, ast.Raise)) for one in branch.body for part in within(one))
-    if not leaves or not any(_trains(part) for one in later for part in within(one)):
+    if not leaves or not any(is_training(part) for one in later for part in within(one)):
         return ""
     test = place.text(branch.test)
     return (
@@ -403,10 +402,6 @@ def _leaves_first(place: Place, branch: ast.If) -> str:
         f"{branch.lineno}, where it does not hold (no gradients come from one launch to the next: it computes its loss "
         "again). Only one way of the branch was looked at: diagnose it with inputs that take the other one, too"
     )
-
-
-def _trains(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and called(node) in ("backward", "step")
 
 
 def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:

@@ -20,8 +20,8 @@ def rate_of_dropout(place: Place) -> str:
         rate = options.get("p", call.args[1] if len(call.args) > 1 else None)
         if not call.args or rate is None or isinstance(rate, ast.Constant):
             continue
-        known = {each: one for each, one in assignments(place) if each == place.text(rate)}
-        made = next((one.value for one in known.values() if isinstance(one.targets[0], ast.Name)), rate)
+        given = (one for each, one in assignments(place) if each == place.text(rate))
+        made = next((one.value for one in given if isinstance(one.targets[0], ast.Name)), rate)
         name = f"{rate.id}_in" if isinstance(rate, ast.Name) else "rate_in"
         here = (
             f"and in place of `{place.text(call)}`, which takes a number alone, "

@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, is_training
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 from paramgraph_kit.trace.model import Failure
 
@@ -78,7 +78,7 @@ def decided(place: Place) -> str:
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):
             return _between(place, node) or put_off(place) or BEHIND  # it only tells what happened
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
-        trained = [n for n in inside if isinstance(n, ast.Call) and called(n) in ("backward", "step")]
+        trained = any(map(is_training, inside))
         first, last = node.body[0].lineno, node.body[-1].end_lineno
         if trained:
             return (
@@ -475,6 +475,7 @@ def behind(place: Place) -> str:
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
             if later.lineno > node.lineno and path in paths(later.test) and (where := _between(place, later)):
-                at = f"where line {later.lineno} goes" if "two launches" in where else "before each launch"
-                return f"belongs {at}{f', with line {later.lineno}' * (at[0] == 'b')}, which reads it"
+                if "two launches" in where:
+                    return f"belongs where line {later.lineno} goes, which reads it"
+                return f"belongs before each launch, with line {later.lineno}, which reads it"
     return put_off(place) or BEHIND

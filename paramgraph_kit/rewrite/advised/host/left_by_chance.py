@@ -15,7 +15,7 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, renamed, target_of
 
 CODES = ("branch-frozen", "host-random", "sync-item", "data-dependent-branch")
 
@@ -91,8 +91,6 @@ def _in_each_round(place: Place, function: Function, loop: ast.For, node: ast.If
         f"before each launch `{name}.copy_(torch.tensor([bool({drawn}) {each}]))`",
     ]
     line = f"line {loop.lineno} as `{header}`, " if header else ""
-    first, last = part[0].lineno, part[-1].end_lineno
-    lines_of = f"line {first}" if first == last else f"lines {first} to {last}"
     choice = []
     for one in carried:
         new, old = (f"{one}_before", one) if skips else (one, f"{one}_before")
@@ -102,9 +100,9 @@ def _in_each_round(place: Place, function: Function, loop: ast.For, node: ast.If
     branch = (
         f"the branch and {', '.join(f'`{one} = {text}`' for one, text in names.items())}" if names else "the branch"
     )
-    behind = "it" if first == last else "them"
+    behind = "it" if part[0].lineno == part[-1].end_lineno else "them"
     lines.append(
-        f"here {line}in place of {branch} {kept}, then {lines_of} in each round, and behind {behind} "
+        f"here {line}in place of {branch} {kept}, then {lines_of(part)} in each round, and behind {behind} "
         f"{' and '.join(choice)}"
     )
     text = "the host draws which rounds are left out, so all are computed and chosen from: " + "; ".join(lines)
@@ -246,7 +244,6 @@ def follows_from_it(place: Place) -> str:
         return f"follows from what the host draws at line {branch.lineno}, of which all is said there"
     if code not in ("branch-frozen", "size-frozen") or not isinstance(node, ast.Expr):
         return ""
-    calls = [n for n in heads(node) if isinstance(n, ast.Call) and called(n) in ("backward", "step")]
-    if not calls or place.local(node) - {"self"} - set(place.seen) - place.tensors.keys():
+    if not any(map(is_training, heads(node))) or place.local(node) - {"self"} - set(place.seen) - place.tensors.keys():
         return ""
     return "follows from what the host decides at another line: with that in a tensor this line stays as it is"

@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, target_of
 from paramgraph_kit.rewrite.source.writes import CHANGES
 
 _SEVERAL = re.compile(r"of \w+\[\d")  # of more than one number
@@ -81,8 +81,7 @@ def _on_device(place: Place, helper: Function | None) -> bool:
     nodes = [n for part in helper.body for n in ast.walk(part)] if helper is not None else []
     values = (place.space.get(n.id) for n in nodes if isinstance(n, ast.Name))
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
-    trains = any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for n in nodes)
-    return trains or any(isinstance(value, kinds) for value in values)
+    return any(map(is_training, nodes)) or any(isinstance(value, kinds) for value in values)
 
 
 def _is_plain(place: Place, call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import assigned_by_where, f
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, is_training
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
@@ -365,7 +365,7 @@ def rounds(place: Place) -> str:
         or not any(isinstance(n, ast.Break) for part in node.body for n in within(part))
     ):
         return ""
-    if any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for part in loop.body for n in within(part)):
+    if any(is_training(n) for part in loop.body for n in within(part)):
         return ""
     if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
         return ""  # nothing else ends it

@@ -18,15 +18,16 @@ def kept_copies(place: Place) -> str:
     held = sorted({n.id for n in read} & {*place.tensors, *place.seen} & locals_of(function))
     if not held or node.lineno != node.end_lineno:
         return ""
-    line, made = place.text(node), list[str]()
+    line, given = place.text(node), dict[str, str]()
     for call in _of_the_step(place, node, {*held, *arguments_of(function)}):
-        name = fresh("kept", place.taken | {one.partition(" ")[0].strip("`") for one in made})
-        line = line.replace(place.text(call), f"{name}.clone()")
-        made.append(f"`{name} = {place.text(call)}`")
+        name = fresh("kept", place.taken | given.keys())
+        given[name] = place.text(call)
+        line = line.replace(given[name], f"{name}.clone()")
     left = {n.id for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Name)}
     held = [name for name in held if name in left]
     line = renamed(line, {name: f"{name}.clone()" for name in held})
-    made = [*made, *(f"`{name}`" for name in held if name not in arguments_of(function))]
+    made = [f"`{name} = {text}`" for name, text in given.items()]
+    made += [f"`{name}`" for name in held if name not in arguments_of(function)]
     return (
         f"take it out{', return ' * bool(made)}{', '.join(made)}, and behind each launch `{line}`, which keeps today's"
     )

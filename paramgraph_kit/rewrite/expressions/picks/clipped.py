@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.picks.masks import ends_of, is_count, is_row_of, loss_of, reduced
-from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, locals_of, names_in, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.expressions.picks.masks import ends_of, is_count, is_numel, is_row_of, loss_of, reduced
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, fresh, target_of
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
 
@@ -23,9 +23,13 @@ def keep_on_clipping(place: Place) -> list[Edit]:
     function, loop = place.source.function_of(place.statement), place.source.parents.get(place.statement)
     if function is None or not isinstance(loop, ast.For) or loop.orelse or place.trains:
         return []
-    picks = [node for node in loop.body if _picked(node) and _mask(node) == _mask(place.statement)]
-    names = {_picked(node) for node in picks}
-    if not picks or place.statement is not picks[0]:
+    own = _pick(place.statement)
+    if own is None:
+        return []
+    mask, picked = own[1], {node: pick for node in loop.body if (pick := _pick(node)) is not None}
+    picks = [node for node, pick in picked.items() if ast.dump(pick[1]) == ast.dump(mask)]
+    names = {picked[node][0] for node in picks}
+    if place.statement is not picks[0]:
         return []
     first = loop.body.index(picks[0])
     if loop.body[first : first + len(picks)] != picks:
@@ -36,15 +40,12 @@ def keep_on_clipping(place: Place) -> list[Edit]:
     block = getattr(place.source.parents.get(loop), "body", None)
     if not isinstance(block, list) or loop not in block:
         return []
-    kept = fresh("kept", locals_of(function) | place.space.keys())
+    kept = fresh("kept", place.taken)
     edits = [place.source.before(loop, [f"{kept} = torch.ones_like({sorted(names)[0]}, dtype=torch.bool)"])]
     whole = _Kept(place, kept, set(names))
     if not whole.go_through(loop.body[:first]):
         return []
-    mask = (
-        picks[0].value.slice if isinstance(picks[0], ast.Assign) and isinstance(picks[0].value, ast.Subscript) else None
-    )
-    if mask is None or not whole.is_of_rows(mask):
+    if not whole.is_of_rows(mask):
         return []
     text = whole.text_of(picks[0], mask)
     edits.append(place.source.replace(picks[0], f"{kept} = {kept} & ({text})"))
@@ -53,7 +54,7 @@ def keep_on_clipping(place: Place) -> list[Edit]:
     rest = [*loop.body[first + len(picks) :], *block[block.index(loop) + 1 :]]
     if any(gone & {n.id for n in within(node) if isinstance(n, ast.Name)} for node in rest):
         return []
-    if not whole.go_through(rest) or not isinstance(function, Function):
+    if not whole.go_through(rest):
         return []
     if any(n.id in whole.rows | gone for n in _read_later(place, function, loop, block)):
         return []  # where all rows are left
@@ -82,18 +83,13 @@ def _read_later(place: Place, function: Function, loop: ast.For, block: list[ast
                 yield node
 
 
-def _picked(node: ast.stmt) -> str:
-    """``x`` of ``x = x[m]``."""
+def _pick(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    """``x`` and ``m`` of ``x = x[m]``."""
     target, value = target_of(node), getattr(node, "value", None)
-    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or not isinstance(value, ast.Subscript):
-        return ""
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.Subscript) or path_of(value.value) != target.id:
+        return None
     masks = (ast.Name, ast.Compare, ast.UnaryOp, ast.BinOp)
-    same = isinstance(value.value, ast.Name) and value.value.id == target.id and isinstance(value.slice, masks)
-    return target.id if same else ""
-
-
-def _mask(node: ast.stmt) -> str:
-    return ast.dump(node.value.slice) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript) else ""
+    return (target.id, value.slice) if isinstance(node, ast.Assign) and isinstance(value.slice, masks) else None
 
 
 class _Kept:
@@ -124,7 +120,9 @@ class _Kept:
     def _edit(self, node: ast.stmt) -> bool:
         place = self.place
         ends = list(ends_of(place, node, self.mask, self.rows))
-        counts = [n for n in heads(node) if _counts(n, self.rows) and isinstance(n, ast.expr)]
+        counts = [
+            n for n in heads(node) if (is_count(n, self.rows) or is_numel(n, self.rows)) and isinstance(n, ast.expr)
+        ]
         inside = {part for each in (*ends, *counts) for part in ast.walk(each)}
         left = [n for n in heads(node) if n not in inside and self._is_row(n)]
         for end in ends:
@@ -152,9 +150,3 @@ def _of_one_dimension(text: str) -> str:
     """A reduction along the rows, without what only more dimensions need."""
     text = text.replace(".movedim(0, -1)", "").replace(".sum(-1, keepdim=True)", ".sum()").replace(".sum(-1)", ".sum()")
     return re.sub(r"\(\w+\[0\]\.numel\(\) \* (\w+\.sum\(\))\)", r"\1", text)
-
-
-def _counts(node: ast.AST, rows: set[str]) -> bool:
-    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-    numel = isinstance(node, ast.Call) and called(node) == "numel" and isinstance(owner, ast.Name) and owner.id in rows
-    return is_count(node, rows) or numel

@@ -88,7 +88,7 @@ def leave_out(place: Place) -> list[Edit]:
         ends = list(ends_of(place, node, mask, rows))
         inside = {part for end in ends for part in ast.walk(end)}
         left = [n for n in heads(node) if n not in inside and is_row_of(place, n, mask, rows)]
-        counts = [n for n in heads(node) if n not in inside and (is_count(n, rows) or (flat and _is_numel(n, rows)))]
+        counts = [n for n in heads(node) if n not in inside and (is_count(n, rows) or (flat and is_numel(n, rows)))]
         counted = {part for each in counts for part in ast.walk(each)}
         left = [n for n in left if n not in counted]
         if left:
@@ -222,14 +222,10 @@ def _all_of(place: Place, node: ast.Subscript) -> str:
 
 def _is_index(place: Place, value: ast.expr, order: list[ast.stmt], mask: str) -> bool:
     """Whether picked labels say what is taken of other rows: those that a mask leaves out, as -100, are no index."""
-    above, one = place.source.parents.get(value), form_of(place, ast.parse(mask, mode="eval").body)
-    if (
-        not isinstance(value, ast.Subscript)
-        or not isinstance(above, ast.Assign)
-        or not isinstance(above.targets[0], ast.Name)
-    ):
+    target, one = target_of(place.source.parents.get(value)), form_of(place, ast.parse(mask, mode="eval").body)
+    if not isinstance(value, ast.Subscript) or not isinstance(target, ast.Name):
         return False
-    form, names = form_of(place, above.targets[0]), {above.targets[0].id}
+    form, names = form_of(place, target), {target.id}
     if form is None or one is None or form.dtype is not torch.int64 or len(form.shape) != 1 or len(one.shape) != 1:
         return False
     calls = (n for node in order for n in heads(node) if isinstance(n, ast.Call) and called(n) in _INDEXED)
@@ -266,7 +262,7 @@ def is_count(node: ast.AST, rows: set[str]) -> bool:
     return False
 
 
-def _is_numel(node: ast.AST, rows: set[str]) -> bool:
+def is_numel(node: ast.AST, rows: set[str]) -> bool:
     """``x.numel()`` of what is one row of elements."""
     owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
     return isinstance(owner, ast.Name) and owner.id in rows and isinstance(node, ast.Call) and called(node) == "numel"
