@@ -50,7 +50,6 @@ class Ahead(Lending):
         self.numbers = numbers_of(self.prover.state)
         self.device = self._device_text(self.space)
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
-        self.refused: dict[int, list[list[Edit]]] = {}  # and what has been taken back of it
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it

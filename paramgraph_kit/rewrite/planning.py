@@ -16,8 +16,7 @@ from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Edit, Source
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -39,10 +38,6 @@ class Attempt(Behind):
 
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
-        for failure in (f for f in failures if id(f) in self.elsewhere & self.refused.keys()):
-            if (place := self.place(failure)) is not None and self._edits_for(self._place_of(*place, failure)):
-                self.elsewhere.discard(id(failure))  # another rule knows it
-                del self.unsafe[id(failure)]
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.behind, self.alone, self.rated = [], [], []
@@ -69,7 +64,7 @@ class Attempt(Behind):
             source, statement = place
             one = self._place_of(source, statement, failure)
             one.others = [line for plan in found for line in plan.hoisted]
-            if edits := self._edits_for(one):
+            if edits := edits_for(one):
                 found.append(Plan(source, edits, [failure], one.hoisted, one.brought))
             else:
                 rest.append(failure)
@@ -85,10 +80,6 @@ class Attempt(Behind):
             if edits := edits_for(one, late=True):
                 found.append(Plan(place[0], edits, [failure], one.hoisted))
         return apart(found, [plan.edits for plan in (moved, fed) if plan is not None])
-
-    def _edits_for(self, place: Place) -> list[Edit]:
-        """What a rule makes of a statement, of those that have not been taken back."""
-        return edits_for(place, refused=self.refused.get(id(place.failure), ()))
 
     def _left_out(self, failure: Failure) -> str:
         """The optimizer whose step is all that a branch of the device decides."""
@@ -193,7 +184,6 @@ class Attempt(Behind):
         for known in map(id, plan.failures):
             if known not in self.unsafe and not was_moved:
                 self.elsewhere.add(known)
-                self.refused.setdefault(known, []).append(plan.edits)
             else:
                 self.elsewhere.discard(known)
             self.unsafe.setdefault(known, why)

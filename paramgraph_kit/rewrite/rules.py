@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
@@ -248,13 +248,13 @@ LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launc
 }
 
 
-def edits_for(place: Place, *, late: bool = False, refused: Collection[list[Edit]] = ()) -> list[Edit]:
-    """What the first rule that knows the statement makes of it, but for what is refused; ``late``: of the last ones."""
+def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
+    """What the first rule that knows the statement makes of it; ``late``: of those that come last."""
     for rule in (LATE if late else RULES).get(place.failure.code, ()):
         if rule in _KEEP and asks_for_itself(place):
             continue
         before, brought = len(place.hoisted), len(place.brought)
-        if not (edits := rule(place)) or edits in refused:
+        if not (edits := rule(place)):
             del place.hoisted[before:], place.brought[brought:]
             continue
         made = (line.partition(" = ")[2] for line in place.hoisted[before:])

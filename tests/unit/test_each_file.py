@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "right": "def test_one(): pass\ndef test_two(): pass",
     "complains": "import atexit\ndef test_one(): atexit.register(print, 'KeyError: so\\n' * 100)",
+    "apart": "def test_one(tmp_path): assert 'pytest-of-' not in str(tmp_path)",
     "wrong": "def test_one(): pass\ndef test_two(): assert 'so' == 'not so'",
     "none": "nothing = 1",
     "left_out": "import pytest\n@pytest.mark.sweep\ndef test_one(): pass",
@@ -46,8 +47,8 @@ sys.exit(each_file.main({[str(file) for file in files]}, {limit_s}))"""
 
 
 def test_a_process_that_does_not_end_as_pytest_does_is_red(tmp_path: Path) -> None:
-    # GIVEN files that pass, that fail, and whose processes end in other ways
-    names = ["right", "complains", "wrong", "none", "left_out", "crashes", "aborts_at_exit", "leaves"]
+    # GIVEN files that pass, one as it has a folder of its own, that fail, and whose processes end in other ways
+    names = ["right", "apart", "complains", "wrong", "none", "left_out", "crashes", "aborts_at_exit", "leaves"]
 
     # WHEN each runs in its process
     code, printed = run(tmp_path, names, 900)
@@ -61,7 +62,7 @@ def test_a_process_that_does_not_end_as_pytest_does_is_red(tmp_path: Path) -> No
         "none: failed with 5",
         "wrong: failed with 1",
     ]
-    assert printed[-1].startswith("5 tests of 8 files passed, 5 files are red, ")
+    assert printed[-1].startswith("6 tests of 9 files passed, 5 files are red, ")
     assert any("assert 'so' == 'not so'" in line for line in printed)
     assert "Fatal Python error: Segmentation fault" in printed
 
