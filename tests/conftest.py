@@ -33,7 +33,10 @@ def _device_before_any_backward() -> None:
     """Make the device first: autograd has a queue only for devices that exist at the process's first ``backward()``."""
     import paramgraph_kit
 
-    paramgraph_kit.device()
+    if paramgraph_kit.device().type == "sim":
+        from paramgraph_kit.driver.sim.guard import rest
+
+        rest()  # the engine's thread has let go of what the first one had: no test counts that memory
     gc.collect()
     gc.freeze()  # what is imported by now: tests that collect garbage need not look at it again
 
