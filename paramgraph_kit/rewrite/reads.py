@@ -16,6 +16,8 @@ _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
 )
 
+Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
+
 
 def frozen(
     lines: list[str],
@@ -47,14 +49,14 @@ def frozen(
     binding = [each for each in reached if each.name in moved or each not in stay]
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     for function in stay:
-        if read := bound & set(_read(function, _unread(function, inside), around)):
+        if read := _met(bound, set(_read(function, _unread(function, inside), around))):
             return min(read)
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]
             changed = {name for each in calls for name in _bound(each, containers, tensors)}
             for function in (each for each in stay if each not in owner.body):
-                if read := changed & set(_read(function)):
+                if read := _met(changed, set(_read(function))):
                     return min(read)
     return ""
 
@@ -82,18 +84,30 @@ def moved_around(
     inside += [each for each in functions if each.name == inner and each not in inside]
     more = _reached(functions, {each.name for each in inside})  # a way that no round has taken may read it, too
     inside += [each for each in more if each not in inside and named.count(each.name) == 1]
-    read = {name for each in inside for name in _read(each)}
+    read = {name for each in inside for name, _ in _read(each)}
     beside = [each for each in _reached(functions, {function}) if each not in inside]
     if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):
         return "param_groups", set()  # an optimizer's step reads them, wherever that is written
-    begun, rest = set[str](), set(moved) - {name for each in inside for name in _bound(each, containers)}
+    begun, rest = set[str](), set(moved) - {name for each in inside for name, _ in _bound(each, containers)}
     for whole in (each for each in functions if each.name == function):
         at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)
         for part, names in ((whole.body[:at], begun), (whole.body[at:], rest)):
             around = _reached(functions, {*map(called, _calls(part))})
-            names.update(name for each in around if each not in inside for name in _bound(each, containers))
-            names.update(_bound_in(part, locals_of(whole), containers))
+            names.update(name for each in around if each not in inside for name, _ in _bound(each, containers))
+            names.update(name for name, _ in _bound_in(part, locals_of(whole), containers))
     return min(rest & read, default=""), (begun - rest) & read
+
+
+def _met(bound: Collection[Read], read: Collection[Read]) -> set[str]:
+    """The names of which something is bound and read: an entry, or all of it."""
+    whole = {name for name, key in read if key is None}
+    entries = {(name, key) for name, key in read} | {(name, None) for name, _ in read}
+    return {name for name, key in bound if name in whole or (name, key) in entries}
+
+
+def _key(node: ast.Subscript) -> object:
+    """The key of ``state["missed"]``; None where it is none that the text tells."""
+    return node.slice.value if isinstance(node.slice, ast.Constant) else None
 
 
 def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:
@@ -171,14 +185,14 @@ def has_groups(node: ast.expr) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "param_groups" for n in ast.walk(node))
 
 
-def _bound(function: Function, containers: Collection[str], tensors: Collection[str] = ()) -> Iterator[str]:
+def _bound(function: Function, containers: Collection[str], tensors: Collection[str] = ()) -> Iterator[Read]:
     """Variables around a function, and attributes, that it gives another value."""
     yield from _bound_in(function.body, locals_of(function), containers, tensors)
 
 
 def _bound_in(
     body: Iterable[ast.stmt], local: Collection[str], containers: Collection[str], tensors: Collection[str] = ()
-) -> Iterator[str]:
+) -> Iterator[Read]:
     for node in (part for top in body for part in within(top)):
         targets = node.targets if isinstance(node, ast.Assign) and not _stays_where_it_is(node) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node) else targets
@@ -189,12 +203,14 @@ def _bound_in(
             for each in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if isinstance(each, ast.Subscript) and path_of(each) in tensors:
                     continue
+                key = None
                 while isinstance(each, ast.Subscript):
+                    key = _key(each)
                     each = each.value
                 if isinstance(each, ast.Name) and each.id not in local:
-                    yield each.id
+                    yield each.id, key
                 elif isinstance(each, ast.Attribute):
-                    yield f".{each.attr}"
+                    yield f".{each.attr}", key
 
 
 def _stays_where_it_is(node: ast.Assign) -> bool:
@@ -237,16 +253,17 @@ def _takes(function: Function, number: int, called: ast.expr) -> bool:
     return number >= len(names) or names[number] in every or bool(every & {"locals", "eval", "exec", "vars"})
 
 
-def _read(function: Function, unread: Collection[ast.expr] = (), apart: Collection[str] = ()) -> Iterator[str]:
+def _read(function: Function, unread: Collection[ast.expr] = (), apart: Collection[str] = ()) -> Iterator[Read]:
     """Variables around a function, and attributes, that it reads; ``apart`` are functions that it only defines."""
     local = locals_of(function)
     tops = [top for top in function.body if not (isinstance(top, Function) and top.name in apart)]
     every = [part for top in tops for part in within(top)]
     methods = {node.func for node in every if isinstance(node, ast.Call)}
+    keys: dict[ast.AST, object] = {node.value: _key(node) for node in every if isinstance(node, ast.Subscript)}
     for node in every:
         if node in methods or node in unread:
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
-            yield node.id
+            yield node.id, keys.get(node)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            yield f".{node.attr}"
+            yield f".{node.attr}", keys.get(node)

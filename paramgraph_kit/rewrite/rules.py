@@ -7,7 +7,14 @@ from collections.abc import Callable
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
-from paramgraph_kit.rewrite.expressions.decisions import both_ways, branches, chains, common_ends, unfolded
+from paramgraph_kit.rewrite.expressions.decisions import (
+    both_ways,
+    branches,
+    chains,
+    common_ends,
+    counted_apart,
+    unfolded,
+)
 from paramgraph_kit.rewrite.expressions.makes import fields, literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
     extremes,
@@ -49,7 +56,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
 from paramgraph_kit.rewrite.expressions.state import carried, let_go
 from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, asked
 from paramgraph_kit.rewrite.source.set_later import is_set_later
 
 Rule = Callable[[Place], list[Edit]]
@@ -83,6 +90,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         ending.end_all,
         branches.choose_by_where,
         chains.choose_among,
+        counted_apart.count_behind_it,
         extremes.larger_on_device,
         branches.choose_one,
         branches.assert_on_device,
@@ -108,6 +116,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         both_ways.add_nothing_instead,
         branches.choose_by_where,
         chains.choose_among,
+        counted_apart.count_behind_it,
         branches.choose_one,
         extremes.larger_on_device,
         truth.keep_the_truth,
@@ -122,6 +131,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         ending.end_all,
         branches.choose_by_where,
         chains.choose_among,
+        counted_apart.count_behind_it,
         branches.assert_on_device,
     ),
     "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
@@ -254,7 +264,8 @@ def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
         if rule in _KEEP and asks_for_itself(place):
             continue
         before, brought = len(place.hoisted), len(place.brought)
-        if not (edits := rule(place)):
+        edits = asked(rule, place, list[Edit]())
+        if not edits:
             del place.hoisted[before:], place.brought[brought:]
             continue
         made = (line.partition(" = ")[2] for line in place.hoisted[before:])

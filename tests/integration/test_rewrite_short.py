@@ -17,6 +17,30 @@ def feed(i):
 """
 # What is written, what it is given, and lines that stand there then.
 SHORT = {
+    "a gate that also counts on the host what it left out": (
+        """\
+    y = state["y"] + x.mean(0)
+    far = (y - x[0]).norm()
+    if far.item() < 3:
+        y = y + 0.5 * (x[0] - y)
+        state["missed"] = 0
+    else:
+        state["missed"] += 1
+    state["y"] = y
+    return y
+""",
+        ROWS + 'state = {"y": torch.zeros(4, device=device), "missed": 0}\n',
+        ["chosen = far < 3", "if chosen:", 'state["y"].copy_(y)', "y = torch.where(chosen, y + 0.5 * (x[0] - y), y)"],
+    ),
+    "two entries that are the same number": (
+        """\
+    y = torch.eye(4, device=x.device)
+    y[0, 2] = y[1, 3] = 0.1
+    return x @ y
+""",
+        ROWS,
+        ["y[0, 2] = y[1, 3] = torch.full((), 0.1, dtype=y.dtype, device=y.device)"],
+    ),
     "a sum of those that the device wants": (
         """\
     total = sum(w * row.exp().mean() for row, w in zip(x, x[:, 0]) if w > 0)
@@ -366,6 +390,16 @@ def test_a_table_that_the_file_changes_is_not_copied_once(fixed: Fixed) -> None:
     # WHEN a fix is asked for THEN the device gets no copy of it for good
     fix = fixed(f"{given}def f(x):\n{body}def turn():\n    weights.reverse()\n")
     assert not {*lines} & {*lines_of(fix)}, fix
+
+
+@pytest.mark.parametrize("reads", ["weight()", "(state['missed'] + 1)"])
+def test_what_is_counted_before_it_is_read_is_not_counted_behind(fixed: Fixed, reads: str) -> None:
+    # GIVEN a gate that sets a number first, which what it computes then reads
+    body = "if x.sum() > 0:\n        state['missed'] = 0\n        y = y * READ\n    else:\n        state['missed'] += 1\n"
+    given = f"{ROWS}state = {{'missed': 0}}\ndef weight():\n    return state['missed'] + 1\n"
+    # WHEN a fix is asked for THEN the two stay together
+    fix = fixed(f"{given}def f(x):\n    y = x + 1\n    {body.replace('READ', reads)}    return y\n")
+    assert not any(line.strip().startswith("chosen = ") for line in lines_of(fix)), fix
 
 
 @pytest.mark.parametrize("title", LABELLED)

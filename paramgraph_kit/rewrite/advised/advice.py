@@ -46,7 +46,7 @@ from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, asked, called
 
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
@@ -56,7 +56,7 @@ SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 
 def hint(place: Place) -> str:
     """What to write in a line, where it tells more than the class of its problem."""
-    return next((text for advice in _ADVICE if (text := advice(place))), "")
+    return next((text for advice in _ADVICE if (text := asked(advice, place, ""))), "")
 
 
 def _a_size(place: Place) -> str:

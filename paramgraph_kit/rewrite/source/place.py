@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of
 from paramgraph_kit.trace.model import Failure
 
+T = TypeVar("T")
 NUMBER = (int, float, complex, bool)
 _OF_STREAMS = ("stream", "Stream", "current_stream", "synchronize")
 _CHANGES = ("append", "extend", "insert", "pop", "clear", "fill", "sort")
@@ -117,6 +119,17 @@ class Place:
         name = fresh(hint, self.taken | set(known.values()))
         self.hoisted.append(f"{name} = {text}")
         return name
+
+
+def asked(rule: Callable[[Place], T], place: Place, otherwise: T) -> T:
+    """What a rule says of a place; one that fails warns of itself, and the other rules go on."""
+    try:
+        return rule(place)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        at = f"{place.source.file}:{place.statement.lineno}"
+        what = f"{rule.__module__}.{rule.__name__} ended with {type(error).__name__}: {error}"
+        warnings.warn(f"looking for a rewrite of {at}, {what}; it is left out, please report it", stacklevel=2)
+        return otherwise
 
 
 def is_training(node: ast.AST) -> bool:

@@ -229,8 +229,9 @@ def chosen_rows(place: Place) -> str:
                 f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
                 "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
             )
-        if isinstance(given, ast.expr) and len(call.args) <= 1:
-            mask, names = mask_of(place, given), sorted(stored([node]))
+        names = sorted(stored([node]))
+        if isinstance(given, ast.expr) and len(call.args) <= 1 and names:  # not `x[(y > 0).nonzero()] = ...`
+            mask = mask_of(place, given)
             if _ends_alone(place, names[0]):
                 x = mask if mask.isidentifier() else "there"
                 kept = "" if x == mask else f"keep the mask, `{x} = {mask}`: "

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_throu
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
 from paramgraph_kit.rewrite.source.writes import paths
@@ -255,7 +256,8 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     """``if c: x = a; y[i] += b`` as assignments that always run, each of what was there where ``c`` is false."""
     lines, test = [], condition
     function = place.source.function_of(node)
-    if len(node.body) + len(node.orelse) > 1:  # what it asks may be changed by its body
+    kept = condition.isidentifier() and condition not in stored([*node.body, *node.orelse])
+    if len(node.body) + len(node.orelse) > 1 and not kept:  # what it asks may be changed by its body
         test = fresh("chosen", place.taken)
         lines.append(f"{test} = {condition}")
     local = locals_of(function) if function is not None else set()
