@@ -61,6 +61,12 @@ def frozen(
     return ""
 
 
+def called_by(lines: list[str], names: Collection[str]) -> set[str]:
+    """The names of functions and of those of the file that they call."""
+    functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
+    return {each.name for each in _reached(functions, names)}
+
+
 def moved_around(
     lines: list[str],
     function: str,

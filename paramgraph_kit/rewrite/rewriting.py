@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
-from paramgraph_kit.rewrite.reads import frozen
+from paramgraph_kit.rewrite.reads import called_by, frozen
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shown import show
@@ -281,6 +281,7 @@ def _instead_of(rounds: Rounds, name: str) -> str:
     first, mover = rounds.all[0][0], rounds.mover
     moved = {each.name for each in (mover.moved, mover.fed) if each is not None}
     lines, source = rounds.texts.get(first.file, []), first.sources[first.file]
+    moved = called_by(lines, moved)
     return kept_outside(name, lines, source.lines, moved, {code.co_qualname for code in first.ran}, first.device)
 
 

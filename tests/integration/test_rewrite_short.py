@@ -32,6 +32,17 @@ SHORT = {
         ROWS + 'state = {"y": torch.zeros(4, device=device), "missed": 0}\n',
         ["chosen = far < 3", "if chosen:", 'state["y"].copy_(y)', "y = torch.where(chosen, y + 0.5 * (x[0] - y), y)"],
     ),
+    "rows that are listed in one column, if there are any": (
+        """\
+    out = x * 2
+    at = torch.nonzero(x[:, 0] < 0)
+    if at.numel() > 0:
+        out[at[:, 0]] = x[at[:, 0]] * 3
+    return out
+""",
+        ROWS,
+        ["at = x[:, 0] < 0", "out.copy_(torch.where(at[..., None], x * 3, out))"],
+    ),
     "two entries that are the same number": (
         """\
     y = torch.eye(4, device=x.device)

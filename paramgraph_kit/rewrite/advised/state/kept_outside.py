@@ -58,6 +58,11 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"`{path}` is read in the graph, {place}: keep it as a tensor, {scalar}, here "
             f"`{x}.index_copy_({dim}, {index}, {value})`, and {written} where it changes"
         )
+    if _cuts(read[0], name):
+        return (
+            f"`{path}` decides a size in the graph, {place}: give it to the step as a number among its arguments, of "
+            "which each has a graph of its own; behind the launch it may change"
+        )
     return (
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
@@ -213,3 +218,9 @@ def _slice(node: ast.stmt, name: str) -> tuple[ast.Subscript, int] | None:
             if isinstance(first, (ast.Name, ast.Attribute)) and path_of(first).rpartition(".")[2] == name:
                 return target, dim
     return None
+
+
+def _cuts(node: ast.stmt, name: str) -> bool:
+    """Whether a statement reads a part of something that ends where ``name`` says."""
+    ends = (each for n in ast.walk(node) if isinstance(n, ast.Slice) for each in (n.lower, n.upper) if each is not None)
+    return any(_is(n, name, ast.Load) for each in ends for n in ast.walk(each))

@@ -448,8 +448,7 @@ def fill_by_index(place: Place) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
         return []
-    bases = {place.text(each.value) if isinstance(each, ast.Subscript) else "" for each in node.targets}
-    if len(bases) > 1:  # `x[0] = y[1] = 3.0`: there is one number, and two types
+    if len({place.text(getattr(each, "value", each)) for each in node.targets}) > 1:  # one number, and two types
         return []
     told = place.failure.code == "scalar-assignment" and not names_in(node.value) & place.tensors.keys()
     if not is_number(node.value) and not (told and not _is_read_back(place, node.value)):

@@ -24,8 +24,10 @@ def keep_the_mask(place: Place) -> list[Edit]:
     target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
         return []
-    condition = listed_mask(node.value)
     every = [n for part in function.body for n in within(part)]
+    condition, columns = listed_mask(node.value), dict[ast.AST, ast.Subscript]()
+    if condition is None:
+        condition, columns = _listed_rows(place, node.value, target.id, every)
     limits = limits_of(place, node, target.id) if condition is not None else {}
     limited = {part for each in limits for part in ast.walk(each)}
     every = [n for n in every if n not in limited]
@@ -40,10 +42,10 @@ def keep_the_mask(place: Place) -> list[Edit]:
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
     gone = {part for n in skips for part in ast.walk(n)}
-    length = f"int({target.id}.sum())"
     lengths = {n for read, n in asked.items() if read in reads and read not in gone}
-    edits += [place.source.replace(n, length) for n in lengths if isinstance(n, ast.expr)]
-    picks = [n for n in reads if n not in asked and n not in gone]
+    edits += [_length(place, n, target.id) for n in lengths if isinstance(n, ast.expr)]
+    edits += [place.source.replace(each, target.id) for each in columns.values()]
+    picks = [columns.get(n, n) for n in reads if n not in asked and n not in gone]
     return edits if picks and all(_is_index(place, n) for n in picks) else []
 
 
@@ -118,7 +120,33 @@ def _is_stored(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
 
 
-def _is_index(place: Place, name: ast.Name) -> bool:
+def _length(place: Place, node: ast.expr, name: str) -> Edit:
+    """How many a mask lists, where it is asked for; ``if len(at) > 0:`` only asks whether there is one."""
+    above = place.source.parents.get(node)
+    more = isinstance(above, ast.Compare) and above.left is node and place.text(above).endswith((" > 0", " != 0"))
+    test = above if more and isinstance(above, ast.expr) else node
+    if isinstance(branch := place.source.parents.get(test), ast.If) and branch.test is test:
+        return place.source.replace(test, f"{name}.any()")
+    return place.source.replace(node, f"int({name}.sum())")
+
+
+def _listed_rows(
+    place: Place, value: ast.expr, name: str, every: Iterable[ast.AST]
+) -> tuple[ast.expr | None, dict[ast.AST, ast.Subscript]]:
+    """``c`` of ``at = c.nonzero()`` with one column, and each ``at[:, 0]`` by the ``at`` in it."""
+    known = place.tensors.get(name)
+    condition = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+    if not isinstance(value, ast.Call) or called(value) != "nonzero" or value.keywords or known is None:
+        return None, {}
+    if path_of(value.func) == "torch.nonzero":
+        condition = value.args[0] if len(value.args) == 1 else None
+    if list(known.shape[1:]) != [1]:
+        return None, {}
+    picked = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple))
+    return condition, {n.value: n for n in picked if path_of(n.value) == name and place.text(n.slice) == ":, 0"}
+
+
+def _is_index(place: Place, name: ast.expr) -> bool:
     """Whether a name is an index by itself, or the first of one whose others are slices and ``None``."""
     above = place.source.parents.get(name)
     if isinstance(above, ast.Tuple) and above.elts[0] is name:
