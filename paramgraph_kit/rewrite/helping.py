@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, parts
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
@@ -70,7 +72,8 @@ class Helping(Attempt):
     def asks_in_methods(self, failures: Sequence[Failure]) -> bool:
         """Whether methods of the file's that it calls once ask the host for something."""
         at = self._definition()
-        places = [place for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None]
+        codes = {*feeding.FED, "host-counter"}  # whose number may be read there once other lines are mended
+        places = [place for f in failures if f.code in codes and (place := self.place(f)) is not None]
         helpers = {source.function_of(node) for source, node in places if at is not None and source is at[0]} - {None}
         return at is not None and any(
             isinstance(at[0].parents.get(each), ast.ClassDef) and call_of(*at, self._value, each) is not None
@@ -140,7 +143,10 @@ class Helping(Attempt):
             place.lent = [source.text(each) for at, each, _ in fed if at is statement]
             return choose_by_where(place, condition) if isinstance(statement, ast.If) else []
 
-        more = self.device, host, choose, others, (), fetched
+        value = self._value_in(helper, call)
+        paths = {path_of(n.func) for n in ast.walk(helper) if isinstance(n, ast.Call)}
+        modules = {path for path in paths if isinstance(value(path), torch.nn.Module)}
+        more = self.device, host, choose, others, (), fetched, modules
         made = feeding.feed(source, helper, fed, *more) if fed else None
         if made is None and fetched is not None:  # what cannot go there must not keep that from it
             made = feeding.feed(source, helper, [], *more)
@@ -148,13 +154,18 @@ class Helping(Attempt):
 
     def host_test_of(self, source: Source, helper: Function, call: ast.Call) -> Callable[[ast.expr], bool]:
         """Which expressions of a helper are the host's alone; a method's are of the object that it is called of."""
-        owner = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        value = self._value_in(helper, call)
+        return hosts.host_test(device().type, helper, self.forms_in(source, helper.body[0]), self.space, value)
+
+    def _value_in(self, helper: Function, call: ast.Call) -> Callable[[str], Any]:
+        """What names stand for in a helper; in a method ``self`` is the object that it is called of."""
+        owner = path_of(owned) if (owned := _object_of(call, helper)) is not None else ""
 
         def value(path: str) -> Any:
             first, dot, rest = path.partition(".")
             return self._value(f"{owner}{dot}{rest}" if owner and first == "self" else path)
 
-        return hosts.host_test(device().type, helper, self.forms_in(source, helper.body[0]), self.space, value)
+        return value
 
 
 def call_of(source: Source, function: Function, value_of: Callable[[str], Any], helper: Function) -> ast.Call | None:
@@ -162,7 +173,8 @@ def call_of(source: Source, function: Function, value_of: Callable[[str], Any], 
     names: list[Any]
     if isinstance(source.parents.get(helper), ast.ClassDef):
         names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == helper.name]
-        if len(names) != 1 or not _is_code_of(source, helper, value_of(path_of(names[0])) if names else None):
+        names += _called_as(source, value_of, helper)
+        if len(names) != 1 or not _is_code_of(source, helper, _code(value_of(path_of(names[0])))):
             return None
     elif isinstance(source.parents.get(helper), ast.Module):
         names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == helper.name]
@@ -182,6 +194,26 @@ def call_of(source: Source, function: Function, value_of: Callable[[str], Any], 
         ended = any(isinstance(n, moving.STOPS) for each in order[:number] for n in within(each))
         return call if above is node and not ended else None
     return None
+
+
+def _called_as(source: Source, value_of: Callable[[str], Any], helper: Function) -> list[ast.expr]:
+    """Where modules with a ``forward`` of the file's are called: ``net`` of ``net(x)``."""
+    if helper.name != "forward":
+        return []
+    calls = [n.func for n in ast.walk(source.tree) if isinstance(n, ast.Call) and path_of(n.func)]
+    return [each for each in calls if _is_code_of(source, helper, _code(value_of(path_of(each))))]
+
+
+def _code(value: Any) -> Any:
+    """What runs where something is called."""
+    return value.forward if isinstance(value, torch.nn.Module) else value
+
+
+def _object_of(call: ast.Call, helper: Function) -> ast.expr | None:
+    """The object whose method a call runs: ``net`` of ``net.update(x)``, and of ``net(x)`` for its ``forward``."""
+    if path_of(call.func).rpartition(".")[2] != helper.name:
+        return call.func
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def _is_code_of(source: Source, helper: Function, method: Any) -> bool:
@@ -204,9 +236,10 @@ def _called_with(
         given = {}
     if not all(isinstance(each, ast.Constant) for each in given.values()):
         given = {name: each for name, each in given.items() if isinstance(each, ast.Constant)}
-    owner = parameters[0] if is_method(source, helper) and isinstance(call.func, ast.Attribute) else ""
-    if owner and isinstance(call.func, ast.Attribute):
-        given[owner] = call.func.value
+    owned = _object_of(call, helper) if is_method(source, helper) else None
+    owner = parameters[0] if owned is not None else ""
+    if owned is not None:
+        given[owner] = owned
     given |= dict(zip(parameters[bool(owner) :], call.args, strict=False))
     given |= {option.arg: option.value for option in call.keywords if option.arg}
     own = moving.arguments_of(function)
