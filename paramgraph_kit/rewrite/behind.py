@@ -55,7 +55,7 @@ class Behind(Ahead):
         for node in (*schedules, *rates, *later.tellers(function, wanted)):
             wanted.setdefault(node, [])
         host = self._host_test(function)
-        at_hand = set(self.tensors) | moving.stored(self.ahead) | self.late
+        at_hand = set(self.tensors) | set(self.many) | moving.stored(self.ahead) | self.late
         listed = handed.lists(source, function, self.tensors)
         for node in (each for one in listed for each in one.readers):
             wanted.setdefault(node, [])
@@ -105,7 +105,8 @@ class Behind(Ahead):
         read = {name for node in chosen for name in free_names(node)} - moving.stored([*chosen, *gone])
         numbers = sorted(self.read_numbers & read) if tail is None and self.ended is None else []
         back = [f"{name} = {name}.{way}()" for names, way in ((texts, "tolist"), (numbers, "item")) for name in names]
-        ended = ({**ended[0], **texts, **{name: name for name in numbers}}, [*ended[1], *back])
+        held = handed.many(self.many, read) if tail is None else ({}, [])
+        ended = ({**ended[0], **texts, **{name: name for name in numbers}, **held[0]}, [*ended[1], *back, *held[1]])
         if tail is not None:
             before_it = [node for node in moving.body_of(function) if node not in chosen]
             named = {name for node in chosen for name in free_names(node)} & moving.stored(before_it)

@@ -49,6 +49,8 @@ class Rounds:
             self.mover, self.around = attempt, attempt.around(plans)
         elif attempt.only_feeds:
             self.mover.fed, self.around = attempt.fed, _joined(self.around, attempt.around(plans))
+        elif attempt.moved is not None:
+            self.mover.moved, self.around = attempt.moved, _joined(self.around, attempt.around(plans))
         self.all.append((attempt, attempt.borrow(plans)))
         self.key += (_known(attempt, plans),)
         held = ((plan, getattr(attempt._before(plan), "name", "")) for plan in plans if plan.hoisted)
@@ -99,9 +101,11 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
                     plans = safe(attempt, None, problems, truth)
                     inside, behind = attempt.prover.operations
                     plans = plans if inside >= behind else []
-            elif not plans and problems and tries and rounds.around.before is None:  # what only a rewrite has shown
-                attempt = _once_more(first)
-                attempt.moves = attempt.only_feeds = True
+            elif not plans and problems and tries and None in (rounds.around.before, rounds.around.after):
+                attempt = _once_more(first)  # what only a rewrite has shown, on the side where nothing is yet
+                attempt.moves = True
+                attempt.only_feeds = attempt.feeds = rounds.around.before is None
+                attempt.fetches = first.fetches
                 _look(attempt, rounds, truth)
                 plans = safe(attempt, rounds.around, problems, truth)
         if not plans:

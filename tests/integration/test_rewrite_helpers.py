@@ -165,3 +165,46 @@ def test_what_a_branch_draws_twice_in_the_same_words_is_left(fixed: Fixed) -> No
     found = fixed(f"{NET}def f(x):\n    if random.random() < 0.5:\n        x = {draws}\n    return net(x)\n")
     assert not found.complete
     assert not lines_of(found), found
+
+
+WARMED_UP = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.dec = nn.Linear(6, 2), nn.Linear(2, 6)
+        self.beta = 0.0
+    def forward(self, x):
+        z = self.enc(x)
+        self.beta = min(1.0, self.beta + 0.1)
+        error = (self.dec(z) - x).square().sum()
+        return error + self.beta * z.square().sum(), {"error": error.item()}
+net = Net().to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+logs = []
+args = (torch.randn(4, 6, device=device),)
+def f(x):
+    loss, parts = net(x)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    logs.append(parts)
+    return loss.detach()
+"""
+
+
+def test_what_a_forward_counts_and_tells_goes_around_the_launch_of_its_step(fixed: Fixed) -> None:
+    # GIVEN a module that warms a weight up and returns numbers, which the step keeps
+    # WHEN a fix is asked for
+    fix = fixed(WARMED_UP)
+    # THEN the host counts before the launch, and keeps what is told behind it
+    assert fix.complete, fix
+    lines = {line.strip() for line in lines_of(fix)}
+    assert {"net.beta = min(1.0, net.beta + 0.1)", "beta_in.fill_(net.beta)"} <= lines
+    assert "parts = {key: each.clone() for key, each in parts.items()}" in lines
+
+
+def test_a_module_that_is_called_elsewhere_too_keeps_its_count(fixed: Fixed) -> None:
+    # GIVEN the same, and another call of the module in the file WHEN a fix is asked for
+    fix = fixed(WARMED_UP + "def test(x):\n    return net(x)[0]\n")
+    # THEN what it counts does not go to the step that is looked at
+    assert not {"net.beta = min(1.0, net.beta + 0.1)"} & {line.strip() for line in lines_of(fix)}, fix

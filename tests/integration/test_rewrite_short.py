@@ -406,7 +406,9 @@ def test_a_table_that_the_file_changes_is_not_copied_once(fixed: Fixed) -> None:
 @pytest.mark.parametrize("reads", ["weight()", "(state['missed'] + 1)"])
 def test_what_is_counted_before_it_is_read_is_not_counted_behind(fixed: Fixed, reads: str) -> None:
     # GIVEN a gate that sets a number first, which what it computes then reads
-    body = "if x.sum() > 0:\n        state['missed'] = 0\n        y = y * READ\n    else:\n        state['missed'] += 1\n"
+    body = (
+        "if x.sum() > 0:\n        state['missed'] = 0\n        y = y * READ\n    else:\n        state['missed'] += 1\n"
+    )
     given = f"{ROWS}state = {{'missed': 0}}\ndef weight():\n    return state['missed'] + 1\n"
     # WHEN a fix is asked for THEN the two stay together
     fix = fixed(f"{given}def f(x):\n    y = x + 1\n    {body.replace('READ', reads)}    return y\n")

@@ -134,6 +134,15 @@ def decided(place: Place) -> str:
             at = [place.text(n) for n in one.targets[0].elts]
             text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
             return found_before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
+        if isinstance(one.targets[0], (ast.Attribute, ast.Subscript)):  # of `name`, which is none itself
+            path, kept = place.text(one.targets[0]), f"{getattr(one.targets[0], 'attr', name)}_in"
+            if path not in map(place.text, heads(node)):
+                continue
+            return (
+                f"the host's `{place.text(one)}` (line {one.lineno}) belongs before each launch, which reads `{path}` "
+                f"from a tensor: once `{kept} = torch.zeros((), device={place.device})`, before each launch that line "
+                f"and `{kept}.fill_({path})`, here `{kept}` for `{path}`"
+            )
         function = place.source.function_of(node)
         if function is not None and any(path_of(n.func) == name for n in heads(node) if isinstance(n, ast.Call)):
             return (

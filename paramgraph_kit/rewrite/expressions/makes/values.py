@@ -448,8 +448,8 @@ def fill_by_index(place: Place) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
         return []
-    if len({place.text(getattr(each, "value", each)) for each in node.targets}) > 1:  # one number, and two types
-        return []
+    if len({place.text(getattr(each, "value", each)) for each in node.targets}) > 1:
+        return []  # one number, and two types
     told = place.failure.code == "scalar-assignment" and not names_in(node.value) & place.tensors.keys()
     if not is_number(node.value) and not (told and not _is_read_back(place, node.value)):
         return []
@@ -458,8 +458,7 @@ def fill_by_index(place: Place) -> list[Edit]:
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     index = index_on_device(place)
-    given = node.targets[0].slice
-    parts = given.elts if isinstance(given, ast.Tuple) else [given]
+    parts = getattr(node.targets[0].slice, "elts", [node.targets[0].slice])
     drawn = any(isinstance(n, ast.Name) and _is_drawn(place, n.id) for n in parts)
     if place.failure.code == "cpu-index" and not index and drawn:
         return []  # the list comes there before each launch
