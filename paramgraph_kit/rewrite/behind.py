@@ -113,9 +113,9 @@ class Behind(Ahead):
             held = handed.many(self.many, named - moving.stored(tail.again) - ended[0].keys())
             numbers_again = tails.constants(source, before_it, named - ended[0].keys())
             ended = {**ended[0], **held[0]}, [*numbers_again, *ended[1], *held[1]]
-        rated = optimizers.rated(chosen)
+        rated = [name for name in optimizers.rated(chosen) if not self._steps_behind(name, chosen)]
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
-        more = self._filled(source, rate=rate)
+        more = self._filled(source, rate=rate, moved=chosen)
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
@@ -144,12 +144,17 @@ class Behind(Ahead):
         handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
 
-    def _filled(self, source: Source, *, rate: bool = False) -> Callable[[ast.stmt], list[Edit]]:
+    def _filled(
+        self, source: Source, *, rate: bool = False, moved: Sequence[ast.stmt] = ()
+    ) -> Callable[[ast.stmt], list[Edit]]:
         kept = self.kept.counters if self.kept is not None else []
 
         def edits(node: ast.stmt) -> list[Edit]:
             told = advance.rates_as_numbers(source, node) if rate else ()
-            return [*advance.rates(source, [node]), *advance.as_numbers(source, node, kept), *told]
+            # What steps behind the launch, too, has a number for a rate, as ever.
+            own = (names := optimizers.rated([node])) and all(self._steps_behind(name, moved) for name in names)
+            filled = [] if own else advance.rates(source, [node])
+            return [*filled, *advance.as_numbers(source, node, kept), *told]
 
         return edits
 

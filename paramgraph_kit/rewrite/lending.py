@@ -258,9 +258,9 @@ class Lending:
         at = self.place(failure)
         return at is not None and any(part is at[1] for node in self.behind for part in ast.walk(node))
 
-    def _steps_behind(self, name: str) -> bool:
-        """Whether an optimizer's steps are all behind the launch, where it may be what it is."""
-        behind = {id(part) for node in self.behind for part in ast.walk(node)}
+    def _steps_behind(self, name: str, moved: Sequence[ast.stmt] | None = None) -> bool:
+        """Whether an optimizer's steps are all behind the launch, or in what is to move there: it may be what it is."""
+        behind = {id(part) for node in (self.behind if moved is None else moved) for part in ast.walk(node)}
         every = (node for source in self.sources.values() for node in ast.walk(source.tree))
         steps = [node for node in every if isinstance(node, ast.Expr) and optimizers.stepped(node) == name]
         return bool(steps) and all(id(node) in behind for node in steps)

@@ -138,6 +138,8 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
         self._code = code
         self.computing: Counter[int] = Counter()  # how many operations each has done
         self.products: Counter[int] = Counter()  # those of them that are products
+        self._back: Counter[int] = Counter()  # what backward passes do that a line has begun, in threads of their own
+        self._back_products: Counter[int] = Counter()
         self.arrays: set[str] = set()  # local names of numpy's
         self.working: set[str] = set()  # local names of modules, optimizers and their like
         self.optimizing: set[str] = set()  # those of optimizers and scalers
@@ -147,7 +149,7 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
         own = {n for node in part for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
         (inside, behind), (products, others) = (
             [sum(n for line, n in each.items() if (line in own) is within) for within in (True, False)]
-            for each in (self.computing, self.products)
+            for each in (self.computing + self._back, self.products + self._back_products)
         )
         return Worth(inside, behind, products, others)
 
@@ -157,10 +159,13 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
         if operation(func).name not in FREE and any(
             isinstance(x, torch.Tensor) and x.device.type == kind for x in tree_leaves(result)
         ):
-            frame = sys._getframe()
-            while frame is not None and frame.f_code is not self._code:
-                frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
-            if frame is not None:
+            frame = self._within(sys._getframe())
+            if frame is None:
+                waiting = next(filter(None, map(self._within, sys._current_frames().values())), None)
+                if waiting is not None:
+                    self._back[waiting.f_lineno] += 1
+                    self._back_products[waiting.f_lineno] += operation(func).name in PRODUCTS
+            else:
                 self.computing[frame.f_lineno] += 1
                 self.products[frame.f_lineno] += operation(func).name in PRODUCTS
                 held = frame.f_locals
@@ -168,6 +173,12 @@ class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves
                 self.arrays |= {name for name, value in held.items() if isinstance(value, np.ndarray)}
                 self.optimizing |= {n for n in self.working if isinstance(held.get(n), _OPTIMIZING)}
         return result
+
+    def _within(self, frame: types.FrameType | None) -> types.FrameType | None:
+        """The frame of the function below another one."""
+        while frame is not None and frame.f_code is not self._code:
+            frame = frame.f_back
+        return frame
 
 
 def parts(

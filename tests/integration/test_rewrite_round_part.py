@@ -206,6 +206,39 @@ def test_a_round_of_what_is_called_without_gradients_says_so(tmp_path: Path) -> 
     assert fix.worth.share > 0.9
 
 
+def test_a_backward_pass_counts_as_work_of_its_line(tmp_path: Path) -> None:
+    # GIVEN a method, called by a function that returns nothing, which trains an actor at every second step only
+    text = """
+class Agent:
+    def __init__(self):
+        self.actor, self.critic = nn.Linear(4, 2).to(device), nn.Linear(6, 1).to(device)
+        self.opt_a = torch.optim.SGD(self.actor.parameters(), lr=0.1)
+        self.opt_c = torch.optim.SGD(self.critic.parameters(), lr=0.1)
+        self.n = 0
+    def train(self, s, a, r):
+        self.n += 1
+        with torch.no_grad():
+            y = r + 0.99 * self.critic(torch.cat([s, self.actor(s)], 1))
+        loss = F.mse_loss(self.critic(torch.cat([s, a], 1)), y)
+        self.opt_c.zero_grad()
+        loss.backward()
+        self.opt_c.step()
+        if self.n % 2 == 0:
+            gain = -self.critic(torch.cat([s, self.actor(s)], 1)).mean()
+            self.opt_a.zero_grad()
+            gain.backward()
+            self.opt_a.step()
+agent = Agent()
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device), torch.randn(8, 1, device=device))
+def f(s, a, r):
+    agent.train(s, a, r)
+"""
+    # WHEN rewritten
+    fix = with_rounds(text, ["train_part(self, r, s, a)", "    loss.backward()"], tmp_path)
+    # THEN the graph is what trains the critic, and not what computes its target alone
+    assert fix.worth.share > 0.5, fix
+
+
 def test_a_clock_is_asked_beside_the_graph(tmp_path: Path) -> None:
     # GIVEN a step that takes the time in its middle, and returns what no graph gives WHEN rewritten
     text = """

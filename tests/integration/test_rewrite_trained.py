@@ -25,6 +25,24 @@ STEP = """\
 """
 # what is whole, with lines that the diff adds
 WHOLE = {
+    "an optimizer that steps now and then, whose rate stays a number": (
+        NET
+        + """\
+state = {"n": 0}
+def f(x, y):
+    loss = F.mse_loss(net(x), y) / 4
+    loss.backward()
+    if (state["n"] + 1) % 4 == 0:
+        for g in opt.param_groups:
+            g["lr"] = 0.01 * min(1.0, (state["n"] + 1) / 20)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+    state["n"] += 1
+    return loss.item() * 4
+""",
+        ["def after_f():  # after each launch", "opt.zero_grad(set_to_none=False)"],
+    ),
     "a rate that grows behind the step, and is kept as a number": (
         NET
         + "best, rates, n = float('inf'), [], 0\ndef f(x, y):\n    global best, n\n"

@@ -36,7 +36,8 @@ def f(x, y):
     opt.step()
     net.zero_grad()
     n += 1
-    return loss.detach()
+    again = F.mse_loss(net(net(x) @ net.weight), y) + F.mse_loss(net(net(x).tanh() @ net.weight), y)
+    return loss.detach(), again.detach()
 """
 LAYER = """\
 class Block(nn.Module):

@@ -186,7 +186,7 @@ def _returned_call(code: types.CodeType) -> ast.Call | None:
     if not isinstance(found, ast.FunctionDef) or found.decorator_list:
         return None
     body = [node for node in found.body if not is_text(node)]
-    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    value = body[0].value if len(body) == 1 and isinstance(body[0], (ast.Return, ast.Expr)) else None
     return value if isinstance(value, ast.Call) else None
 
 
