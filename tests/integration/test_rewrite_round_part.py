@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.loops.spans import may_train_before
 from tests.integration.rewritten import Fixed, lines_of, run, with_rounds
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
@@ -237,6 +239,67 @@ def f(s, a, r):
     fix = with_rounds(text, ["train_part(self, r, s, a)", "    loss.backward()"], tmp_path)
     # THEN the graph is what trains the critic, and not what computes its target alone
     assert fix.worth.share > 0.5, fix
+
+
+SKIPPED = """
+net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 2)).to(device)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
+g = torch.Generator().manual_seed(0)
+batches = [(torch.randn(4, 6, generator=g), torch.randint(0, 2, (4,), generator=g)) for _ in range(4)]
+batches[1][0][0, 0] = batches[3][0][0, 0] = float("nan")
+args = ()
+def f():
+    total, skipped = 0.0, 0
+    for x, y in batches:
+        x, y = x.to(device), y.to(device)
+        loss = F.cross_entropy(net(x), y)
+        if not math.isfinite(loss.item()):
+            skipped += 1
+            opt.zero_grad()
+            continue
+        opt.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        total += loss.item() * norm.item()
+    return total, skipped
+"""
+
+
+def test_a_round_is_left_out_behind_its_backward_pass(tmp_path: Path) -> None:
+    # GIVEN a loop that goes on without a step where a loss is nan, as two of its four are WHEN rewritten
+    lines = [
+        "    loss.backward()",
+        "        loss, norm = f_round(x, y)",
+        "            opt.zero_grad(set_to_none=False)",
+    ]
+    fix = with_rounds(SKIPPED, lines, tmp_path)
+    # THEN the backward pass is in the graph, and the step is the host's, where it has asked
+    assert not any("opt.step()" in line for line in lines_of(fix)), fix
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("        opt.zero_grad()\n        loss.b", "        loss.b"),  # gradients of many rounds come together
+        ("skipped += 1", "skipped += net[0].weight.grad.norm().item()"),
+        ("skipped += 1", "skipped += norm.item()"),  # of a round before
+        ("loss.backward()", "loss.backward(); net[0].weight.data.mul_(0.9)"),
+    ],
+)
+def test_a_test_before_a_backward_pass_stays_there(line: str, other: str) -> None:
+    # GIVEN what the test, or other rounds, may see of a backward pass
+    plain = SKIPPED.replace("            opt.zero_grad()\n", "")
+    # WHEN asked whether the test may wait for it THEN it may not, and may without that
+    assert _may_wait(plain)
+    assert not _may_wait(plain.replace(line, other))
+
+
+def _may_wait(text: str) -> bool:
+    loop = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For))
+    at = next(n for n, node in enumerate(loop.body) if isinstance(node, ast.If))
+    step = next(n for n, node in enumerate(loop.body) if ast.unparse(node) == "opt.step()")
+    return may_train_before(loop.body[at], loop.body[at + 1 : step], loop, loop)
 
 
 def test_a_clock_is_asked_beside_the_graph(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from types import MappingProxyType
 
-from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, spans
+from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, may_train_before, spans
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
@@ -93,6 +93,7 @@ def cut(
     for node in reversed(inside):
         stays = only_telling and not tells(node) and not ends(node)
         waits = _may_wait(node, part, computes, tells) or may_end_later(node, part, loop, function, pure)
+        waits = waits or may_train_before(node, part, loop, function)
         part[:0] = [node] if stays or not waits else []
     ahead = _ahead(inside, part, brings)
     part = [node for node in part if node not in ahead]

@@ -12,11 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, free_names, within
-from paramgraph_kit.rewrite.source.moving import STOPS, stored
+from paramgraph_kit.rewrite.source.moving import STOPS, is_backward, stored
+from paramgraph_kit.rewrite.source.place import called
 
 # The ranks of what is new before one statement: what it tells or is handed, numbers, and what is cut off from it.
 KEPT, LENT, CUT = 1, 2, 3
 Block = ast.For | ast.While | ast.With | ast.If | Function
+_ZEROES = "zero_grad"
+_OF_GRADIENTS = frozenset((_ZEROES, "backward", "clip_grad_norm_", "clip_grad_value_"))
 
 
 def spans(body: Sequence[ast.stmt], tells: Callable[[ast.stmt], bool]) -> list[list[ast.stmt]]:
@@ -69,6 +72,41 @@ def may_end_later(
     named = [part for part in ast.walk(function) if isinstance(part, ast.Name) and id(part) not in inside]
     outside = {part.id for part in named if part.lineno > after}
     return all(map(is_pure, later)) and not made & (outside | free_names(node) | _named(function))
+
+
+def may_train_before(node: ast.stmt, later: Sequence[ast.stmt], loop: Block, function: ast.AST) -> bool:
+    """Whether ``if torch.isnan(loss): continue`` may wait for a backward pass: each round begins with new gradients.
+
+    What a round leaves of them nobody builds on, as one that goes on leaves some, too.
+    """
+    if not isinstance(node, ast.If) or node.orelse or not isinstance(loop, (ast.For, ast.While)):
+        return False
+    inside = {id(part) for part in ast.walk(node)}
+    stops = [part for each in node.body for part in within(each) if isinstance(part, STOPS)]
+    if stops != [node.body[-1]] or any(map(_asks_for_gradients, ast.walk(node))):
+        return False
+    if not all(_call_of(each) in _OF_GRADIENTS for each in later):
+        return False
+    body = list(loop.body)
+    zeroed = next((n for n, each in enumerate(body) if _call_of(each) == _ZEROES), len(body))
+    passes = [n for n, each in enumerate(body) if any(map(is_backward, ast.walk(each)))]
+    if not any(map(is_backward, (n for each in later for n in ast.walk(each)))) or zeroed > min(passes):
+        return False
+    behind = {id(part) for each in body[body.index(node) + 1 :] for part in ast.walk(each)} - inside
+    read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and id(n) not in behind}
+    return not stored(later) & (read | _named(function))
+
+
+def _asks_for_gradients(node: ast.AST) -> bool:
+    """``p.grad``, ``grad_norm(model)``: all but ``opt.zero_grad()``."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return "grad" in name and name != _ZEROES
+
+
+def _call_of(node: ast.stmt) -> str:
+    """The last name of the call that a statement is, or keeps the result of."""
+    value = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+    return called(value) if isinstance(value, ast.Call) else ""
 
 
 def _named(function: ast.AST) -> set[str]:
