@@ -14,6 +14,27 @@ from tests.programs.running import captured, differences, eager
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
 WHOLE = {
+    "a filter of the file that writes into the scores of the round": (
+        """
+net = nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 11)).to(device)
+args = (torch.randint(0, 11, (2, 3), device=device),)
+def filtering(logits, top_k=3, filter_value=-float("inf")):
+    keep = torch.topk(logits, top_k)[0][..., -1, None]
+    logits.masked_fill_(logits < keep, filter_value)
+    return logits
+@torch.no_grad()
+def f(ids):
+    for _ in range(5):
+        logits = net(ids)[:, -1, :]
+        logits = filtering(logits)
+        best = filtering(logits / 0.8, top_k=1).argmax(-1, keepdim=True)
+        ids = torch.cat((ids, best), dim=1)
+        if (best == 10).all():
+            break
+    return ids
+""",
+        ["done = done | (best == 10).all()", "ids = ids.narrow(1, 0, ids.shape[1] - int(left))"],
+    ),
     "rounds that call a method named step": (
         """
 class LM(nn.Module):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 import torch
 
 from paramgraph_kit.rewrite.source.quiet import is_quiet
+from paramgraph_kit.rewrite.source.writes import filled
 
 
 class Memory:
@@ -91,3 +93,26 @@ NOISY = (Counts, Keeps, KeepsInside, KeepsElsewhere)
 def test_methods_that_a_module_calls_are_looked_into(kind: type[Net], quiet: bool) -> None:
     # GIVEN a module that calls methods of its own, or of what it has WHEN asked THEN what these do counts
     assert is_quiet(kind()) is quiet
+
+
+FILLS = {
+    "def f(x, m):\n    x[m] = 0\n    return x": {"x"},
+    "def f(x, k):\n    row = x[0]\n    row.fill_(k)": {"x"},
+    "def f(x, p):\n    late = x.cumsum(-1) > p\n    late[0] = False\n    return late": set(),
+    "def f(x, y):\n    for part in x.chunk(2):\n        part += y": {"x"},
+    "def f(x):\n    kept = []\n    kept.append(x)\n    kept[0].zero_()": {"x"},
+    "def f(x):\n    torch.nn.init.zeros_(x)": None,
+    "def f(x):\n    table[0] = x": None,
+    "def f(x):\n    held = table\n    held.add_(x)": None,
+    "def f(self, x):\n    self.x = x": None,
+    "def f(x):\n    print(x)": None,
+    "def f(x):\n    return torch.add(x, 1, out=x)": None,
+}
+
+
+@pytest.mark.parametrize(("text", "names"), FILLS.items())
+def test_what_a_function_writes_into_is_told_by_its_text(text: str, names: set[str] | None) -> None:
+    # GIVEN a function WHEN asked whose tensors it writes into THEN its parameters are told, or that it may be others'
+    function = ast.parse(text).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert filled(function) == names

@@ -345,7 +345,7 @@ class _Rounds(Inner):
         """One statement of a round; whether it may run after the end."""
         if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
             return self._call(part, part.value)
-        if isinstance(part, (ast.Assign, ast.AugAssign)) and is_pure(self.place, part.value):
+        if isinstance(part, (ast.Assign, ast.AugAssign)) and self._is_pure(part, part.value):
             target = target_of(part)
             target = part.target if isinstance(part, ast.AugAssign) else target
             if isinstance(target, ast.Name):

@@ -181,12 +181,31 @@ class Inner(Lengths):
     def _is_inner(self, part: ast.stmt) -> bool:
         if isinstance(part, (ast.For, ast.If, ast.Pass)):
             return True
-        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not self._is_pure(part, part.value):
             return False
         target = target_of(part)
         into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
         name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
         return bool(name) and self._is_own(name) and name not in self.behind
+
+    def _is_pure(self, part: ast.stmt, value: ast.expr) -> bool:
+        """Whether a round may compute something after the end: it writes at most into what it has made itself."""
+        asked = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and self._is_own(n.id)}
+        return is_pure(self.place, value, {name for name in asked if self._is_made_here(name, part)})
+
+    def _is_made_here(self, name: str, part: ast.stmt) -> bool:
+        """Whether each round makes what a name stands for at a statement, and nothing behind the loop reads it."""
+        made = [(node, value) for node, value in given_to(self.function, name) if node.lineno < part.lineno]
+        made = [each for each in made if each[0] in self.loop.body]
+        bare = any(isinstance(n, ast.Assign) and path_of(n.value) == name for n in ast.walk(self.loop))
+        if not made or bare or name in self.behind:
+            return False
+        return all(self._is_made(value, node) for node, value in made)
+
+    def _is_made(self, value: ast.expr, node: ast.stmt) -> bool:
+        while isinstance(value, (ast.Subscript, ast.Attribute)) or (_is_view(value) and isinstance(value, ast.Call)):
+            value = value.value if not isinstance(value, ast.Call) else value.func
+        return self._is_made_here(value.id, node) if isinstance(value, ast.Name) else not _is_view(value)
 
     def _is_own(self, name: str) -> bool:
         return name in locals_of(self.function)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import names_in, path_of
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, value_of
 from paramgraph_kit.rewrite.source.quiet import draws, is_quiet
+from paramgraph_kit.rewrite.source.writes import filled, memory_of
 
 _COMPUTES = frozenset(
     "min max abs float int len sum tuple list range zip round str reversed enumerate".split()  # noqa: SIM905
@@ -27,8 +29,11 @@ _OWN = SINGULAR | frozenset("exp clone square abs neg add sub mul sum mean sigmo
 RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
-def is_pure(place: Place, node: ast.expr) -> bool:
-    """Whether an expression only computes: it writes, draws, waits and prints nothing."""
+def is_pure(place: Place, node: ast.expr, own: Collection[str] = ()) -> bool:
+    """Whether an expression only computes: it writes, draws, waits and prints nothing.
+
+    ``own``: names whose tensors nobody else sees written, as by a function that is given one.
+    """
     if isinstance(node, ast.Constant):
         return isinstance(node.value, NUMBER)
     at_once = {id(each) for part in ast.walk(node) if isinstance(part, ast.Call) for each in _run_at_once(part)}
@@ -37,9 +42,26 @@ def is_pure(place: Place, node: ast.expr) -> bool:
             return False
         if isinstance(part, ast.Lambda) and id(part) not in at_once:
             return False
-        if isinstance(part, ast.Call) and not (_is_quiet_call(place, part) or place.text(part) in place.lent):
+        quiet = isinstance(part, ast.Call) and (_is_quiet_call(place, part) or place.text(part) in place.lent)
+        if isinstance(part, ast.Call) and not quiet and not _fills_its_own(place, part, own):
             return False
     return True
+
+
+def _fills_its_own(place: Place, call: ast.Call, own: Collection[str]) -> bool:
+    """``top_p(head(h) / 0.8)``: a function of the file that writes into what it is given, which nobody else has."""
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == path_of(call.func)]
+    value = place.space.get(path_of(call.func))
+    if len(every) != 1 or every[0] not in place.source.tree.body or not isinstance(value, types.FunctionType):
+        return False
+    names = filled(every[0])
+    if names is None or value.__name__ != every[0].name or not is_quiet(value, fills=True):
+        return False
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(o.arg is None for o in call.keywords):
+        return False
+    given = dict(zip((a.arg for a in (*every[0].args.posonlyargs, *every[0].args.args)), call.args, strict=False))
+    given |= {str(option.arg): option.value for option in call.keywords}
+    return not any(memory_of(given[name], dict.fromkeys(own, ())) for name in names if name in given)
 
 
 def _run_at_once(call: ast.Call) -> list[ast.expr]:

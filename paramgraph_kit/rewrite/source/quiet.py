@@ -39,8 +39,11 @@ def draws(name: str) -> bool:
     return any(word in name for word in DRAWS)
 
 
-def is_quiet(value: Any, deep: int = DEEP) -> bool:
-    """Whether a function, a method or a module does nothing but compute."""
+def is_quiet(value: Any, deep: int = DEEP, *, fills: bool = False) -> bool:
+    """Whether a function, a method or a module does nothing but compute.
+
+    ``fills``: it may write into tensors by places and methods, which its text tells of.
+    """
     if isinstance(value, torch.nn.Module):
         return all(_is_quiet_module(module, deep) for module in value.modules())
     code = getattr(getattr(value, "__func__", value), "__code__", None)
@@ -48,7 +51,7 @@ def is_quiet(value: Any, deep: int = DEEP) -> bool:
         return False
     space = getattr(getattr(value, "__func__", value), "__globals__", {})
     own = (code.co_varnames[:1] or ("",))[0], getattr(value, "__self__", None)
-    return _is_quiet_code(code, space, own, deep)
+    return _is_quiet_code(code, space, own, deep, fills)
 
 
 def _is_quiet_module(module: torch.nn.Module, deep: int) -> bool:
@@ -59,14 +62,15 @@ def _is_quiet_module(module: torch.nn.Module, deep: int) -> bool:
     return type(module).__module__.startswith("torch.nn") or is_quiet(module.forward, deep - 1)
 
 
-def _is_quiet_code(code: types.CodeType, space: dict[str, Any], own: Own, deep: int) -> bool:
-    if any(each.opname in _STORES and not _is_its_own(code, each) for each in dis.get_instructions(code)):
+def _is_quiet_code(code: types.CodeType, space: dict[str, Any], own: Own, deep: int, fills: bool = False) -> bool:
+    stores = _STORES - {"STORE_SUBSCR"} if fills else _STORES
+    if any(each.opname in stores and not _is_its_own(code, each) for each in dis.get_instructions(code)):
         return False
-    if any((name.endswith("_") and not name.endswith("__")) or draws(name) for name in code.co_names):
+    if any((name.endswith("_") and not name.endswith("__") and not fills) or draws(name) for name in code.co_names):
         return False
     if not all(_may_be_named(name, value, deep) for name, value in _named(code, space, own)):
         return False
-    if _calls_for_nothing(code):
+    if not fills and _calls_for_nothing(code):
         return False
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return all(_is_quiet_code(each, space, own, deep) for each in inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from paramgraph_kit.rewrite.source.edits import Function, Source, is_method, path_of, within
 from paramgraph_kit.rewrite.source.place import called
@@ -18,6 +18,10 @@ _GIVES = frozenset(("to", "cuda", "type", "double", "half", "bool"))  # another 
 CHANGES = frozenset("append extend insert pop popleft appendleft remove clear update add setdefault discard".split())  # noqa: SIM905
 # Functions that change what they are given first, and nothing else.
 _CHANGES_THE_FIRST = ("shuffle", "heappush", "heappop", "heapify", "insort")
+_COPIES = frozenset("clone zeros_like ones_like full_like empty_like argsort argmax argmin".split())  # noqa: SIM905
+_COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.JoinedStr, ast.Slice)
+_INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_BEYOND = (*_INSIDE, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Try, ast.NamedExpr, ast.Delete)
 MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 
 
@@ -99,3 +103,77 @@ def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
             target = node.func.value
         if target is not None and (name := path_of(target).partition(".")[0].partition("[")[0]):
             yield name
+
+
+def filled(function: Function) -> set[str] | None:
+    """Parameters whose tensors a function may write into; None where it may write to what nobody has given it.
+
+    What a call returns may be memory of what it is given: a view.
+    """
+    every = [n for part in function.body for n in ast.walk(part)]
+    given = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    if any(isinstance(n, _BEYOND) or (isinstance(n, ast.keyword) and n.arg in ("out", "inplace")) for n in every):
+        return None
+    pairs = [pair for n in every for pair in _bindings(n)]
+    holds: dict[str, set[str]] = {name: {name} for name in given}
+    own = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for target, _ in pairs:
+        holds.setdefault(target, set() if target in own else {target})
+    for _ in range(len(pairs)):  # a name may have what a later line gives another one, in a loop
+        for target, value in pairs:
+            holds[target] |= memory_of(value, holds)
+    found = set[str]()
+    for node in every:
+        into = _filled_by(node)
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            return None
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _filled_by(node.value) is None:
+            return None
+        found |= memory_of(into, holds) if into is not None else set()
+    return found if found <= given else None
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a part of a function gives a value, or something to hold, with that."""
+    value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    if isinstance(node, (ast.For, ast.comprehension)):
+        value = node.iter
+    elif isinstance(node, ast.withitem):
+        value, targets = node.context_expr, [node.optional_vars]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        value, targets = ast.Tuple(node.args), [node.func.value]  # a list has what is appended
+    if value is not None:
+        names = (n for each in targets if each is not None for n in ast.walk(each) if isinstance(n, ast.Name))
+        yield from ((n.id, value) for n in names)
+
+
+def _filled_by(node: ast.AST) -> ast.expr | None:
+    """What a part of a function writes into."""
+    if isinstance(node, ast.AugAssign):
+        return node.target.value if isinstance(node.target, ast.Subscript) else node.target
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return node.value
+    method = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if method is not None and (method.attr in CHANGES or (method.attr.endswith("_") and method.attr[-2:] != "__")):
+        return method.value
+    return None
+
+
+def memory_of(value: ast.expr, holds: Mapping[str, Collection[str]]) -> set[str]:
+    """Whose memory the value of an expression may be, of names as ``holds`` tells; names that it lacks are others'."""
+    if isinstance(value, ast.Name):
+        return {*holds.get(value.id, {value.id})}
+    if isinstance(value, _COMPUTED):
+        return set()
+    if isinstance(value, (ast.Subscript, ast.Attribute, ast.Starred)):
+        return memory_of(value.value, holds)
+    if isinstance(value, ast.Call):
+        if called(value) in _COPIES:
+            return set()
+        own = [value.func.value] if isinstance(value.func, ast.Attribute) else []
+        own = [each for each in own if path_of(each).partition(".")[0] not in MODULES]
+        parts = [*own, *value.args, *(option.value for option in value.keywords)]
+    else:
+        parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
+    return {name for part in parts for name in memory_of(part, holds)}
