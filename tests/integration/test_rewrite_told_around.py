@@ -129,3 +129,78 @@ def test_rounds_as_many_as_the_device_says_are_told_to_be_given_as_a_number(tmp_
     said = str(rewritten(text, tmp_path))
     assert "`for g in range(n):`, and keep a graph for each, `graphs[n]`" in said
     assert "the loop belongs before each launch" not in said
+
+
+ROWS = "args = (torch.rand(6, 2, device=device), torch.rand(6, device=device))\n"
+# Programs whose sizes the device decides, or whose host brings something back, and what is said of them.
+SIZES = {
+    "a list of which the first go": (
+        """
+kept, args = [], (torch.randn(2, 3, device=device),)
+def f(x):
+    kept.append(x * 2)
+    if len(kept) > 3:
+        kept.pop(0)
+    return torch.stack(kept, 1).sum(1)
+""",
+        [
+            "`new = (x * 2).unsqueeze(1) if kept is None else torch.cat([kept, (x * 2).unsqueeze(1)], 1)[:, -3:]`",
+            "`kept` is one tensor then: read it for `torch.stack(kept, 1)`",
+        ],
+    ),
+    "rows of which each round leaves fewer": (
+        f"""
+{ROWS}def f(rows, score):
+    keep = score > 0.3
+    rows, score = rows[keep], score[keep]
+    order = score.argsort()
+    rows, score = rows[order], score[order]
+    out = []
+    while len(rows) > 0:
+        out.append(rows[0])
+        far = (rows[:1] - rows[1:]).abs().sum(1) > 0.5
+        rows, score = rows[1:][far], score[1:][far]
+    return torch.stack(out)
+""",
+        [
+            "`score.argsort` behind it takes `torch.where(keep, score, torch.inf)`",
+            "and `keep = keep[order]` goes with line 16",
+            "`left = torch.ones(len(rows), dtype=torch.bool, device=device)` before the loop",
+            "| ~left[n] | (far))`",
+        ],
+    ),
+    "a part that is drawn of what a mask marks": (
+        f"""
+{ROWS}def f(rows, score):
+    pos = torch.nonzero(score > 0.3).squeeze(1)
+    pos = pos[torch.randperm(pos.numel(), device=pos.device)[:2]]
+    return rows[pos].sum()
+""",
+        [
+            "`pos_there = score > 0.3`",
+            "torch.where(pos_there, torch.rand(pos_there.shape, device=device), 2.0).argsort(-1).argsort(-1)`",
+        ],
+    ),
+    "marks that the host makes of what is given": (
+        """
+args = (torch.randint(0, 9, (2, 4), device=device),)
+def f(ids):
+    labels = ids.clone()
+    marks = [[t < 3 for t in row] for row in labels.tolist()]
+    p = torch.full(labels.shape, 0.5).masked_fill_(torch.tensor(marks), 0.0)
+    masked = torch.bernoulli(p).bool()
+    labels[masked.to(device)] = 0
+    return labels
+""",
+        ["line 17 copies what is made of it back: take lines 14 to 16"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_has_no_size_of_its_own_is_told_in_lines_that_have_one(name: str, tmp_path: Path) -> None:
+    # GIVEN a program that no rule rewrites WHEN a fix is asked for THEN it says what to write in the user's names
+    text, told = SIZES[name]
+    said = str(rewritten(text, tmp_path))
+    for each in told:
+        assert each in said, said

@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
-from paramgraph_kit.rewrite.advised.host.left_before import left_before_the_launch
+from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
@@ -455,6 +455,7 @@ _ADVICE: tuple[Advice, ...] = (
     decided,
     called_for_itself,
     cut_where_it_is_read,
+    copied_back,
     behind,
     computed_anyway,
     rows_that_meet,

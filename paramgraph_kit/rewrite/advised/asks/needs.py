@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
 from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, target_of
 from paramgraph_kit.rewrite.source.widths import width
 from paramgraph_kit.rewrite.source.writes import written
 
@@ -202,12 +202,18 @@ def left_in_a_loop(place: Place) -> str:
     if not names:
         return ""
     x, value = names[0], node.value
+    if isinstance(value, ast.Tuple):  # boxes, scores = boxes[1:][low], scores[1:][low]
+        value = next((each for each in value.elts if isinstance(each, ast.Subscript)), value)
     kept = place.text(value.slice) if isinstance(value, ast.Subscript) else "..."
+    others = "".join(f", `{name}`" for name in sorted(stored([node]) - {x}))
+    added = any(isinstance(n, ast.Call) and called(n) == "append" for part in loop.body for n in within(part))
+    more = "; what each round appends is made of all rows at once, and picked so, too" * added
     return (
-        f"each round has fewer of `{x}`: keep all of it, with `left = torch.ones_like({x}, dtype=torch.bool)` before "
-        f"the loop, and `for n in range(len({x}))` in place of line {loop.lineno}: compare `{x}[n : n + 1]` with all "
-        f"of `{x}`, and write here `left = left & ((torch.arange(len({x}), device={place.device}) <= n) | ~left[n] | "
-        f"({kept}))`; what is kept is `{x}[left]`, picked behind the launch"
+        f"each round has fewer of `{x}`{others}: keep all, with `left = torch.ones(len({x}), dtype=torch.bool, "
+        f"device={place.device})` before the loop, or what a mask has left of them, and `for n in range(len({x}))` in "
+        f"place of line {loop.lineno}: compare `{x}[n : n + 1]` with all of `{x}`, and write here `left = left & "
+        f"((torch.arange(len({x}), device={place.device}) <= n) | ~left[n] | ({kept}))`, where nothing else of the "
+        f"round stays, no question either; what is kept is `{x}[left]`, picked behind the launch{more}"
     )
 
 
@@ -240,6 +246,8 @@ def chosen_rows(place: Place) -> str:
                     f"{x}.flip(0).long().argmax()`, where it has one, which `{x}.any()` says: all of it stays on the "
                     "device"
                 )
+            if drawn := _drawn_of(place, names[0], mask):
+                return drawn
             if any(n is not call for n in _called_in(node.value) if called(n) not in _SHAPED):
                 return f"keep all rows, and weigh with the mask (`{mask}`) in place of picking by it"
             return (
@@ -247,6 +255,22 @@ def chosen_rows(place: Place) -> str:
                 "such picks end in a mean or a loss they are rewritten once it is a mask"
             )
     return ""
+
+
+def _drawn_of(place: Place, name: str, mask: str) -> str:
+    """``pos[torch.randperm(pos.numel())[:n]]``: a part of them by chance."""
+    function = place.source.function_of(place.statement)
+    calls = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Call)]
+    if not any(called(n) == "randperm" and name in names_in(n) for n in calls):
+        return ""
+    there, rank = fresh(f"{name}_there", place.taken), fresh(f"{name}_rank", place.taken)
+    return (
+        f"a part of `{name}` is drawn, and a graph has one size: keep the mask, `{there} = {mask}`, with "
+        f"`{there}.sum()` for the length of `{name}` (`.clamp(max=n)` for `min(n, ...)`); draw for all, `{rank} = "
+        f"torch.where({there}, torch.rand({there}.shape, device={place.device}), 2.0).argsort(-1).argsort(-1)`: of as "
+        f"many as you want, say `n`, `{there} & ({rank} < n)` is the mask, and what is computed for all is summed with "
+        "it and divided by its sum in place of picking: other numbers than these, so it was not rewritten"
+    )
 
 
 def _called_in(node: ast.expr) -> Iterator[ast.Call]:

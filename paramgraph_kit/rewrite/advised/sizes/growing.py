@@ -76,20 +76,34 @@ def picked_together(place: Place) -> str:
         return ""
     picks = [n for n in value.elts if isinstance(n, ast.Subscript)]
     masks = {place.text(n.slice) for n in picks}
-    if len(picks) < 2 or len(masks) != 1:
+    shrinks = any(isinstance(loop, ast.While) and stored([node]) & names_in(loop.test) for loop in place.loops())
+    if len(picks) < 2 or len(masks) != 1 or shrinks:
         return ""
     mask, names = masks.pop(), [place.text(n.value) for n in picks]
     function = place.source.function_of(node)
-    calls = [n for n in ast.walk(function or node) if isinstance(n, ast.Call) and called(n) in ("topk", "sort")]
+    calls = [
+        n for n in ast.walk(function or node) if isinstance(n, ast.Call) and called(n) in ("topk", "sort", "argsort")
+    ]
     later = [n for n in calls if n.lineno > node.lineno and isinstance(n.func, ast.Attribute)]
     ranked = [place.text(n.func.value) for n in later if isinstance(n.func, ast.Attribute)]
     more = "".join(
-        f"; `{x}.{called(n)}` behind it takes `torch.where({mask}, {x}, -torch.inf)`, so that these come last"
+        f"; `{x}.{called(n)}` behind it takes `torch.where({mask}, {x}, {_last_of(n)})`, so that these come last"
         for n, x in list(zip(later, ranked, strict=True))[:1]
         if x in names
     )
+    for made in (n for n in within(function or node) if isinstance(n, ast.Assign) and n.lineno > node.lineno):
+        again = made.value.elts[0] if isinstance(made.value, ast.Tuple) and made.value.elts else made.value
+        if more and mask.isidentifier() and isinstance(again, ast.Subscript) and place.text(again.value) in names:
+            more += f", and `{mask} = {mask}[{place.text(again.slice)}]` goes with line {made.lineno}"
+            break
     listed = ", ".join(f"`{name}`" for name in names)
     return f"keep all of {listed}, return `{mask}` with them, and pick `[{mask}]` behind the launch{more}"
+
+
+def _last_of(call: ast.Call) -> str:
+    """What comes last in an order."""
+    falls = any(o.arg == "descending" and isinstance(o.value, ast.Constant) and o.value.value for o in call.keywords)
+    return "-torch.inf" if falls or called(call) == "topk" else "torch.inf"
 
 
 def longest(place: Place) -> str:

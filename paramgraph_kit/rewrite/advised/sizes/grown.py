@@ -26,11 +26,16 @@ def cache(place: Place) -> str:
             return _static(place, held, new, dim, several=len(joined) > 1)
     appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
     for path, call in _listed(function):
-        given = _appended(appended, path)
+        given, evicted = _appended(appended, path), _evicted(place, function, path)
+        if given is not None and evicted and not isinstance(given, ast.Tuple):
+            return _last_of_list(place, path, given, call, evicted)
         if given is not None:
             parts = [place.text(n) for n in (given.elts if isinstance(given, ast.Tuple) else [given])]
             return _listed_static(place, path, parts, call)
-        if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
+        if path in paths and call in set(ast.walk(place.statement)):
+            if evicted:
+                here = [(one, each) for one, each in _listed(function) if each in set(ast.walk(place.statement))]
+                return "; ".join(f"`{one}` is one tensor then: read it for `{place.text(each)}`" for one, each in here)
             return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
     for call in place.calls("cat", "concat") if place.failure.code == "stale-input" else ():
         joined_parts = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
@@ -66,13 +71,57 @@ def _window(place: Place, function: Function, held: str, new: str, dim: str) -> 
     )
 
 
+def _evicted(place: Place, function: Function, path: str) -> tuple[ast.stmt, str] | None:
+    """What takes the first out of a list, ``if len(x) > n: x.pop(0)``, and how many stay, as a text."""
+    for node in (n for part in function.body for n in within(part) if isinstance(n, (ast.If, ast.While))):
+        taken = [n for part in node.body for n in within(part) if isinstance(n, (ast.Call, ast.Subscript))]
+        first = {path_of(whole) for n in taken if (whole := _taken_from(n)) is not None}
+        test = node.test if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1 else None
+        if path not in first:
+            continue
+        if test is None or place.text(test.left) not in {f"len({each})" for each in first}:
+            return None
+        most = place.text(test.comparators[0])
+        above = isinstance(test.ops[0], ast.Gt)
+        calls = [n for part in function.body for n in within(part) if _appended(n, path) is not None]
+        behind = any(n.lineno < node.lineno for n in calls if isinstance(n, ast.expr))  # one more is there already
+        return node, most if above is behind else f"({most} {'+' if above else '-'} 1)"
+    return None
+
+
+def _taken_from(node: ast.Call | ast.Subscript) -> ast.expr | None:
+    """``x`` of ``x.pop(0)``, ``x.popleft()`` and ``del x[0]``."""
+    if isinstance(node, ast.Subscript):
+        return node.value if isinstance(node.ctx, ast.Del) and ast.unparse(node.slice) == "0" else None
+    first = called(node) == "popleft" or (called(node) == "pop" and [*map(ast.unparse, node.args)] == ["0"])
+    return node.func.value if first and isinstance(node.func, ast.Attribute) else None
+
+
+def _last_of_list(place: Place, path: str, given: ast.expr, call: ast.Call, evicted: tuple[ast.stmt, str]) -> str:
+    """A list that keeps the last so many, as one tensor, which has its last size once it is full."""
+    dim, (node, most) = _dim(place, call), evicted
+    new, size = place.source.bracketed(given), most
+    if called(call) == "stack":
+        new = f"{new}.unsqueeze({dim})"
+    else:
+        size = f"{most} * {new}.shape[{dim}]"
+    last = _slice(dim, f"-{size}:")
+    return (
+        f"`{path}` keeps the last of them, as lines {node.lineno} to {node.end_lineno} take the first out, and has one "
+        f"size once it is full: let it be a tensor, None at first; here `new = {new} if {path} is None else "
+        f"torch.cat([{path}, {new}], {dim}){last}` and `{path} = {path}.copy_(new) if {path} is not None and "
+        f"{path}.shape == new.shape else new`, without what takes the first out, and read `{path}` for "
+        f"`{place.text(call)}`; call the step without a graph until it is full, and capture it then"
+    )
+
+
 def _is_last(node: ast.AST) -> bool:
     """``-n:``."""
     low = node.lower if isinstance(node, ast.Slice) and node.upper is None else None
     return isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
 
 
-def _appended(call: ast.expr | None, path: str) -> ast.expr | None:
+def _appended(call: ast.AST | None, path: str) -> ast.expr | None:
     """What ``path.append(x)`` appends."""
     if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
         return None
