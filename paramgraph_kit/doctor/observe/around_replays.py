@@ -24,7 +24,13 @@ from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
-from paramgraph_kit.doctor.observe.moved_values import EXCHANGES, TAKES_TENSORS, is_switched_back, moved_failures
+from paramgraph_kit.doctor.observe.moved_values import (
+    EXCHANGES,
+    TAKES_TENSORS,
+    in_place,
+    is_switched_back,
+    moved_failures,
+)
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
@@ -256,7 +262,8 @@ class _Around:
             if call is not None and is_a(self.value(owner), torch.nn.Module):
                 assigns = any(k.arg == "assign" and not _is_false(k.value) for k in call.keywords)
                 if (name == "load_state_dict" and assigns) or (name in EXCHANGES and self.moved(self.value(owner))):
-                    yield _told("parameter-rebound", text, self.region.code, call.lineno)
+                    lines = (ast.unparse(call), in_place(call))
+                    yield _told("parameter-rebound", text, self.region.code, call.lineno, lines)
             assigned = node if isinstance(node, ast.Assign) else None
             for target in assigned.targets if assigned is not None else []:
                 held = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else None

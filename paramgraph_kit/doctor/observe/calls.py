@@ -136,8 +136,17 @@ def watched(observer: Observer) -> Iterator[None]:
     def waits(name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: observer.findings.refused(UNCAPTURED, 900, name)
 
+    def waits_for(name: str) -> Callable[..., None]:
+        def tell(stream: Any = None) -> None:
+            is_stream = isinstance(stream, torch.Stream)  # and not a device
+            observer.unordered.order.host_waits(stream=number(stream) if is_stream else None)
+            observer.findings.refused(UNCAPTURED, 900, name)
+
+        return tell
+
     def uses_event(name: str) -> Callable[..., None]:
         def tell(event: Any, *args: Any, **kwargs: Any) -> None:
+            observer.unordered.order.host_waits(event=event)
             if observer.forks.captured(event):
                 observer.findings.refused(CAPTURED_EVENT, 907, name)
             elif name != "elapsed_time" and observer.forks.recorded(event):  # of one that was not, CUDA is not asked
@@ -151,8 +160,10 @@ def watched(observer: Observer) -> Iterator[None]:
 
     def recorded(event: Any, stream: Any = None) -> None:
         observer.forks.record(event, number(stream))
+        observer.unordered.order.record(event, number(stream))
 
     def waited(event: Any, stream: Any = None) -> None:
+        observer.unordered.order.wait(event, number(stream))
         if observer.forks.wait(event, number(stream)):
             observer.findings.refused(
                 "CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event"
@@ -176,9 +187,9 @@ def watched(observer: Observer) -> Iterator[None]:
         observer.findings.silent_if_own("host-counter", A_LOG)
 
     table: list[tuple[Any, str, Callable[..., None]]] = [
-        (cuda, "synchronize", waits("synchronize")),
-        (cuda.Stream, "synchronize", waits("synchronize")),
-        (cuda.Stream, "query", waits("query")),
+        (cuda, "synchronize", waits_for("synchronize")),
+        (cuda.Stream, "synchronize", waits_for("synchronize")),
+        (cuda.Stream, "query", waits_for("query")),
         (cuda.Stream, "wait_event", lambda stream, event: waited(event, stream)),
         (cuda.Event, "synchronize", uses_event("synchronize")),
         (cuda.Event, "query", uses_event("query")),
@@ -206,7 +217,7 @@ def watched(observer: Observer) -> Iterator[None]:
     ending = {id(getattr(owner, name)): tell for owner, name, tell in table if owner in (os, signal)}
     table += [(module, name, ending[id(value)]) for module, name, value in _imported(ending)]
     if hasattr(torch, "accelerator"):
-        table.append((torch.accelerator, "synchronize", waits("synchronize")))
+        table.append((torch.accelerator, "synchronize", waits_for("synchronize")))
     table += [
         (kind, "step", lambda scheduler, *args, **kwargs: observer.optimizers.schedules(scheduler))
         for kind in vars(lr_scheduler).values()

@@ -25,6 +25,7 @@ NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TESTS = (ast.If, ast.IfExp, ast.While)
+LEARNS = ".requires_grad"
 _TELLS = ("print", "debug", "info", "warning", "log", "write")
 Value = tuple[Any, ...]  # ("number", what) or ("memory", address)
 
@@ -106,6 +107,7 @@ class CapturedValues:
     uses: list[Use]
     then: list[dict[str, Value]] = field(default_factory=list)
     moved: dict[tuple[int, str], Moved] = field(default_factory=dict)
+    as_then: set[tuple[int, str]] = field(default_factory=set)  # at some replay
     spent_s: float = 0.0
     looks: int = 0
 
@@ -123,6 +125,9 @@ class CapturedValues:
             now = parts(owner)
             for part in then.keys() & now.keys():
                 is_moved = then[part] != now[part] and (number, part) not in self.moved
+                if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
+                    is_moved = is_moved and (number, part) in self.as_then
+                    self.as_then |= {(number, part)} if then[part] == now[part] else set()
                 if is_moved and not any(o.knows(number, part, now[part]) for o in others):
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
         self.spent_s += time.monotonic() - begun
@@ -183,6 +188,8 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.device.type != "cpu":
             yield name, ("memory", tensor.data_ptr())
+            if is_a(tensor, torch.nn.Parameter):
+                yield f"{name}{LEARNS}", ("number", tensor.requires_grad)
     for path, one in module.named_modules():
         if is_library(getattr(getattr(type(one).forward, "__code__", None), "co_filename", "")):
             numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))

@@ -371,6 +371,7 @@ class _Examiner(Caller):
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
             region.forget()
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
+        problems += self.graphs.unordered.problems
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
     def owned(self, call: Call) -> list[Change]:

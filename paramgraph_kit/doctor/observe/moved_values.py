@@ -14,7 +14,7 @@ import torch
 from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_values import Moved, Use
+from paramgraph_kit.doctor.observe.captured_values import LEARNS, Moved, Use
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -56,6 +56,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     known = {(f.code, f.frame) for f in told}
     seen = set[tuple[str, str]]()
     for moved in region.values.moved.values() if region.values is not None else ():
+        if moved.part.endswith(LEARNS) and not _differentiates(region):
+            continue
         code, name = _code_of(moved), moved.part.rpartition(".")[2] or last_name(moved.use.node) or moved.use.text
         if (code, name if code != "parameter-rebound" else "") in seen:
             continue  # the same, read at another line
@@ -73,13 +75,22 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             yield BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
 
 
+def _differentiates(region: Region) -> bool:
+    """Whether what is captured computes gradients, by its own lines or those of what it calls."""
+    nodes = (n for s in region.body for n in ast.walk(s))
+    names = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    called = (use.code for use in region.values.uses if use.code is not region.code)  # type: ignore[union-attr]
+    names.update(name for code in called for name in code.co_names)
+    return not names.isdisjoint(("backward", "autograd"))
+
+
 def _code_of(moved: Moved) -> str:
     if moved.then[0] == "memory":
         parameter = moved.part or isinstance(moved.owner, torch.nn.Parameter)
         return "parameter-rebound" if parameter else "stale-input"
     if isinstance(moved.owner, torch.optim.Optimizer):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
-    decides = moved.part.endswith(".training") if moved.part else moved.use.decides
+    decides = moved.part.endswith((".training", LEARNS)) if moved.part else moved.use.decides
     return "branch-frozen" if decides else "scalar-frozen"
 
 
@@ -112,8 +123,11 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "parameter-rebound" and isinstance(line.node, ast.Call) and last_name(line.node.func) == "setattr":
         module, name, tensor = map(ast.unparse, line.node.args)
         return f"getattr({module}, {name}).data.copy_({tensor})"
+    if code == "parameter-rebound" and isinstance(line.node, ast.Call):
+        return in_place(line.node)
     if code == "stale-input" or (code == "parameter-rebound" and target):
-        if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data"):
+        own = target.endswith(f".{moved.part.rpartition('.')[2]}")
+        if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data") and not own:
             return f"{target}.load_state_dict({given}.state_dict())"
         if _swaps(line.node):
             other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
@@ -127,6 +141,14 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code in ("scalar-frozen", "branch-frozen"):
         return f"{ast.unparse(line.node)}, and capture again behind it: a graph for each value"
     return ""
+
+
+def in_place(call: ast.Call) -> str:
+    """What one writes for a call that gives a module's parameters other memory."""
+    if last_name(call.func) != "load_state_dict":
+        return f"{ast.unparse(call)}, ahead of the capture, or capture again behind it"
+    kept = [k for k in call.keywords if k.arg != "assign"]
+    return ast.unparse(ast.Call(call.func, call.args, kept))
 
 
 def takes_a_tensor(use: Use, then: Any) -> bool:
@@ -200,16 +222,20 @@ def _gives(line: _Line, moved: Moved) -> bool:
         name = last_name(line.node.func)
         if moved.part.endswith(".training"):
             return name in ("eval", "train")
+        if moved.part.endswith(LEARNS):
+            return name == "requires_grad_"
         if name == "setattr" and len(line.node.args) == 3:
             given = line.node.args[1]
             by_name = not isinstance(given, ast.Constant)
             return given.value == last_name(moved.use.node) if not by_name else bool(moved.part)  # type: ignore[attr-defined]
         return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY
     if moved.part:
-        last = moved.part.rpartition(".")[2]
+        *owners, last = moved.part.split(".")
+        of_memory = moved.then[0] == "memory"
         if isinstance(target, ast.Subscript):
-            return isinstance(target.slice, ast.Constant) and target.slice.value == last
-        if isinstance(target, ast.Attribute) and target.attr in ("data", last):
+            is_entry = isinstance(target.slice, ast.Constant) and target.slice.value == last
+            return is_entry or (of_memory and last_name(target.value) in owners)
+        if isinstance(target, ast.Attribute) and target.attr in ("data", last, *(owners if of_memory else ())):
             return True
         return moved.then[0] == "memory" and _same_path(target, moved.use.node)
     if isinstance(target, ast.Attribute) and target.attr == "data":

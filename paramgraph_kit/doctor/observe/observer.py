@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, operation, refusal
+from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -80,6 +81,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
         self.captures = False  # the function begins a capture of its own
         self.graphs = graphs  # of the function's own
+        self.unordered = graphs.unordered = Unordered()
         self.replays: list[Place] = []  # of those
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
@@ -95,6 +97,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._custom = 0  # operations of the user's own that run now, one in another
         self._number = 0  # id of the latest tensor that torch made of a number that is assigned
         self._aside: tuple[int, object] | None = None  # the stream that the latest work should not be on, and where
+        self._waits = False  # the host, for the latest operation
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -148,7 +151,22 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)
+        if self.graphs and op.name not in VIEWS:
+            filled = {id(args[i]) for i in op.written if i < len(args)}
+            self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, filled, result, place)
         return result
+
+    def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
+        """Work is put on a stream; ``keys`` is the memory of what it is given."""
+        order, stream = self.unordered.order, self._stream()
+        if threading.get_ident() != self.places.thread:
+            order.host_waits()  # autograd joins its streams, and of other threads nobody knows
+            return
+        made = {storage_key(each) for each in (result if isinstance(result, (list, tuple)) else (result,)) if _is(each)}
+        written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
+        self.unordered.work(stream, set(keys.values()) - written, written, place)
+        if self._waits:
+            order.host_waits(stream=stream)
 
     def _captured(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -235,6 +253,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.findings.silent("autocast-cache", what, place)
         asks = tensors or kwargs.get("generator") is not None
         refused = refusal(op, args, kwargs, tensors, self._device, self._filled, self._number) if asks else None
+        self._waits = refused is not None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             what = f"{op.name} of {shapes}"
@@ -312,7 +331,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.on_device += 1
         if graph in self.graphs:
             self.replays.append(self.places.here())
-            self.graphs.launched(graph, self.replays[-1])
+            self.graphs.launched(graph, self.replays[-1], self._stream())
             for failure in self.graphs.lost(graph):
                 self.findings.add(failure)
         else:
@@ -407,6 +426,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A tensor is turned into text, which torch does out of sight of modes."""
         if tensor.device.type == self._device:
             self.findings.refused(UNCAPTURED, 900, "print")
+
+
+def _is(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _is_of_graphs(file: str) -> bool:

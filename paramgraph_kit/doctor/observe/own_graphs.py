@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
@@ -69,6 +70,7 @@ class OwnGraphs:
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = False  # what their names hold
         self.kept, self.filled = KeptResults(), FilledRows()
+        self.unordered = Unordered()  # of the call that runs now
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
@@ -121,7 +123,8 @@ class OwnGraphs:
                 self.misread.append(BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun)))
 
     def around(self) -> Iterator[Failure]:
-        """What was seen between replays: results that are kept, and batches that fill a part."""
+        """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
+        yield from self.unordered.problems
         yield from self.kept.failures(self.writes)
         yield from self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
 
@@ -132,10 +135,12 @@ class OwnGraphs:
             text = f"an argument of shape {given} is spread over the sample of shape {sample}, and so is the result"
             self.misread.append(BY_ID["graphed-shape"].failure(text, place.frame()))
 
-    def launched(self, graph: object, place: Place) -> None:
-        """A graph is replayed."""
+    def launched(self, graph: object, place: Place, stream: int) -> None:
+        """A graph is replayed, on a stream."""
         if (one := self._known.get(id(graph))) is None:
             return
+        if not one.by_torch:
+            self.unordered.launched(stream, one.reads, one.memory, place)
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self._look(graph)

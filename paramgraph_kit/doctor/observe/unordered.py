@@ -1,0 +1,124 @@
+"""Work on several streams around replays: what touches memory of a graph's on a stream that nothing orders with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.trace.model import Failure
+
+Stamp = tuple[int, int]  # a stream, and how much had been put on it
+_CURRENT = "torch.cuda.current_stream()"
+_TITLE = "Streams do not wait for one another around a replay"
+_CAUSE = "Streams run side by side: work of one may come before or after work of another, which does not wait for it."
+
+
+class Order:
+    """Which work is sure to be done before which other: what streams and the host wait for, as it comes."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, dict[int, int]] = {}  # how much of each stream a stream waits for
+        self._host: dict[int, int] = {}  # and the host, before all that it launches next
+        self._events: dict[int, tuple[object, dict[int, int]]] = {}  # with the event, so that its id stays its own
+
+    def work(self, stream: int) -> Stamp:
+        """Something is put on a stream."""
+        knows = self._lane(stream)
+        knows[stream] = knows.get(stream, 0) + 1
+        return stream, knows[stream]
+
+    def record(self, event: object, stream: int) -> None:
+        """An event is recorded on a stream."""
+        self._events[id(event)] = event, dict(self._lane(stream))
+
+    def wait(self, event: object, stream: int) -> None:
+        """A stream waits for an event."""
+        _learn(self._lane(stream), self._events.get(id(event), (event, {}))[1])
+
+    def host_waits(self, *, stream: int | None = None, event: object = None) -> None:
+        """The host waits for a stream or an event; for all that there is without one."""
+        if event is not None:
+            _learn(self._host, self._events.get(id(event), (event, {}))[1])
+            return
+        for lane in [*self._lanes] if stream is None else [stream]:
+            _learn(self._host, self._lane(lane))
+
+    def is_before(self, stamp: Stamp, stream: int) -> bool:
+        """Whether what is put on a stream next waits for some work."""
+        return self._lane(stream).get(stamp[0], 0) >= stamp[1]
+
+    def _lane(self, stream: int) -> dict[int, int]:
+        knows = self._lanes.setdefault(stream, {})
+        _learn(knows, self._host)
+        return knows
+
+
+class Unordered:
+    """What one call does with memory of its graphs on streams that do not wait for one another."""
+
+    def __init__(self) -> None:
+        self.order = Order()
+        self.problems: list[Failure] = []
+        self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
+        self._read: dict[int, tuple[Stamp, Place]] = {}
+        self._replays: list[tuple[Stamp, Place, Collection[int], Collection[int]]] = []  # the latest of each graph
+
+    def work(self, stream: int, read: Iterable[int], written: Iterable[int], place: Place) -> None:
+        """An operation outside of all captures is put on a stream."""
+        stamp = self.order.work(stream)
+        read, written = set(read), set(written)
+        for at, replay, inputs, results in self._replays:
+            if self.order.is_before(at, stream):
+                continue
+            if not written.isdisjoint(inputs):
+                self._tell(place, replay, "it writes to what the replay of line {} may still read")
+            elif not read.isdisjoint(results):
+                self._tell(place, replay, "it reads what the replay of line {} may still write")
+        self._written |= dict.fromkeys(written, (stamp, place))
+        self._read |= dict.fromkeys(read, (stamp, place))
+
+    def launched(self, stream: int, inputs: Collection[int], results: Collection[int], place: Place) -> None:
+        """A graph is replayed that reads, and writes, this memory."""
+        for keys, latest, said in (
+            (inputs, self._written, "it reads what line {} may still be writing"),
+            (results, self._read, "it writes over what line {} may still be reading"),
+        ):
+            for at, other in (latest[key] for key in keys if key in latest):
+                if not self.order.is_before(at, stream):
+                    self._tell(place, other, said)
+        stamp = self.order.work(stream)
+        self._replays = [each for each in self._replays if each[3] is not results]
+        self._replays.append((stamp, place, inputs, results))
+
+    def _tell(self, place: Place, other: Place, said: str) -> None:
+        """Work at a place does not wait for other work."""
+        text = said.format(_line(other) or "?")
+        failure = BY_ID["work-elsewhere"].failure(f"{text}, on another stream: nothing waits for it", place.frame())
+        inside, waited = next(_streams(place), ""), next(_streams(other), "") or _CURRENT
+        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or _CURRENT}.wait_stream({waited})"
+        frame = failure.frame.text if failure.frame else ""
+        self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
+
+
+def _line(place: Place) -> int:
+    return line_of(*place.user) if place.user is not None else 0
+
+
+def _streams(place: Place) -> Iterator[str]:
+    """What a line's work is put on, as the ``with`` around it says; the innermost first."""
+    line = _line(place)
+    blocks = [n for n in nodes_of(place.user[0]) if isinstance(n, ast.With)] if place.user else []
+    for block in reversed([n for n in blocks if n.lineno <= line <= (n.end_lineno or 0)]):
+        for item in block.items:
+            call = item.context_expr
+            if isinstance(call, ast.Call) and last_name(call.func) == "stream" and call.args:
+                yield ast.unparse(call.args[0])
+
+
+def _learn(knows: dict[int, int], more: dict[int, int]) -> None:
+    for stream, count in more.items():
+        knows[stream] = max(knows.get(stream, 0), count)
