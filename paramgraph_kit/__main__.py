@@ -43,8 +43,8 @@ def parser() -> argparse.ArgumentParser:
         "id",
         nargs="?",
         metavar="FILE.py | FILE.py:FUNCTION | ID",
-        help="run this program and explain what it raises; find all problems of one of its functions, without "
-        "arguments; or show this class with a failing and a working program",
+        help="run this program and explain what it raises, or what its own captures do not see; find all problems of "
+        "one of its functions, without arguments; or show this class with a failing and a working program",
     )
     which.add_argument("--list", action="store_true", help="one line for each class")
     diagnose.add_argument(
@@ -149,13 +149,18 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     import runpy
 
     from paramgraph_kit.verbs import diagnose
+    from paramgraph_kit.verbs._own_captures import is_watched, run_once
 
     if not file.is_file():
         raise ParamgraphError(f"there is no file {file}: give the path of a program, or an id that --list names")
     sys.path.insert(0, str(file.resolve().parent))
     ours, sys.argv = sys.argv, [str(file)]  # its own arguments, which are none
+    names, found = dict[str, Any](), None
     try:
-        names = runpy.run_path(str(file), run_name="__paramgraph__" if function else "__main__")
+        if not function and is_watched(file.read_text(encoding="utf-8", errors="replace")):
+            found = run_once(str(file), lambda: runpy.run_path(str(file), run_name="__main__"))
+        else:
+            names = runpy.run_path(str(file), run_name="__paramgraph__" if function else "__main__")
     except SyntaxError as error:
         where = f"{error.filename or file}{f', line {error.lineno}' if error.lineno else ''}"
         raise ParamgraphError(f"{where}: this is no program that Python can read: {error.msg}") from None
@@ -167,8 +172,8 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     finally:
         sys.argv = ours
     if not function:
-        print(f"{file} raised nothing")
-        return 0
+        print(f"{file} raised nothing" if found is None else found)
+        return int(bool(found))
     if not callable(names.get(function)):
         what = f"{function!r} is {kind_text(names[function])}" if function in names else f"there is no {function!r}"
         raise ParamgraphError(f"{file}: {what}: name a function that is defined at its top level")

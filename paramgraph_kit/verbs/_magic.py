@@ -23,9 +23,9 @@ from paramgraph_kit import verbs
 from paramgraph_kit.trace import ParamgraphError, Trace, growing
 from paramgraph_kit.verbs._device import instead_of_cuda
 from paramgraph_kit.verbs._magic_line import INTRODUCTION, NAME, Done, help_text, parser, split
+from paramgraph_kit.verbs._own_captures import GRAPHS
 from paramgraph_kit.verbs._story import story
 
-GRAPHS = ("CUDAGraph", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")
 CAPTURES = (*GRAPHS, "graph(")  # the last may end a name of something else
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.driver.files import display_name
@@ -14,9 +14,32 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.own_regions import Region
     from paramgraph_kit.trace.model import Failure
 
+GRAPHS = ("CUDAGraph", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")
+_NOT_WATCHED = ("diagnose", ".compile(", "@torch.compile")  # it looks by itself; under a mode Dynamo gives up
+_ONCE = (
+    "it was run once, as it is, so what its captures hold was not looked at: name a function that captures and needs "
+    "no arguments, FILE.py:FUNCTION, for that"
+)
 _ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
 _OF_THIS_CALL = "its pinned memory is of this call"
 _NOTE = "it captures by itself: what its captures hold was run by itself, too, and what is around them is no capture's"
+
+
+def is_watched(text: str) -> bool:
+    """Whether a program that has this text is watched when it is run: it captures by itself."""
+    return any(word in text for word in GRAPHS) and not any(word in text for word in _NOT_WATCHED)
+
+
+def run_once(name: str, program: Callable[[], Any]) -> Diagnosis:
+    """Run a program, and tell what goes wrong around the replays of its own captures."""
+    from paramgraph_kit.doctor.observe.one_run import problems_of
+    from paramgraph_kit.driver.select import driver
+    from paramgraph_kit.verbs._device import device
+
+    device()
+    found, captures = problems_of(program)
+    where = f"1 run on {driver().source().label()}, {captures} capture{'' if captures == 1 else 's'}"
+    return Diagnosis(found, headed(name, found, where), [_ONCE] if captures else [])
 
 
 def headed(name: str, problems: Sequence[Failure], where: str) -> str:

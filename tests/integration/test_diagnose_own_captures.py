@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.__main__ import main
 from tests.integration.rewritten import run
 from tests.programs.reading import Program, read
 from tests.programs.running import eager, load, quiet
@@ -130,3 +133,55 @@ def test_a_program_with_graphs_of_its_own_is_told_what_they_do_not_see(program: 
     for code, line in found["broken"]:
         assert any(code in each.codes and line == each.line for each in program.expected), (code, line)
     assert not found.get("mended")
+
+
+FILES = ("a side stream that nobody waits", "unfrozen behind", "cast to bfloat16", "local to it, so that it is freed")
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if any(f in p.title for f in FILES)], ids=lambda p: p.title)
+def test_a_program_that_the_terminal_runs_once_is_told_what_its_graphs_do_not_see(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a file that captures, replays and says that it has run
+    file = tmp_path / "program.py"
+    call = f"{program.function}(*args)\nwith open({str(tmp_path / 'runs')!r}, 'a') as runs: runs.write('run ')\n"
+    file.write_text(program.broken + call)
+    # WHEN the terminal runs it
+    status = main(["diagnose", str(file)])
+    # THEN each problem is told at its line, and it has run once
+    said = capsys.readouterr().out
+    assert status == 1
+    assert len(re.findall(r"(?m)^  where  ", said)) == len(program.expected)
+    for each in program.expected:
+        assert f"program.py:{each.line} " in said
+    assert (tmp_path / "runs").read_text() == "run "
+
+
+def test_a_program_that_the_terminal_runs_ends_as_it_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a program whose graph is sound, and that ends by sys.exit(0), and one that gives a status
+    text = """
+    import sys
+    import torch
+    import paramgraph_kit as pgk
+    x, g = torch.ones(2, device=pgk.device()), pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(g):
+        y = x * 2
+    for i in range(3):
+        x.fill_(i)
+        g.replay()
+        print(y.sum().item())
+    sys.exit(STATUS)
+    """
+    file = tmp_path / "program.py"
+    for status in (0, 3):
+        file.write_text(textwrap.dedent(text).replace("STATUS", str(status)))
+        # WHEN THEN
+        if status:
+            with pytest.raises(SystemExit, match="3"):
+                main(["diagnose", str(file)])
+        else:
+            assert main(["diagnose", str(file)]) == 0
+            said = capsys.readouterr().out
+            assert said.startswith("0.0\n4.0\n8.0\n")
+            assert "program.py: no problems (1 run on" in said
+            assert "1 capture)" in said

@@ -27,6 +27,7 @@ KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
+_OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -51,6 +52,7 @@ class KeptResults:
 
     def look(self, owns: Owns, is_first: bool) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
+        self._settle(owns)
         for number, frame in enumerate(_frames()):
             for name, value in _variables(frame):
                 kind = type(value)
@@ -62,6 +64,15 @@ class KeptResults:
                     node = _result_of(frame, name) if owns(value) else None
                     if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
                         self._names[frame.f_code, name] = _failure(frame.f_code, node, node.value)
+
+    def _settle(self, owns: Owns) -> None:
+        """What the program has let go is looked at for the last time, so that nothing is kept alive here."""
+        for key in list(self._lists):
+            if sys.getrefcount(self._lists[key].held) <= _OURS_ALONE:
+                kept = self._lists.pop(key)
+                before = self._before.pop(key, set())
+                if _twice(kept.held, owns) - before:
+                    self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
 
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
@@ -69,6 +70,8 @@ class OwnGraphs:
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = False  # what their names hold
+        self.stands_in = False  # something else stands for the tensors among it
+        self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled = KeptResults(), FilledRows()
         self.unordered = Unordered()  # of the call that runs now
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -84,7 +87,9 @@ class OwnGraphs:
         self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
         if self.regions is not None and (region := region_here(graph, self._device)) is not None:
             self.regions.append(region)
-            if not self.keeps:
+            if self.stands_in:
+                region.stand_in(self._stand_ins)
+            elif not self.keeps:
                 region.let_go()
 
     def ended(self, graph: object) -> None:

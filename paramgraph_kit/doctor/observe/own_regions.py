@@ -7,7 +7,7 @@ import copy
 import linecache
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -63,6 +63,18 @@ class Region:
         """Keep no tensor alive that the program lets go."""
         holds = (torch.Tensor, list, tuple, dict)
         self.names = {name: value for name, value in self.names.items() if not is_a(value, holds)}
+
+    def stand_in(self, known: MutableMapping[torch.Tensor, torch.Tensor]) -> None:
+        """The same, but for what names it: a tensor without memory stands for each."""
+        for name, value in self.names.items():
+            if is_a(value, torch.Tensor):
+                if value not in known:
+                    with torch.inference_mode(False):
+                        learns = value.requires_grad and value.is_floating_point()
+                        known[value] = torch.empty(0, device="meta", requires_grad=learns)
+                self.names[name] = known[value]
+            elif is_a(value, (list, tuple, dict)):
+                self.names[name] = None
 
     def forget(self) -> None:
         """What its names hold is the program's, which may end."""

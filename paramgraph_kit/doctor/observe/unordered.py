@@ -99,6 +99,8 @@ class Unordered:
         text = said.format(_line(other) or "?")
         failure = BY_ID["work-elsewhere"].failure(f"{text}, on another stream: nothing waits for it", place.frame())
         inside, waited = next(_streams(place), ""), next(_streams(other), "") or _CURRENT
+        if waited != _CURRENT and place.user and other.user and place.user[0] is not other.user[0]:
+            waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
         fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or _CURRENT}.wait_stream({waited})"
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))

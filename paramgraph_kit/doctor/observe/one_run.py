@@ -1,0 +1,74 @@
+"""A program that is run once and captures by itself, as from a terminal: what goes wrong around its replays.
+
+It runs as it would without being watched. Nothing of it is run again and nothing is put back, so what its captures hold
+is looked at only as far as its lines tell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+from paramgraph_kit.doctor.observe import around_replays
+from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.observer import Observer, Step
+from paramgraph_kit.doctor.observe.one_call import check_free, run
+from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
+from paramgraph_kit.doctor.observe.own_regions import work_out
+from paramgraph_kit.doctor.observe.places import Places
+from paramgraph_kit.doctor.observe.threads import threads_watched
+from paramgraph_kit.doctor.restore.keeper import Keeper
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure
+
+_MOST = 200_000  # operations that are looked at: a program may train for days
+
+
+class _KeepsNothing(Keeper):
+    """The program's work stays."""
+
+    def before_write(self, tensor: torch.Tensor) -> None:
+        """Copy nothing."""
+
+
+class _Once(Observer):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Looks at so many operations, and remembers few of them."""
+
+    def __init__(self, places: Places, graphs: OwnGraphs) -> None:
+        super().__init__(places, _KeepsNothing(), driver(), graphs)
+        self.steps = cast("list[Step]", deque(maxlen=16))  # no two runs are compared
+        self._seen = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._seen += 1
+        if self._seen > _MOST:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
+    """Run a program; what is found around its replays, and how many captures it has made.
+
+    Raises:
+        ParamgraphError: a capture is under way.
+    """
+    check_free("diagnose FILE")
+    graphs = OwnGraphs(driver().device.type)
+    graphs.regions, graphs.stands_in = [], True
+    observer = _Once(Places(run.__code__), graphs)
+    try:
+        with watched(observer), threads_watched(observer), observer:
+            run(program, (), {})
+    except (SystemExit, WantsToExit) as error:  # as it would end without us
+        if isinstance(error, SystemExit) and error.code:
+            raise
+    regions = [region for region in graphs.regions if region.whole and work_out(region)]
+    told = [f for f in observer.findings.failures.values() if f.code == "freed-input"] + graphs.misread
+    told += [f for region in regions for f in around_replays.problems(region, regions)]
+    told += graphs.around()
+    found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
+    found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
+    return found, len(regions)
