@@ -324,3 +324,27 @@ def test_a_rewrite_is_not_wrong_for_a_line_that_it_shares_with_others(monkeypatc
     attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter()))
     # WHEN they are tried THEN it is that one alone
     assert rounds._changed(attempt, None, plans, truth) == [(plans[2], "other")]
+
+
+def test_lines_of_a_way_run_again_after_others_were_tried(fixed: Fixed) -> None:
+    # GIVEN a closure whose number only lines behind the launch name, of several ways
+    found = fixed(
+        """
+def make():
+    n, window, w = 0, [], torch.zeros(4, device=device)
+    def step(x):
+        nonlocal n
+        n += 1
+        w.add_(x)
+        window.append(w.abs().max().item())
+        if len(window) > 8:
+            w.mul_(1.0 / (1.0 + sum(window) / len(window)))
+            window.clear()
+        return w * 1
+    return step
+f = make()
+args = (torch.randn(4, device=device),)
+"""
+    )
+    # WHEN rewritten THEN each way runs its own lines, also where it is gone back to
+    assert found.complete, found

@@ -8,12 +8,14 @@ import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Function, first_line
 
 _PLAIN: dict[types.CodeType, types.CodeType] = {}  # by what a function runs while it is borrowed: what is written
+_LINES: WeakKeyDictionary[types.CodeType, list[str]] = WeakKeyDictionary()  # of each way to rewrite a file
 
 
 class BorrowError(Exception):
@@ -24,11 +26,17 @@ def compiled(file: str, lines: list[str]) -> types.CodeType:
     """The code of a rewritten file, whose lines Python can show."""
     name = f"{file}{REWRITTEN}"
     text = "".join(lines)
-    linecache.cache[name] = (len(text), None, lines, name)
+    _show(name, lines)
     try:
-        return compile(cell.parsed(text, name), name, "exec", dont_inherit=True)
+        code = compile(cell.parsed(text, name), name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise BorrowError(f"the rewritten {file} is no Python: {error}") from error
+    _LINES[code] = lines
+    return code
+
+
+def _show(name: str, lines: list[str]) -> None:
+    linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -50,6 +58,8 @@ def borrowed(
     """
     kept: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
     names: list[tuple[dict[str, Any], str, Any]] = []
+    for lent in files.values():
+        _show(lent.co_filename, _LINES[lent])  # another way may have been tried since
     try:
         for function in functions:
             file = function.__code__.co_filename
