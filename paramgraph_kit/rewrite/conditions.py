@@ -144,9 +144,9 @@ class Conditions:
             known = self._known[name]
             if why and known is not None:
                 one, seen = known
-                steady = seen if not new else self._steady(one, seen)
-                if not new or loosely_apart(steady, new):
-                    self._known[name] = one, steady
+                calm = seen if not new else steady(one, seen)
+                if not new or loosely_apart(calm, new):
+                    self._known[name] = one, calm
                     self.asked.append(name)
                     return why
         return ""
@@ -173,12 +173,6 @@ class Conditions:
         return one, seen
 
     @staticmethod
-    def _steady(one: Prover, seen: Seen) -> Seen:
-        """What another run, and other roundings, leave as it was."""
-        others = [one.from_now().eager(), one.from_now().rounded(), one.from_now().rounded(others=True)]
-        return {name: v for name, v in seen.items() if not any(loosely_apart({name: v}, each) for each in others)}
-
-    @staticmethod
     def _now(name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
         """What the lines that run now give, which is empty where the lines themselves tell, and how that differs."""
         looked = Chosen() if name == AS_THEY_ARE else None
@@ -191,6 +185,12 @@ class Conditions:
             return {}, looked.unlike
         told = loosely_apart(seen, new)
         return new, f"with inputs {name} the numbers would change ({told})" if told else ""
+
+
+def steady(one: Prover, seen: Seen) -> Seen:
+    """What another run of the original, and other roundings, leave as it was."""
+    others = [one.from_now().eager(), one.from_now().rounded(), one.from_now().rounded(others=True)]
+    return {name: v for name, v in seen.items() if not any(loosely_apart({name: v}, each) for each in others)}
 
 
 def unlike(prover: Prover, truth: Truth, lines: Lent, sources: Iterable[Source]) -> str:

@@ -26,7 +26,7 @@ from paramgraph_kit.rewrite.shown import show
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
-from paramgraph_kit.rewrite.starts import wrong_from
+from paramgraph_kit.rewrite.starts import wrong_from, wrong_later
 from paramgraph_kit.rewrite.trained_behind import branch_behind
 from paramgraph_kit.rewrite.truths import truth_of
 from paramgraph_kit.rewrite.ways import Ways
@@ -209,7 +209,11 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         if not made.complete:
             return made
         if not (why := unlike(attempt.prover, truth, rounds, attempt.sources.values())):
-            made.verified += [*kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
+            why, untried = wrong_later(attempt, truth, rounds)
+            if why:
+                found.verified, found.left = [why], list(failures)
+                break
+            made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
             return made
         truth.tried.clear()
         found.verified, found.left = [why], list(failures)

@@ -1,36 +1,36 @@
 """Steps from other numbers than today's: what six steps from one place do not show of a count that lives in a tensor.
 
 A cache that is cleared, a ring that comes round, a phase that begins at step 1000: where the original runs from there,
-the rewritten lines have to give the same.
+the rewritten lines have to give the same. So have replays that come to what the host asks about: ``if n % 100 == 0``.
 """
 
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from paramgraph_kit.rewrite.around.later import ran_in
+from paramgraph_kit.rewrite.conditions import Lent, steady
 from paramgraph_kit.rewrite.counting.advance import Kept
-from paramgraph_kit.rewrite.counting.counted import Counter
+from paramgraph_kit.rewrite.counting.counted import Counter, counters, last_of
 from paramgraph_kit.rewrite.lending import Lending
-from paramgraph_kit.rewrite.proving.closeness import differences
-from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Seen, Truth
-from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.proving.closeness import differences, loosely_apart
+from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Seen, Truth
+from paramgraph_kit.rewrite.source.edits import Source, locals_of
+from paramgraph_kit.rewrite.source.lasting import Leaves
+from paramgraph_kit.rewrite.source.reach import attributes_of, settings_of
 
 MOST = 5
-
-
-class Lent(Protocol):
-    """Rewritten lines, and what goes around their launch."""
-
-    around: Around
-
-    def applied(self) -> AbstractContextManager[None]:
-        """While this lasts the user's functions run them."""
+LIMIT_S = 5.0
+UNTRIED = "line {line}, `{text}`, was not tried as its count comes there: no trial takes back what `{called}` does"
+_SIZES = frozenset(("shape", "size", "len", "dim", "ndim", "numel"))
 
 
 def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
@@ -55,9 +55,100 @@ def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
             if new is not None and not differences(known, new, own.rounded()):
                 continue
             why = "it raises" if new is None else differences(known, new)[0]
-            names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in counters))
-            return f"where {names} begins at {start}, the numbers would change ({why})"
+            return f"where {_names(counters)} begins at {start}, the numbers would change ({why})"
     return ""
+
+
+def wrong_later(attempt: Lending, truth: Truth, lines: Lent) -> tuple[str, list[str]]:
+    """What replays do otherwise as a count of the host's comes to a number that a step asks about; what was not tried.
+
+    What comes then may be a checkpoint, which no trial takes back: that is told, and no step is run there.
+    """
+    until, untried = time.monotonic() + LIMIT_S, dict[str, None]()
+    asked = list(_asked_of_host(attempt))
+    moved = [each for each in _all_counters(attempt) if not each.made and not each.real] if asked else []
+    done = set[tuple[int, frozenset[str]]]()
+    for each in asked:
+        ones = [n for n in moved if n.name in each.names] or (moved if each.may_be_any else [])
+        ones = [n for n in ones if not n.value <= each.number < n.value + STEPS]
+        key = each.number, frozenset(n.name for n in ones)
+        if not ones or key in done:
+            continue
+        before = (n.lasting for n in asked if n.lasting and n.number < each.number + STEPS)
+        if lasting := each.lasting or next(before, ""):
+            untried[UNTRIED.format(line=each.line, text=each.text, called=lasting)] = None
+        elif len(done) < MOST and time.monotonic() < until:
+            done.add(key)
+            with _from(ones, each.number - WARM_UP - 2):
+                why = _differ(attempt, truth, lines)
+            if why:
+                return f"where {_names(ones)} comes to {each.number}, replays of one graph would differ ({why})", []
+    return "", list(untried)
+
+
+def _differ(attempt: Lending, truth: Truth, lines: Lent) -> str:
+    """How replays differ from the original with the counts as they are now."""
+    own = attempt.prover.from_now()
+    own.deadline = Deadline(LIMIT_S)
+    plain = _seen(own.eager)
+    if plain is None:
+        return ""  # it does not come there
+    known = {name: values for name, values in plain.items() if name in truth.seen}
+    with lines.applied():
+        new = _seen(lambda: attempt.prover.from_now().captured(lines.around))
+    if new is None:
+        return "it raises"
+    return loosely_apart(steady(own, known), new) if loosely_apart(known, new) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A whole number that a step asks about."""
+
+    number: int
+    names: frozenset[str]  # of what is compared with it
+    may_be_any: bool  # a name of the function's own, which any count may have been given
+    line: int
+    text: str
+    lasting: str  # what is called where the answer is another one, and cannot be taken back
+
+
+def _all_counters(attempt: Lending) -> list[Counter]:
+    """Counts of the host's, of which some live in tensors as long as rewritten lines run."""
+    kept = attempt.kept.counters if attempt.kept is not None else []
+    there = {(id(each.holder.target), each.name) for each in kept}
+    return [*kept, *(n for n in counters(attempt.prover) if (id(n.holder.target), n.name) not in there)]
+
+
+def _names(counters: Sequence[Counter]) -> str:
+    return ", ".join(dict.fromkeys(f"`{each.name}`" for each in counters))
+
+
+def _asked_of_host(attempt: Lending) -> Iterator[_Asked]:
+    """Whole numbers beyond what some steps come to."""
+    held = (each.read() for each in attempt.prover.state.holders if each.kind == "container" and not each.of_torch)
+    entries = {key: value for each in held if isinstance(each, dict) for key, value in each.items()}
+    settings = entries | settings_of(attempt.prover.state) | attempt.space
+    leaves = Leaves(attempt.sources.values(), attempt.space | attributes_of(attempt.prover.state))
+    for source in attempt.sources.values():
+        for node in (part for top in ran_in(source, attempt.ran) for part in ast.walk(top)):
+            sides = _sides(node)
+            values = [n.value if isinstance(n, ast.Constant) else settings.get(last_of(n)) for n in sides]
+            if not (numbers := [value for value in values if type(value) is int and value >= STEPS]):
+                continue
+            names = frozenset(filter(None, (last_of(n) for side in sides for n in ast.walk(side))))
+            function, at = source.function_of(node), source.statement_of(node)
+            own = names & locals_of(function) if function is not None else frozenset()
+            text = source.lines[at.lineno - 1].strip()
+            first = leaves.first(at if isinstance(at, (ast.If, ast.While)) and not _leaves(at) else function or at)
+            for number in numbers:
+                yield _Asked(number, names, bool(own) and not names & _SIZES, at.lineno, text, first)
+
+
+def _leaves(at: ast.If | ast.While) -> bool:
+    """Whether what comes behind a branch depends on it, too."""
+    ends = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+    return any(isinstance(n, ends) for part in (*at.body, *at.orelse) for n in ast.walk(part))
 
 
 def _is_real(value: Any) -> bool:
@@ -118,15 +209,18 @@ def _asked_about(ran: Sequence[ast.stmt]) -> list[int]:
     """Whole numbers that something is compared with, or divided by; a number's multiples are as good."""
     found: list[int] = []
     for node in (part for top in ran for part in ast.walk(top)):
-        sides: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mod, ast.FloorDiv)):
-            sides = [node.right]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("min", "max"):
-            sides = node.args
+        sides = _sides(node)
         found += [n.value for n in sides if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 2]
     return sorted(set(found))
+
+
+def _sides(node: ast.AST) -> list[ast.expr]:
+    """What is compared in an expression, or divided by."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mod, ast.FloorDiv)):
+        return [node.left, node.right]
+    return node.args if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("min", "max") else []
 
 
 def _last(node: ast.expr) -> Any:

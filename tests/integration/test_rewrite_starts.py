@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -131,3 +133,48 @@ def test_a_line_for_an_argument_that_nobody_gives_does_not_count(
     # THEN a whole stands for the part where nobody does
     assert any("there = " in line for line in lines_of(found)) is is_whole, found
     assert found.complete or not is_whole
+
+
+COUNTED = """
+class Trainer:
+    def __init__(self):
+        self.scale, self.n, self.every, self.calls, self.log = 1.0, 0, 9, [], []
+trainer = Trainer()
+n, avg = 0, torch.zeros(4, device=device)
+trainer.calls.append(lambda t: setattr(t, "scale", t.scale * 0.5))
+args = (torch.randn(4, device=device),)
+def f(x):
+    global n
+    y = x * trainer.scale
+    trainer.log.append(y.norm().item())
+    trainer.n += 1
+    n += 1
+    MORE
+    return y
+"""
+LATER = {  # right in the steps that are tried, and not where a count comes to later
+    "a callback": "if trainer.n % 9 == 0:\n        for call in trainer.calls:\n            call(trainer)",
+    "with a setting's number": "if trainer.n == trainer.every:\n        vars(trainer).update(scale=0.5)",
+    "of a local": "count = trainer.n - 1\n    if count >= 9:\n        vars(trainer)['scale'] = 0.5",
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_set_as_a_count_comes_to_a_number_is_not_left_to_the_graph(name: str, fixed: Fixed) -> None:
+    # GIVEN a step whose ninth call sets what others read, in a way that no line tells WHEN rewritten
+    found = fixed(COUNTED.replace("MORE", LATER[name]))
+    # THEN it is not whole, and the number is told
+    assert not found.complete, found
+    assert "comes to 9, replays of one graph would differ" in str(found)
+
+
+def test_a_count_that_comes_to_a_checkpoint_is_not_tried_and_that_is_told(fixed: Fixed, tmp_path: Path) -> None:
+    # GIVEN a step that writes a file now and then, and before that something that a trial takes back
+    file = tmp_path / "last.pt"
+    more = f"if n % 10 == 0:\n        avg.copy_(y)\n    if n % 30 == 0:\n        torch.save(avg, {str(file)!r})"
+    # WHEN it is rewritten THEN it is whole, and no trial has written the file
+    found = fixed(COUNTED.replace("MORE", more))
+    assert found.complete, found
+    assert not file.exists()
+    assert str(found).count("was not tried as its count comes there") == 1
+    assert "`torch.save`" in str(found)
