@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.source.edits import (
     free_names,
     named_around,
     names_in,
+    scope_of,
 )
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.trace.model import Failure
@@ -119,8 +120,9 @@ class Behind(Ahead):
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
+        leads = self.is_differentiable()
         self.moved = moving.move(
-            source, function, chosen, self.graded, first, gone, tail, more, ended, self.tensors.keys()
+            source, function, chosen, self.graded, first, gone, tail, more, ended, self.tensors.keys(), leads
         )
         if self.moved is None:
             self.watch = None
@@ -143,6 +145,12 @@ class Behind(Ahead):
         self.behind = list(chosen)
         handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def is_differentiable(self) -> bool:
+        """Whether gradients go back from what the function returns, or would of its loss where its inputs need any."""
+        at = self._definition()
+        records = at is not None and self.records_in.get(scope_of(*at), False)
+        return self.prover.leads_back or (self.prover.gives_loss and records and not self.graded)
 
     def _filled(
         self, source: Source, *, rate: bool = False, moved: Sequence[ast.stmt] = ()

@@ -38,6 +38,11 @@ LONGEST = (
 
 FROM_ZERO = "where the numbers that pick one of the modules are not below zero: eager counts such from the end"
 
+LED = (
+    "where gradients go back from what it returns, they do so in eager code, and through no launch of a graph: to "
+    'train with it, compile it instead, `torch.compile(..., backend="paramgraph")`, which keeps them'
+)
+
 
 def provisos(new: Sequence[str]) -> list[str]:
     """What goes for a rewriting's new lines.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.proving.proof import Around
-from paramgraph_kit.rewrite.provisos import provisos
+from paramgraph_kit.rewrite.provisos import LED, provisos
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.given import OfLoop, name_of, written
@@ -29,6 +29,7 @@ def show(rounds: Rounds, found: Rewriting) -> None:
         moved = mover.moved
         text = _call(mover, moved.name, moved.parameters, moved.arguments) + " after each launch"
         usage.append(text + ", which returns the result" * moved.returns)
+        found.verified += [LED] if moved.returns and mover.is_differentiable() else []
     found.usage = ", and ".join(usage)
     found.loop = _loop(mover, found.around)
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.leading import leads_back
+from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 from tests.integration.rewritten import Fixed, Program, changed, lines_of
 from tests.programs.running import captured, differences, eager
 
@@ -425,3 +427,39 @@ def f(x):
     assert found.complete, found
     assert found.diff.index("# after each launch") < found.diff.index("with torch.no_grad():"), found
     assert "pass" not in lines_of(found), found
+
+
+@pytest.mark.parametrize("needs", ["", ", requires_grad=True"], ids=["inputs without gradients", "inputs with"])
+def test_gradients_go_back_from_a_loss_whose_end_runs_behind_the_launch(fixed: Fixed, needs: str) -> None:
+    # GIVEN a loss over what a mask picks, with a number of it WHEN its end goes behind the launch
+    found = fixed(f"""
+args = (torch.randn(6, 4, device=device{needs}), torch.randn(4, 6, device=device))
+def f(x, w):
+    d = (x @ w).tanh()
+    d = d * d.sigmoid() + x.square().mean()
+    hard = d[d > 0.1]
+    n = hard.size(0)
+    if n == 0:
+        return torch.zeros((), device=x.device), 0.0
+    part = n / d.sum().item()
+    return hard.sum() / (n + 1e-16), part
+""")
+    # THEN what a launch hands over is no other tensor in eager code, and what a launch does not do is told
+    assert found.complete, found
+    assert "return d" in lines_of(found), found.diff
+    assert any("through no launch of a graph" in each for each in found.verified), found
+
+
+def test_a_result_that_gradients_no_longer_go_back_from_is_no_longer_the_same() -> None:
+    # GIVEN a step's result, and one with the same numbers that gradients do not go back from
+    weight = torch.ones(2, requires_grad=True)
+    prover = Prover(lambda: (weight * weight).sum(), (), {})
+    truth = Truth(prover)
+    prover.function = lambda: (weight * weight).sum().detach()
+    apart = prover.eager()
+    # WHEN they are compared THEN that is told; where the step has run its backward pass itself there are none
+    assert truth.wrong(apart) == ["whether gradients go back from what it returns: they do, then no more"]
+    loss = (weight * weight).sum()
+    assert leads_back(loss * 2)
+    torch.autograd.backward(loss)
+    assert not leads_back(loss * 2)

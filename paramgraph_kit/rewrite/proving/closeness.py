@@ -11,6 +11,7 @@ from paramgraph_kit.rewrite.proving.printed import PRINTS, difference
 
 RETURNS = "what it returns"
 GRADIENTS = "gradients"
+LEADS = "whether gradients go back from what it returns"
 WRITES = "a tensor that it writes"
 FEW = 4.0  # roundings
 Seen = dict[str, list[Any]]
@@ -24,6 +25,9 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
         said = name.partition("#")[0]
         if said == PRINTS:
             found += [f"{said}: {told}" for told in [difference(one, other)] if told]
+            continue
+        if name == LEADS:  # more than before may be so, as of zeros that one of two branches has returned
+            found += [f"{said}: they do, then no more"] if any(x > y for x, y in zip(one, other, strict=False)) else []
             continue
         if len(one) != len(other):
             found.append(f"{said}: {len(one)} values, then {len(other)}")
@@ -52,7 +56,9 @@ def loosely_apart(a: Seen, b: Seen) -> str:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
-        if said == PRINTS:
+        if said == LEADS:
+            told = ""
+        elif said == PRINTS:
             told = difference(one, other)
         elif len(one) != len(other):
             told = f"{len(one)} values, then {len(other)}"

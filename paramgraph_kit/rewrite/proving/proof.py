@@ -20,11 +20,12 @@ from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, Plain, differences, farther
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
+from paramgraph_kit.rewrite.proving.leading import leads_back
 from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
@@ -105,6 +106,9 @@ class Prover:
         self.operations = [0, 0]  # of the longest step of the last eager run: in the function, and around it
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
+        self.leads: list[Any] = []  # whether gradients go back from what the last eager run has returned, each
+        # Whether they do from anything that the function as it is returns, or would of a loss where inputs need them.
+        self.leads_back = self.gives_loss = False
         self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
@@ -160,9 +164,10 @@ class Prover:
     def eager(self, around: Around = NOTHING) -> Seen:
         """What is seen of some steps as they are."""
         with self._run() as keeper:
+            self.leads = []
             results = [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
-            return self._seen(results, keeper)
+            return {LEADS: [*self.leads], **self._seen(results, keeper)}
 
     def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
         """What variables, objects and dictionaries of the user's hold before the first step and after each.
@@ -256,6 +261,7 @@ class Prover:
         now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
         if sum(now[0]) >= sum(self.operations):  # others may have ended early
             self.operations[:], self.products[:] = now
+        self.leads += [torch.tensor(leads_back(value), device="cpu") for value in _known(finished)]
         return _copy(finished)
 
     @contextmanager
@@ -354,6 +360,9 @@ class Truth:
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
             self.seen.pop(GRADIENTS, None)
         # What nobody can compare although it is what the function is for, or "".
+        prover.leads_back = any(first[LEADS])
+        tensors = (value for value in first[RETURNS] if not isinstance(value, Plain))
+        prover.gives_loss = any(not value.dim() and value.is_floating_point() for value in tensors)
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
         trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
         self._near = prover.rounded(around) if trains else {}
@@ -379,8 +388,8 @@ class Truth:
         return found
 
     def measured(self) -> Seen:
-        """What was seen but for what it prints."""
-        return {name: values for name, values in self.seen.items() if not name.startswith(PRINTS)}
+        """What was seen but for what it prints, and where gradients go."""
+        return {name: values for name, values in self.seen.items() if not name.startswith((PRINTS, LEADS))}
 
     def _in_other_forms(self, prover: Prover, around: Around, forms: Iterable[Form]) -> list[Seen]:
         """What the function as it is does with its optimizers in forms for a capture, if the first is not the same.
@@ -448,10 +457,13 @@ def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
 
 
-def _flat(value: Any) -> list[Any]:
+def _known(value: Any) -> list[Any]:
     leaves = tree_leaves(_plain(value))
-    kept = [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
-    return [_copy(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in kept]
+    return [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
+
+
+def _flat(value: Any) -> list[Any]:
+    return [_copy(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in _known(value)]
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -144,13 +144,14 @@ def move(
     more: Callable[[ast.stmt], Iterable[Edit]] = lambda _: (),
     ended: tuple[Mapping[str, str], Sequence[str]] = ({}, ()),
     tensors: Collection[str] = (),
+    leads: bool = False,
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
     ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
     ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved;
     ``more``: other edits of a statement that moves; ``ended``: what a loop's end decides the length of, as it is handed
-    over, and lines that cut it; ``tensors``: the names that hold one.
+    over, and lines that cut it; ``tensors``: the names that hold one; ``leads``: gradients go back from its results.
     """
     first = list(first)
     local, arguments = locals_of(function), arguments_of(function)
@@ -169,7 +170,7 @@ def move(
     given = [name for name in arguments if (name in needed or name in owner) and name not in there]
     results = [name for name in needed if name not in given and name not in ended[0]]
     results += ended[0]
-    returned = _returned(source, function, results, graded, tail is not None, ended[0])
+    returned = _returned(source, function, results, graded, tail is not None, ended[0], leads)
     if returned is None:
         return None
     edits, names, extra = returned
@@ -399,10 +400,11 @@ def _returned(
     graded: set[str],
     tail: bool = False,
     texts: Mapping[str, str] | None = None,
+    leads: bool = False,
 ) -> tuple[list[Edit], list[str], int] | None:
     """Edits that make a function return local names too; the names of all that it returns, and how many are new.
 
-    ``tail``: what it has returned is not its own to return any more.
+    ``tail``: what it has returned is not its own to return any more, ``leads``: which gradients go back from.
     """
     returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
     valued = [node for node in returns if node.value is not None]
@@ -413,7 +415,9 @@ def _returned(
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
-    new = [_apart((texts or {}).get(name, name)) for name in needed]
+    new = [(texts or {}).get(name, name) for name in needed]
+    # In eager code, and compiled, they still do.
+    new = new if tail and leads else [*map(_apart, new)]
     if not returns or tail:
         return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
     if len(returns) > 1 or not valued or valued[0] is not last:
