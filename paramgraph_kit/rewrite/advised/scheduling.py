@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, path_of, within
-from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, is_text, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, unscaled_before
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "time", "time_ns", "monotonic", "process_time", "elapsed_time"))
+
+FEW = 3  # statements that are all written out
 
 
 def scheduled(place: Place) -> str:
@@ -174,10 +176,23 @@ def _solved(place: Place) -> str:
 
 
 def _scaled(place: Place) -> str:
+    """A scaler's step, with all from ``unscale_`` on: once ``update`` has run, a step takes the scale out again."""
     held, call = _receiver(place, "step")
     if call is None:
         return ""
-    return f"`{place.text(call)}` and `{held}.update()` behind each launch: the host reads there whether all is finite"
+    function = place.source.function_of(place.statement)
+    before = [] if function is None else [n for n in unscaled_before(function, place.statement) if not is_text(n)]
+    steps, reads = [place.text(call), f"{held}.update()"], "the host reads there whether all is finite"
+    if not before:
+        return f"`{steps[0]}` and `{steps[1]}` behind each launch: {reads}"
+    first = before[0].lineno
+    texts = [*(place.text(node) for node in before), *steps]
+    listed = "`, `".join(texts[:-1]) + f"` and `{texts[-1]}"
+    which = f"`{listed}`" if len(before) <= FEW else f"all from line {first} on to `{steps[1]}`"
+    return (
+        f"{which} together behind each launch: {reads}, and with line {first} in the graph `{steps[0]}` would take the "
+        "scale out of the gradients a second time"
+    )
 
 
 def _averaged(place: Place) -> str:
