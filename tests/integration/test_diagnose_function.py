@@ -405,3 +405,20 @@ def test_lists_as_indices_are_told_however_they_are_written() -> None:
     for function, lines in ((read, 1), (assign, 3)):
         found = pgk.diagnose(function, x)
         assert found.codes == ("cpu-index",) * lines, str(found)
+
+
+def test_one_value_of_the_device_through_a_mask_is_told_however_it_is_made() -> None:
+    # GIVEN a value of the device put through a mask: one that is filled there; and a number
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[x > 0] = torch.zeros((), device=DEVICE)
+        y[x > 1] = torch.full((), 3.5, device=DEVICE)
+        y[x > 2] = 0.0
+        return y
+
+    # WHEN diagnosed THEN each value of the device is told: only a number is filled in without counting
+    first = filled.__code__.co_firstlineno
+    assert found(pgk.diagnose(filled, torch.randn(6, device=DEVICE))) == {
+        ("mask-assignment", first + 2),
+        ("mask-assignment", first + 3),
+    }

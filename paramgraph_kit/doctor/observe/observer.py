@@ -98,7 +98,6 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._number = 0  # id of the latest tensor that torch made of a number that is assigned
         self._aside: tuple[int, object] | None = None  # the stream that the latest work should not be on, and where
         self._waits = False  # the host, for the latest operation
-        self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -252,7 +251,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
             self.findings.silent("autocast-cache", what, place)
         asks = tensors or kwargs.get("generator") is not None
-        refused = refusal(op, args, kwargs, tensors, self._device, self._filled, self._number) if asks else None
+        refused = refusal(op, args, kwargs, tensors, self._device, self._number) if asks else None
         self._waits = refused is not None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
@@ -291,8 +290,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     if (key := storage_key(tensor)) not in keys:
                         self.keeper.note_made(key)
                         (self._of_cpu.add if of_cpu else self._of_cpu.discard)(key)
-            if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
-                self._filled = {id(result)}
+            if op.name == "scalar_tensor" or id(result) == self._number:  # an id comes again when a tensor has gone
                 self._number = id(result) if op.name == "scalar_tensor" else 0
         if on_device:
             self.steps[-1].on_device = True

@@ -109,7 +109,6 @@ class _Asked:
     kwargs: dict[str, Any]
     tensors: list[torch.Tensor]
     device: str
-    known: set[int]
     number: int
 
     def argument(self, i: int, name: str, default: Any = None) -> Any:
@@ -131,12 +130,11 @@ def refusal(
     kwargs: dict[str, Any],
     tensors: list[torch.Tensor],
     device: str,
-    known: set[int],
     number: int,
 ) -> Refusal | None:
     """Why a capture would refuse this call, or None.
 
-    ``known`` are ids of tensors just filled with a number; ``number`` is that of the latest that torch made of one.
+    ``number`` is the id of the latest tensor that torch itself made of a number which is assigned.
     """
     name = op.name
     if kwargs.get("generator") is not None and _draws_elsewhere(kwargs, tensors, device):
@@ -144,7 +142,7 @@ def refusal(
     rule = _RULES.get(name)  # every operation is asked, and few have one
     if rule is None or not (name in _WHEREVER or any(tensor.device.type == device for tensor in tensors)):
         return None
-    return rule(_Asked(name, args, kwargs, tensors, device, known, number))
+    return rule(_Asked(name, args, kwargs, tensors, device, number))
 
 
 def _draws_elsewhere(kwargs: dict[str, Any], tensors: list[torch.Tensor], device: str) -> bool:
@@ -286,7 +284,7 @@ def _indexed(a: _Asked) -> Refusal | None:
     if on_host:
         return _pageable("x[list]=")
     if masks:
-        from_host = values.device.type == "cpu" or id(values) in a.known
+        from_host = values.device.type == "cpu" or id(values) == a.number
         return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
     if any(i.device.type == "cpu" and i.dim() for i in indices):
         return _pageable("x[list]=")
@@ -295,7 +293,7 @@ def _indexed(a: _Asked) -> Refusal | None:
             return _pageable("to", sure=True)
         return _pageable("copy_" if values.dim() else NUMBER)
     # A GPU gets the number as a CPU tensor; a simulated device has it already.
-    return _pageable(NUMBER) if id(values) in a.known and a.device != "cuda" else None
+    return _pageable(NUMBER) if id(values) == a.number and a.device != "cuda" else None
 
 
 def _asking(name: str, said: str) -> Rule:
