@@ -204,3 +204,27 @@ def test_what_has_no_size_of_its_own_is_told_in_lines_that_have_one(name: str, t
     said = str(rewritten(text, tmp_path))
     for each in told:
         assert each in said, said
+
+
+def test_a_branch_that_goes_on_with_what_the_step_did_stays_and_its_question_goes_before(tmp_path: Path) -> None:
+    # GIVEN a number that the host counts, and a branch that changes what the step has written before it
+    text = """
+class Env:
+    def __init__(self):
+        self.state, self.count = torch.zeros(6, 4, device=device), 0
+    def step(self, x):
+        self.state = torch.stack([self.state[:, 0] + x[:, 0], *self.state.unbind(1)[1:]], dim=1)
+        self.count += 1
+        if self.count % 4 == 0:
+            self.state[:, 1] += 0.1
+        return self.state.clone()
+env, args = Env(), (torch.randn(6, 4, device=device),)
+def f(x):
+    return env.step(x)
+"""
+    # WHEN a fix is asked for
+    said = " ".join(str(rewritten(text, tmp_path)).split())
+    # THEN only the question goes before the launch
+    assert "before each launch `chosen_in.fill_(self.count % 4 == 0)`, behind what counts" in said
+    assert "in place of the branch `self.state[:, 1] += torch.where(chosen_in, 0.1, 0)`" in said
+    assert "which reads it" not in said.replace("which reads it from a tensor", "")

@@ -1,12 +1,15 @@
-"""Advice for what the host finds before a launch, and for parts of tensors that it bounds with numbers that move."""
+"""Advice for what the host finds and does before a launch, and for parts of tensors that its numbers bound."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
-from paramgraph_kit.rewrite.source.edits import names_in
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
+from paramgraph_kit.rewrite.source.edits import locals_of, names_in
+from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 
 def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
@@ -80,3 +83,50 @@ def found_before(name: str, text: str, dtype: str, place: Place, here: str, line
         f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
         f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
     )
+
+
+def between(place: Place, node: ast.If) -> str:
+    """Where a branch goes that writes what the step goes on with: a target network that gets other weights."""
+    function = place.source.function_of(node)
+    if function is None or node not in function.body:
+        return ""
+    at = function.body.index(node)
+    loops = [n.iter for n in ast.walk(node) if isinstance(n, ast.For)]  # which may write what they go through
+    made = {*written(node), *(path for loop in loops for path in paths(loop))}
+    waits = [n for n in function.body[at + 1 :] if any(touches(a, b) for a in made for b in paths(n))]
+    if not waits:
+        return ""
+    if place.statement is node and (asked := asked_before(place, node)):
+        return asked
+    before = [n for n in function.body[:at] if any(called(c) == "step" for c in ast.walk(n) if isinstance(c, ast.Call))]
+    if before:
+        return (
+            f"line {waits[0].lineno} goes on with what it writes, behind line {before[-1].lineno}: capture what stands "
+            f"before line {node.lineno} and what stands behind it in graphs of their own, and do it between "
+            "the two launches"
+        )
+    counts = [n.lineno for n in function.body[:at] if {*written(n)} & paths(node.test)]
+    more = f", with line {counts[-1]}, which counts for it" if counts else ""
+    return f"line {waits[0].lineno} goes on with what it writes: do it before each launch{more}, and take it out here"
+
+
+def asked_before(place: Place, node: ast.If) -> str:
+    """Where only the question of a branch goes before the launch, as what it does begins with what the step has done.
+
+    ``if count % 4 == 0: state[:, 1] += 0.1`` behind a line that writes ``state``.
+    """
+    function = place.source.function_of(node)
+    before = function.body[: function.body.index(node)] if function is not None and node in function.body else []
+    before = [n for n in before if not {*written(n)} & paths(node.test)]  # without what counts for it
+    made, read = {*written(node)} - {""}, {path for part in node.body for path in paths(part)}
+    names = locals_of(function) if function is not None else set[str]()
+    own = any("." not in path and path in names for path in made)
+    found = any(touches(a, b) for n in before for a in made for b in paths(n))
+    found |= any(touches(a, b) for n in before for a in written(n) for b in made | read)
+    if not own and not found:
+        return ""
+    chosen = choose_by_where(replace(place, statement=node), "chosen_in")
+    single = len(chosen) == 1
+    instead = f"`{chosen[0].text.strip()}`" if single else "`torch.where(chosen_in, ..., ...)` for what it assigns"
+    here = f"behind what counts, and in place of the branch {instead}"
+    return found_before("chosen_in", place.text(node.test), "torch.bool", place, here)

@@ -9,7 +9,13 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut, trained_between
-from paramgraph_kit.rewrite.advised.asks.moving_slices import found_before, moving_slice, with_those_beside
+from paramgraph_kit.rewrite.advised.asks.moving_slices import (
+    asked_before,
+    between,
+    found_before,
+    moving_slice,
+    with_those_beside,
+)
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
@@ -18,7 +24,7 @@ from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, name
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training
-from paramgraph_kit.rewrite.source.writes import paths, touches, written
+from paramgraph_kit.rewrite.source.writes import paths
 from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")
@@ -76,7 +82,7 @@ def decided(place: Place) -> str:
             return apart
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):
-            return _between(place, node) or put_off(place) or BEHIND  # it only tells what happened
+            return between(place, node) or put_off(place) or BEHIND  # it only tells what happened
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
         trained = any(map(is_training, inside))
         first, last = node.body[0].lineno, node.body[-1].end_lineno
@@ -167,29 +173,6 @@ def decided(place: Place) -> str:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
     return ""
-
-
-def _between(place: Place, node: ast.If) -> str:
-    """Where a branch goes that writes what the step goes on with: a target network that gets other weights."""
-    function = place.source.function_of(node)
-    if function is None or node not in function.body:
-        return ""
-    at = function.body.index(node)
-    loops = [n.iter for n in ast.walk(node) if isinstance(n, ast.For)]  # which may write what they go through
-    made = {*written(node), *(path for loop in loops for path in paths(loop))}
-    waits = [n for n in function.body[at + 1 :] if any(touches(a, b) for a in made for b in paths(n))]
-    if not waits:
-        return ""
-    before = [n for n in function.body[:at] if any(called(c) == "step" for c in ast.walk(n) if isinstance(c, ast.Call))]
-    if before:
-        return (
-            f"line {waits[0].lineno} goes on with what it writes, behind line {before[-1].lineno}: capture what stands "
-            f"before line {node.lineno} and what stands behind it in graphs of their own, and do it between "
-            "the two launches"
-        )
-    counts = [n.lineno for n in function.body[:at] if {*written(n)} & paths(node.test)]
-    more = f", with line {counts[-1]}, which counts for it" if counts else ""
-    return f"line {waits[0].lineno} goes on with what it writes: do it before each launch{more}, and take it out here"
 
 
 def _begun_there(place: Place, inside: list[ast.AST]) -> str:
@@ -483,7 +466,9 @@ def behind(place: Place) -> str:
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
-            if later.lineno > node.lineno and path in paths(later.test) and (where := _between(place, later)):
+            if later.lineno > node.lineno and path in paths(later.test) and (where := between(place, later)):
+                if asked := asked_before(place, later):
+                    return f"belongs before each launch, and what line {later.lineno} does stays: {asked}"
                 if "two launches" in where:
                     return f"belongs where line {later.lineno} goes, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
