@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import linecache
 import types
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Function, first_line
 
 _PLAIN: dict[types.CodeType, types.CodeType] = {}  # by what a function runs while it is borrowed: what is written
-_LINES: WeakKeyDictionary[types.CodeType, list[str]] = WeakKeyDictionary()  # of each way to rewrite a file
+_LINES: dict[int, list[str]] = {}  # of each way to rewrite a file, by the id of its code: equal ones go apart
 
 
 class BorrowError(Exception):
@@ -31,7 +31,8 @@ def compiled(file: str, lines: list[str]) -> types.CodeType:
         code = compile(cell.parsed(text, name), name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise BorrowError(f"the rewritten {file} is no Python: {error}") from error
-    _LINES[code] = lines
+    _LINES[id(code)] = lines
+    weakref.finalize(code, _LINES.pop, id(code))
     return code
 
 
@@ -59,7 +60,7 @@ def borrowed(
     kept: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
     names: list[tuple[dict[str, Any], str, Any]] = []
     for lent in files.values():
-        _show(lent.co_filename, _LINES[lent])  # another way may have been tried since
+        _show(lent.co_filename, _LINES[id(lent)])  # another way may have been tried since
     try:
         for function in functions:
             file = function.__code__.co_filename
