@@ -55,3 +55,48 @@ def test_pairs_that_are_read_alone_stay(fixed: Fixed) -> None:
     fix = fixed(f"{HEAD}    a, b = torch.where(same)\n    loss = dist[a, b].mean() + x[a].mean()\n{TAIL}")
     assert not fix.complete
     assert "torch.where(same)" not in "".join(line for line in fix.diff.splitlines() if line.startswith("-")), fix
+
+
+# Neighbours whose messages are added up, with a line that stands there then.
+NEAR = {
+    "ends, behind a question whether there are any": (
+        """
+    i, j = torch.where((r < 0.5) & (r > 0))
+    out = torch.zeros_like(pos)
+    if i.numel() > 0:
+        step = d[i, j] / (r[i, j, None] + 0.1)
+        out.index_add_(0, i, step)
+    return out
+""",
+        "out.index_add_(0, i, torch.where(there[:, None], step, 0))",
+    ),
+    "ends of a mask that is written after it": (
+        """
+    near = r < 0.5
+    i, j = near.nonzero(as_tuple=True)
+    near.fill_(True)
+    return torch.zeros(len(pos), device=pos.device).scatter_add(0, i, r[i, j]), near
+""",
+        "there = near.flatten().clone()",
+    ),
+    "an index of both ends": (
+        """
+    edges = (r < 0.5).nonzero().t()
+    src, dst = edges
+    return torch.zeros_like(pos).index_add_(0, dst, pos[src] * 2)
+""",
+        "edges = torch.where(there, edges, 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_neighbours_are_all_pairs_of_which_those_far_add_zeros(name: str, fixed: Fixed) -> None:
+    # GIVEN neighbours that a radius lists, whose messages are added up
+    body, line = NEAR[name]
+    head = "def f(pos):\n    d = pos[:, None] - pos[None]\n    r = d.norm(dim=-1)"
+    # WHEN a fix is asked for
+    fix = fixed("args = (torch.rand(9, 2, device=device),)\n" + head + body)
+    # THEN all pairs are computed, and those that are far add nothing
+    assert fix.complete, fix
+    assert line in {each.strip() for each in lines_of(fix)}, fix
