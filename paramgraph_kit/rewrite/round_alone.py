@@ -32,6 +32,7 @@ from paramgraph_kit.rewrite.loops.split_reads import Split, split
 from paramgraph_kit.rewrite.loops.states import hand_over
 from paramgraph_kit.rewrite.loops.unbound import none_before, unbound, zeros_before
 from paramgraph_kit.rewrite.planning import between_rounds
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import Around, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
@@ -52,6 +53,7 @@ from paramgraph_kit.rewrite.round_parts import (
     computes,
     ended,
     from_step,
+    has_own_gradients,
     holds,
     is_done,
     keeps,
@@ -60,7 +62,7 @@ from paramgraph_kit.rewrite.round_parts import (
     trains,
 )
 from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, graded, same, written_anywhere
-from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_its_lines
+from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_anew, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, within
@@ -475,13 +477,13 @@ class _Cutting:
                         return None
                     call(launches)
                     wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
+                    apart = run.leaves_out() and has_own_gradients(self.part, self.whole.sources.values())
+                    wrong = [each for each in wrong if not (apart and each.startswith(GRADIENTS))]
         if not fix.complete or wrong or not launches.replays:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
         shown = shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
-        made = "`, `".join(f".{name}" for name in self.anew)
-        told = f"capture it where `{self.definition.name}` has set `{made}`, for each call anew" if made else ""
-        return replace(shown, anew=self.anew, verified=[*shown.verified, *([told] if told else [])])
+        return with_anew(shown, self.anew, self.definition.name, own_gradients=apart)
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""
@@ -494,6 +496,5 @@ class _Cutting:
             texts |= {file.removesuffix(REWRITTEN): text for file, text in fix.texts.items()}
             texts[self.source.file] = lines
         whole, functions = self.whole, self._ran()
-        of_groups = group_numbers.told(self.source, functions, found.part, found.name, whole._value, whole.device)
-        why = of_groups or why
+        why = group_numbers.told(self.source, functions, found.part, found.name, whole._value, whole.device) or why
         self.left[:] = [left_of(whole.entry_name, found.name, texts, self.loop.lineno, fix, why)]

@@ -22,7 +22,7 @@ from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.proving.written import FREE, PRODUCTS
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
@@ -31,6 +31,7 @@ TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branc
 READS = frozenset(("sync-item", "copy-to-cpu"))
 Test = Callable[[ast.stmt], bool]
 Asked = tuple[Test, ...]  # of a statement: whether it computes, only tells, and copies to the device
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
 
@@ -114,6 +115,20 @@ def trains(part: Sequence[ast.stmt], functions: Sequence[Function]) -> bool:
     names = {called(n) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)} | {"__call__"}
     helpers = [each for each in functions if each.name in names]
     return any(map(is_backward, (n for each in helpers for node in each.body for n in within(node))))
+
+
+def has_own_gradients(part: Sequence[ast.stmt], sources: Collection[Source]) -> bool:
+    """Whether a round makes its gradients anew and steps with them, and nobody else in the user's files reads any."""
+    calls = {
+        called(each.value): n
+        for n, each in enumerate(part)
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and not stepped(each)
+    }
+    steps = [n for n, each in enumerate(part) if isinstance(each, ast.Expr) and stepped(each)]
+    inside = {id(n) for each in part for n in ast.walk(each)}
+    others = (n for source in sources for n in ast.walk(source.tree) if id(n) not in inside)
+    read = any(isinstance(n, ast.Attribute) and (n.attr == "grad" or n.attr in _CLIPS) for n in others)
+    return not read and calls.get("zero_grad", len(part)) < calls.get("backward", -1) < max(steps, default=-1)
 
 
 def optimizes(whole: Ways, node: ast.stmt, names: set[str]) -> bool:

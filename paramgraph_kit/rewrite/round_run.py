@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.loops.one_round import Round
 from paramgraph_kit.rewrite.proving.launches import Kind, Layout, kind_of
 
 Node = TypeVar("Node", bound=ast.AST)
+_NONE = (id(None),)  # in the place of a tensor: a round without that has a graph of its own
 MOST_KINDS = 4  # of rounds, by what is true or false in them: each has a graph
 
 
@@ -94,11 +95,15 @@ class Run:
         for one in self.calls:
             layouts = [known for known, _ in one]
             several = len({*layouts[:-1]}) > 1 and 2 * len({*layouts}) > len(layouts)
-            others = {tuple(x for x in plain if isinstance(x, tuple)) for _, plain in one}
+            others = {tuple(x for x in plain if isinstance(x, tuple) and x != _NONE) for _, plain in one}
             alone = 1 < len(layouts) == len({*layouts}) and len({*numbers[layouts[0]], *numbers[layouts[-1]]}) > 1
             if several or len(others) > 1 or alone:  # each round would have a graph that no other one launches
                 return False
         return True
+
+    def leaves_out(self) -> bool:
+        """Whether some rounds have None in the place of a tensor that others have."""
+        return len({sum(x == _NONE for x in plain) for one in self.calls for _, plain in one}) > 1
 
     def decided(self) -> set[tuple[bool, ...]]:
         """What was true or false in each kind of round."""

@@ -97,6 +97,15 @@ def shown_of(
     )
 
 
+def with_anew(shown: Rewriting, anew: tuple[str, ...], name: str, *, own_gradients: bool) -> Rewriting:
+    """The same, with what the function makes in each call, and what its graphs do not share, told."""
+    made = "`, `".join(f".{each}" for each in anew)
+    told = [f"capture it where `{name}` has set `{made}`, for each call anew"] if anew else []
+    if own_gradients:
+        told.append("each graph has gradients of its own, which it steps with: `p.grad` shows those of one of them")
+    return replace(shown, anew=anew, verified=[*shown.verified, *told])
+
+
 def _none_at_times(function: ast.AST, found: Round) -> list[str]:
     """What a round is given that its function sets to None at times, as a label that is dropped by chance."""
     every = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)]

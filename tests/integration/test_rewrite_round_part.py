@@ -11,6 +11,8 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.loops.spans import may_train_before
+from paramgraph_kit.rewrite.round_parts import has_own_gradients
+from paramgraph_kit.rewrite.source.edits import Source
 from tests.integration.rewritten import Fixed, lines_of, run, with_rounds
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
@@ -300,6 +302,58 @@ def _may_wait(text: str) -> bool:
     at = next(n for n, node in enumerate(loop.body) if isinstance(node, ast.If))
     step = next(n for n, node in enumerate(loop.body) if ast.unparse(node) == "opt.step()")
     return may_train_before(loop.body[at], loop.body[at + 1 : step], loop, loop)
+
+
+LABELS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.inp, self.out = nn.Embedding(4, 8), nn.Linear(6, 8), nn.Linear(8, 6)
+    def forward(self, x, y):
+        h = self.inp(x)
+        if y is not None:
+            h = h + self.emb(y)
+        return self.out(F.silu(h))
+net = Net().to(device)
+opt = torch.optim.AdamW(net.parameters(), lr=3e-4)
+rows = torch.utils.data.TensorDataset(torch.randn(32, 6), torch.randint(0, 4, (32,)))
+loader = torch.utils.data.DataLoader(rows, 8)
+args = ()
+def f():
+    total = 0.0
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        eps = torch.randn_like(images)
+        noisy = images + eps
+        if np.random.random() < 0.3:
+            labels = None
+        loss = F.mse_loss(eps, net(noisy, labels))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    return total
+"""
+
+
+def test_a_label_that_is_dropped_by_chance_decides_which_graph_is_launched(tmp_path: Path) -> None:
+    # GIVEN a loop that drops labels by chance in the middle of its rounds WHEN rewritten
+    lines = ["        if np.random.random() < 0.3:", "        loss = f_round(images, labels)"]
+    fix = with_rounds(LABELS, lines[1:], tmp_path)
+    # THEN that is decided before a round, without labels it has another graph, and what they do not share is told
+    order = [
+        next(n for n, each in enumerate(fix.texts[str(tmp_path / "program.py")]) if line in each) for line in lines
+    ]
+    assert order == sorted(order), fix
+    assert "`labels` may be None: capture a graph of its own for that" in str(fix)
+    assert "each graph has gradients of its own" in str(fix)
+    source = Source.of(str(tmp_path / "program.py"))
+    assert source is not None
+    loop = next(node for node in ast.walk(source.tree) if isinstance(node, ast.For))
+    # GIVEN its step among the lines of a round, or beside them WHEN asked whether all gradients are a round's own
+    own = [has_own_gradients(loop.body[at:end], [source]) for at, end in ((4, -1), (4, -2), (6, -1))]
+    # THEN they are where it zeroes them, runs its backward pass, and steps
+    assert own == [True, False, False]
 
 
 def test_a_clock_is_asked_beside_the_graph(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.source.edits import (
     names_in,
     within,
 )
+from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import NAMED, STOPS, arguments_of, is_backward, stored
 from paramgraph_kit.rewrite.source.place import fresh
 
@@ -176,12 +177,14 @@ def _may_wait(
 def _ahead(inside: Sequence[ast.stmt], part: Sequence[ast.stmt], brings: Callable[[ast.stmt], bool]) -> list[ast.stmt]:
     """What brings a batch in the middle of a round, with what it needs, and needs nothing of what is before it there.
 
-    ``optimizer.zero_grad()``, then ``x, y = batch`` and ``x = x.to(device)``: all but the first line go ahead.
+    ``optimizer.zero_grad()``, then ``x, y = batch`` and ``x = x.to(device)``: all but the first line go ahead. So does
+    ``if random.random() < 0.1: y = None``, as the host decides with it which graph is launched.
     """
     found, needed = list[ast.stmt](), set[str]()
     for node in reversed([node for node in inside if node in part]):
-        plain = isinstance(node, (ast.Assign, ast.AnnAssign))
-        if plain and (brings(node) or (found and stored([node]) & needed and not free_names(node) & {"time"})):
+        needs = found and stored([node]) & needed and not free_names(node) & {"time"}
+        plain = isinstance(node, (ast.Assign, ast.AnnAssign)) and (brings(node) or needs)
+        if plain or _decides(node):
             found.insert(0, node)
             needed |= free_names(node)
     while found:
@@ -191,6 +194,16 @@ def _ahead(inside: Sequence[ast.stmt], part: Sequence[ast.stmt], brings: Callabl
             return found
         found = [n for n in found if not waits and n.lineno < wrong[0].lineno]  # what comes after may need it
     return []
+
+
+def _decides(node: ast.stmt) -> bool:
+    """Whether the host draws whether something is left out, ``if random.random() < 0.1: y = None``."""
+    if not isinstance(node, ast.If) or node.orelse or not draws(node.test):
+        return False
+    return all(
+        isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant) and each.value.value is None
+        for each in node.body
+    )
 
 
 def _is_free_of(node: ast.stmt, before: Iterable[ast.stmt]) -> bool:
