@@ -309,7 +309,7 @@ def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
         found.verified.append(text)
     if any(products):
         return products[0] >= products[1] and products[0] > 0
-    return inside >= ENOUGH or inside >= 2 * behind
+    return inside >= ENOUGH or 2 * behind <= inside > 0  # of views alone there is nothing to launch
 
 
 def _in_generator(attempt: Ways, problems: Sequence[Failure], found: Rewriting) -> list[Failure]:

@@ -181,6 +181,48 @@ def f(x):
             "torch.where(pos_there, torch.rand(pos_there.shape, device=device), 2.0).argsort(-1).argsort(-1)`",
         ],
     ),
+    "a tensor that grows and is cut further down": (
+        """
+class Cache:
+    k = None
+cache, args = Cache(), (torch.randn(2, 1, 3, device=device),)
+def f(x):
+    if cache.k is None:
+        cache.k = x
+    else:
+        cache.k = torch.cat([cache.k, x], 1)
+        if cache.k.size(1) > 4:
+            cache.k = torch.cat([cache.k[:, :1], cache.k[:, -3:]], 1)
+    return cache.k.sum(1)
+""",
+        [
+            "from line 18 to line 20 write `new_k` for what the step makes of `cache.k`",
+            "`new_k = torch.cat([new_k[:, :1], new_k[:, -3:]], 1)`",
+            "`cache.k = cache.k.copy_(new_k) if cache.k.shape == new_k.shape else new_k`",
+        ],
+    ),
+    "parts of which each is made one size": (
+        """
+args = (torch.rand(2, 6, device=device), torch.tensor([1, 2], device=device))
+def f(x, ends):
+    parts = []
+    for end in ends:
+        n = int(end)
+        part = x[:, : n + 1]
+        parts.append(F.interpolate(part[None], size=4)[0])
+    return torch.stack(parts)
+""",
+        ["how large `x[:, : n + 1]` is decides what `F.interpolate` does"],
+    ),
+    "a function that only reads": (
+        """
+args = (torch.rand(6, device=device),)
+def f(scores):
+    ranked = sorted(scores.flatten().tolist())
+    return ranked[len(scores) // 2]
+""",
+        ["`f` reads `scores`, and computes on the host: a graph would hold nothing of it"],
+    ),
     "marks that the host makes of what is given": (
         """
 args = (torch.randint(0, 9, (2, 4), device=device),)

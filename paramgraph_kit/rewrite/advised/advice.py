@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
-from paramgraph_kit.rewrite.advised.asks.first_thing import read_by_a_lambda, run_by_asyncio
+from paramgraph_kit.rewrite.advised.asks.first_thing import all_of_the_host, read_by_a_lambda, run_by_asyncio
 from paramgraph_kit.rewrite.advised.asks.heard import waits_for_its_error
 from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
@@ -417,6 +417,7 @@ _ADVICE: tuple[Advice, ...] = (
     run_by_asyncio,
     into_an_own_capture,
     read_by_a_lambda,
+    all_of_the_host,
     kept_by_a_lambda,
     left_by_chance,
     follows_from_it,

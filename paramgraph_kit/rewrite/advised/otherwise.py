@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, 
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
@@ -64,6 +64,13 @@ def cut_out(place: Place) -> str:
                 f"what is returned has as many of `{x}` as `{own[0]}` says: return `{own[0]}`, a tensor, and what `"
                 f"{place.text(last)}` is made of in its place, and make that of them behind the launch"
             )
+        if (sized := _resized_by(place, node)) is not None:
+            return (
+                f"how large `{text}` is decides what `{place.text(sized.func)}` does: find its ends before the launch, "
+                "and give them as numbers of the host among the arguments, of which each set has a graph; or sample "
+                "all alike on the device, as `torchvision.ops.roi_align` does with boxes: other numbers, so it was "
+                "not rewritten"
+            )
         ends = ((">=", cut.lower), ("<", cut.upper))
         tests = " & ".join(f"(at {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None)
         return (
@@ -83,6 +90,19 @@ def _returned_with(place: Place, node: ast.AST) -> ast.expr | None:
             return None
         above = place.source.parents.get(above)
     return above.value if isinstance(above, ast.Return) else None
+
+
+def _resized_by(place: Place, node: ast.AST) -> ast.Call | None:
+    """What makes one size of a part, ``F.interpolate(x[:, a:b][None], size=8)``, also where it has a name first."""
+    above, function = place.source.parents.get(node), place.source.function_of(place.statement)
+    target = target_of(above)
+    names = {target.id} if isinstance(above, ast.Assign) and isinstance(target, ast.Name) else set[str]()
+    for call in (n for n in ast.walk(function or place.statement) if isinstance(n, ast.Call)):
+        resizes = called(call).startswith("adaptive_") or called(call) in ("interpolate", "resize", "grid_sample")
+        given = {part for each in call.args[:1] for part in ast.walk(each)}
+        if resizes and (node in given or any(isinstance(n, ast.Name) and n.id in names for n in given)):
+            return call
+    return None
 
 
 def _is_joined(place: Place, node: ast.AST) -> bool:

@@ -7,8 +7,10 @@ import ast
 from paramgraph_kit.rewrite.advised.host.from_host import READS
 from paramgraph_kit.rewrite.source.edits import Function, is_method, is_text, path_of, within
 from paramgraph_kit.rewrite.source.moving import NAMED, arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, called
 
+_READ = ("tolist", "cpu", "numpy", "item", "size", "dim", "numel")
+_VIEWS = ("detach", "flatten", "view", "reshape", "squeeze")
 _WORKS = (ast.Call, ast.BinOp, ast.Subscript, ast.AugAssign, ast.Await, ast.Yield)
 
 
@@ -45,6 +47,43 @@ def first_thing(place: Place) -> str:
         f"{line}: leave it before the launch, make what comes after it a function that is given `{names}`, and capture "
         "that, once for each number and each shape that it is given"
     )
+
+
+def all_of_the_host(place: Place) -> str:
+    """A function that reads what it is given, and computes on the host: ``s, t = scores.tolist(), y.tolist()``."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in READS or function is None or place.entry != function.name:
+        return ""
+    given = [name for name in arguments_of(function) if name in {*place.tensors, *place.seen}]
+    every = [n for part in function.body for n in ast.walk(part)]
+    loads = [n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    there = any(isinstance(n, ast.keyword) and n.arg == "device" for n in every)
+    there = there or any(n.id in place.called or n.id in ("torch", "F", "nn") for n in loads)
+    there = there or any({*place.tensors, *place.seen} & {n.id} - {*given} for n in loads)
+    if there or not given or not all(_is_read(place, n) for n in loads if n.id in given):
+        return ""
+    names = "`, `".join(given)
+    return (
+        f"`{function.name}` reads `{names}`, and computes on the host: a graph would hold nothing of it. Capture what "
+        "makes these, and call it as it is behind that launch"
+    )
+
+
+def _is_read(place: Place, name: ast.Name) -> bool:
+    """Whether a tensor, or a view of it, is made a number, an array or a list, or asked for its shape."""
+    node: ast.AST = name
+    while True:
+        below, node = node, place.source.parents.get(node) or place.statement
+        if isinstance(node, ast.Attribute) and node.attr in ("shape", "ndim"):
+            return True
+        if isinstance(node, ast.Call):
+            if node.func is not below:
+                return isinstance(node.func, ast.Name) and called(node) in ("int", "float", "bool", "len")
+            if called(node) in _READ:
+                return True
+        of_it = isinstance(node, (ast.Attribute, ast.Subscript)) and node.value is below
+        if not of_it and not (isinstance(node, ast.Call) and called(node) in _VIEWS):
+            return False
 
 
 def _is_still(node: ast.stmt) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from paramgraph_kit.rewrite.source.edits import Function, assigned, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed
 
 _GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
 
@@ -20,7 +20,8 @@ def cache(place: Place) -> str:
     texts = {place.text(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
     paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
     for held, new, dim in joined:
-        if (held in texts or held.partition("[")[0] in paths) and (told := _window(place, function, held, new, dim)):
+        asked = held in texts or held.partition("[")[0] in paths
+        if asked and (told := _window(place, function, held, new, dim) or _cut_later(place, function, held)):
             return told
         if held in texts or held.partition("[")[0] in paths:
             return _static(place, held, new, dim, several=len(joined) > 1)
@@ -68,6 +69,23 @@ def _window(place: Place, function: Function, held: str, new: str, dim: str) -> 
         f"`{held}` is a window, which has its last size after a few steps: here `new = {value}` and "
         f"`{held} = {held}.copy_(new) if {held}.shape == new.shape else new`{cut}; call the step without a graph "
         "until it is full, and capture it then"
+    )
+
+
+def _cut_later(place: Place, function: Function, held: str) -> str:
+    """``if n > most: self.k = torch.cat([self.k[:, :first], self.k[:, -last:]], 1)``, behind what joins to it."""
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    stores = [n for n in every if place.text(n.targets[0]) == held and held in place.text(n.value)]
+    cuts = [n for n in stores if any(_is_last(each) for each in ast.walk(n.value))]
+    if not cuts or cuts[-1] is not stores[-1] or len(stores) < 2:
+        return ""
+    name = fresh(f"new_{held.rpartition('.')[2]}", place.taken) if held.replace(".", "").isidentifier() else "new"
+    joined, cut = place.text(stores[0].value), renamed(place.text(cuts[-1].value), {held: name})
+    return (
+        f"`{held}` has its last size after a few steps, as line {cuts[-1].lineno} cuts it: from line "
+        f"{stores[0].lineno} to line {cuts[-1].lineno} write `{name}` for what the step makes of `{held}`, "
+        f"`{name} = {joined}` and `{name} = {cut}`, and behind that `{held} = {held}.copy_({name}) if {held}.shape == "
+        f"{name}.shape else {name}`; call the step without a graph until it is full, and capture it then"
     )
 
 

@@ -37,6 +37,6 @@ def window_of_tensors(place: Place) -> str:
             f"`{owner}` holds the last {size}, and no replay moves it on: keep them in one tensor, once `{owner}` is "
             f"full after {size} calls, `{name} = torch.stack([*{owner}])`; here `{name}.copy_(torch.cat([{name}[1:], "
             f"{value}.detach()[None]]))`, and where it is read `{name}.sum(0)` for `sum({owner})`, `{size}` for "
-            f"`len({owner})`, else `{name}` for `torch.stack` of it"
+            f"`len({owner})`, `{name}` for `torch.stack` of it, else `[*{name}]`"
         )
     return ""
