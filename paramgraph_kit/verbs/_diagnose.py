@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
-from paramgraph_kit.verbs._own_captures import headed, of_captures
+from paramgraph_kit.verbs._own_captures import headed, is_launch, of_captures, told_as_launch
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
@@ -121,6 +121,9 @@ class Diagnose:
         from paramgraph_kit.driver.collection import only_new
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
+        if is_launch(found):  # its results are those of its graph, which is wrong: nothing is tried against them
+            found.failures = told_as_launch(what, args, kwargs, found.failures)
+            return found
         with redirect_stdout(io.StringIO()), only_new() if fix else nullcontext():  # it has printed when looked at
             by_hand = _fixed(found, what, args, kwargs) if fix else []
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, found.fix))

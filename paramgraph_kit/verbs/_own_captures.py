@@ -53,6 +53,23 @@ def is_of_captures(found: Diagnosis) -> bool:
     return _NOTE in found.notes
 
 
+def is_launch(found: Diagnosis) -> bool:
+    """Whether it is of a function that replays what it, or its file, has captured before."""
+    from paramgraph_kit.doctor.observe.examine import OF_ITS_OWN
+
+    return OF_ITS_OWN in found.notes
+
+
+def told_as_launch(what: Any, args: Any, kwargs: Any, failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """The same, in the function's own lines where nothing has told what to write yet."""
+    from paramgraph_kit.doctor.known.catalogue import BY_ID
+    from paramgraph_kit.rewrite.own_lines import in_own_lines
+
+    plain = [f for f in failures if f.fix == BY_ID[f.code].fix]
+    own = dict(zip(map(id, plain), in_own_lines(what, args, kwargs, plain, plain), strict=True))
+    return tuple(own.get(id(f), f) for f in failures)
+
+
 def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:

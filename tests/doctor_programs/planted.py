@@ -228,14 +228,6 @@ def f(x):
     torch.manual_seed(0)  # problem: reseeded
     return F.dropout(x)
 """,
-    "a replay inside": """
-g = cuda.CUDAGraph()
-with cuda.graph(g):
-    y = x + 1
-def f(x):
-    g.replay()  # problem: replay-in-capture
-    return y * 2
-""",
     "a coin": """
 def f(x):
     if random.random() < 0.5:  # problem: branch-frozen

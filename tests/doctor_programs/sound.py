@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 SOUND = {
+    "a replay of a graph of before": """
+g = cuda.CUDAGraph()
+with cuda.graph(g):
+    y = x + 1
+def f(x):
+    g.replay()
+    return y * 2
+""",
     "a dictionary of the latest": """
 latest = {"y": None}
 def f(x):

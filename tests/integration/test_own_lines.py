@@ -296,14 +296,6 @@ SCHEDULED = {
         ),
         "`cuda.current_stream().wait_event(ready)` waits for what was begun outside: do it before each launch",
     ),
-    "replay-in-capture": (
-        (
-            "args = (torch.randn(4, device=device),)\nx_in, g = torch.zeros(4, device=device), cuda.CUDAGraph()\n"
-            "with cuda.graph(g):\n    y = x_in * 2\n"
-            "def f(x):\n    x_in.copy_(x)\n    g.replay()\n    return y.clone()\n"
-        ),
-        "`g` is a graph already, so `f` is called as it is: its other lines run around that launch each time",
-    ),
     "unjoined-work": (
         (
             "args = (torch.randn(4, device=device),)\nside, held = cuda.Stream(), torch.zeros(4, device=device)\n"

@@ -114,6 +114,14 @@ class CapturedValues:
     def __post_init__(self) -> None:
         self.then = [parts(use.value()) for use in self.uses]
 
+    def read(self) -> Iterator[torch.Tensor]:
+        """The tensors that its lines name, and those of the modules."""
+        for value in (use.value() for use in self.uses):
+            if is_a(value, torch.Tensor):
+                yield value
+            elif is_a(value, torch.nn.Module):
+                yield from (*value.parameters(), *value.buffers())
+
     def look(self, others: list[CapturedValues]) -> None:
         """Its graph is replayed now; what another graph of the same line has is meant for that one."""
         self.looks += 1
@@ -297,6 +305,11 @@ def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
             yield from _functions(MethodType(type(one).forward, one))
     elif isinstance(call := getattr_static(kind, "__call__", None), FunctionType):
         yield from _functions(MethodType(call, value))
+
+
+def path_value(node: ast.expr | None, known: dict[str, Any], space: dict[str, Any]) -> Any:
+    """What a path means, where some names are known and the others are those of a file."""
+    return NOTHING if node is None else _value(node, Names(space, own=frozenset(known), known=known))
 
 
 def _value(node: ast.expr, names: Names) -> Any:

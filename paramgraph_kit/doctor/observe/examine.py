@@ -18,6 +18,7 @@ import torch
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
+from paramgraph_kit.doctor.observe.captured_before import captured_before, given_in_vain, rates
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -47,6 +48,7 @@ MOST_OF_CHANCE = 64  # of one that branches on them, where some way was taken in
 CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
+OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
 FUNCTION = "function"  # the category of what ends a call, captured or not
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
@@ -103,7 +105,7 @@ class _Examiner(Caller):
     first: Call | None = None
 
     def examine(self) -> Examination:
-        self.graphs.regions = []
+        self.graphs.captured_before(captured_before(self.function, self.graphs.device))
         first = self.first = self.call(self.args, self.kwargs)
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
@@ -356,22 +358,24 @@ class _Examiner(Caller):
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
         """What goes wrong around a graph that the function has captured in its first call, and replays now."""
-        problems, text = list[Failure](), "its result is its graph's own memory, which the next replay overwrites"
-        if self.graphs.owns(call.result):
-            lines = kept(around(self.function), self.function, self.codes(call))
-            lines += [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
-            problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
-            found.notes += [] if problems else [f"{text}: who keeps it needs a clone()"]
-        found.notes.append("it replays a graph of its own, which no other capture can hold")
+        text = "its result is its graph's own memory, which the next replay overwrites"
+        lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
+        if is_result := self.graphs.owns(call.result):
+            lines += kept(around(self.function), self.function, self.codes(call))
+        problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines] + [*self.graphs.around()]
+        if is_result and not any(f.code == "output-alias" for f in problems):
+            found.notes.append(f"{text}: who keeps it needs a clone()")
+        found.notes.append(OF_ITS_OWN)
         for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         for region in self.graphs.regions or ():
             problems += moved_failures(region, problems)
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
+            problems += rates(region, call.found)
+            problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
             region.forget()
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
-        problems += self.graphs.unordered.problems
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
     def owned(self, call: Call) -> list[Change]:

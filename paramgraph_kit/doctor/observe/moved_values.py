@@ -136,8 +136,10 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return f"{target}{data}.copy_({given}), ahead of g.replay()"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
-        here_ = "this line as it is" if augmented else f"{target}.fill_({given})"
-        return f"before the capture: {made}; here: {here_}, ahead of g.replay()"
+        here_ = (
+            "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
+        )
+        return f"before the capture: {made}; here: {here_}"
     if code in ("scalar-frozen", "branch-frozen"):
         return f"{ast.unparse(line.node)}, and capture again behind it: a graph for each value"
     return ""

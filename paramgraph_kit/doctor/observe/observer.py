@@ -327,13 +327,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self._is_capturing():
             return
         self.on_device += 1
-        if graph in self.graphs:
-            self.replays.append(self.places.here())
-            self.graphs.launched(graph, self.replays[-1], self._stream())
-            for failure in self.graphs.lost(graph):
-                self.findings.add(failure)
-        else:
-            self.findings.refused("Cannot prepare for replay during capturing stage.", None, "replay")
+        if graph not in self.graphs:
+            self.graphs.adopt(graph)
+        self.replays.append(self.places.here())
+        self.graphs.launched(graph, self.replays[-1], self._stream())
+        for failure in self.graphs.lost(graph):
+            self.findings.add(failure)
 
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType
@@ -48,6 +48,7 @@ class _Own:
     made: set[int] = field(default_factory=set)
     memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
     begun: CodeType | None = None  # the function of the user's in which its capture began
+    before: bool = False  # it was captured before anybody looked
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
@@ -65,7 +66,7 @@ class OwnGraphs:
     """All of them that were captured in one examination."""
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self.device = device
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
@@ -85,12 +86,31 @@ class OwnGraphs:
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
         self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
-        if self.regions is not None and (region := region_here(graph, self._device)) is not None:
+        if self.regions is not None and (region := region_here(graph, self.device)) is not None:
             self.regions.append(region)
             if self.stands_in:
                 region.stand_in(self._stand_ins)
             elif not self.keeps:
                 region.let_go()
+
+    def adopt(self, graph: object) -> None:
+        """A graph that nobody has seen captured is replayed."""
+        self._known.setdefault(id(graph), _Own(graph, before=True, replayed=True))
+
+    def captured_before(self, regions: Iterable[Region]) -> None:
+        """Captures of before: what their lines name now is what they read, and write."""
+        self.regions = [*regions]
+        for region in self.regions:
+            self.adopt(region.graph)
+            own = self._known[id(region.graph)]
+            for tensor in (t for value in region.results() for t in tensors_in(value)):
+                storage = tensor.untyped_storage()
+                own.memory[storage_key(tensor)] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+            own.made |= own.memory.keys()
+            read = region.values.read() if region.values is not None else ()
+            for tensor in read:
+                if tensor.device.type == self.device and (key := storage_key(tensor)) not in own.made:
+                    own.reads[key] = (_weak(tensor.untyped_storage()), Place(()))
 
     def ended(self, graph: object) -> None:
         """The capture of a graph has ended well."""
@@ -167,8 +187,8 @@ class OwnGraphs:
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
         own = self._known.get(id(graph))
-        reads = own.reads.values() if own is not None and not own.by_torch else ()
-        gone = [place for ref, place in reads if ref.expired()]
+        reads = own.reads.values() if own is not None and not (own.by_torch or own.before) else ()
+        gone = [place for ref, place in reads if ref.expired() and (self.stands_in or not _is_put_back(place))]
         for place in gone:
             text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
             yield BY_ID["freed-input"].failure(text, place.frame())
@@ -177,7 +197,7 @@ class OwnGraphs:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], first: set[int], later: set[int], at: Place
     ) -> list[Failure]:
         """Arguments that the call with the capture has read, and that later calls, which only replay, have not."""
-        taken = first.union(*(own.reads for own in self._known.values()))
+        taken = first.union(*(own.reads for own in self._known.values() if not own.before))
         named = [(f"argument {i + 1}", value) for i, value in enumerate(args)] + list(kwargs.items())
         ignored = [
             name
@@ -195,6 +215,11 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(storage_key(each) in made for each in tensors_in(result))
+
+
+def _is_put_back(place: Place) -> bool:
+    """Whether it is gradients, or what optimizers keep, which are as before each call: the next one has others."""
+    return place.in_backward or any("/torch/optim/" in file for file in place.files)
 
 
 def _is_graphs(file: str) -> bool:

@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, stored_in, uses_of
+from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, path_value, stored_in, uses_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.driver.files import is_library
 
@@ -59,6 +59,12 @@ class Region:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 
+    def results(self) -> Iterator[Any]:
+        """What its lines assign, as it is now."""
+        for node in (n for s in self.body for n in ast.walk(s) if isinstance(n, ast.Assign)):
+            for target in (t for each in node.targets for t in getattr(each, "elts", [each])):
+                yield path_value(target, self.names, self.space)
+
     def let_go(self) -> None:
         """Keep no tensor alive that the program lets go."""
         holds = (torch.Tensor, list, tuple, dict)
@@ -97,15 +103,30 @@ def region_here(graph: object, kind: str) -> Region | None:
     """The capture that begins now; None where no line of the user's is running."""
     if (frame := _users()) is None:
         return None
+    names = {**frame.f_globals, **frame.f_locals}
+    region = _region(frame.f_code, frame.f_lineno, names, graph, kind)
+    region.own, region.space = frozenset(frame.f_locals), frame.f_globals
+    return region
+
+
+def region_at(
+    code: CodeType, line: int, names: dict[str, Any], graph: object, kind: str, space: dict[str, Any]
+) -> Region:
+    """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own."""
+    region = _region(code, line, names, graph, kind)
+    region.own, region.space = frozenset(n for n in names if n not in space), space
+    region.ended()
+    return region
+
+
+def _region(code: CodeType, line: int, names: dict[str, Any], graph: object, kind: str) -> Region:
     casts = torch.is_autocast_enabled(kind)
     dtype, cached = torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
     settings = (kind, casts, dtype, cached, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-    names = {**frame.f_globals, **frame.f_locals}
     modules = (value for value in names.values() if is_a(value, torch.nn.Module))
     memory = {id(m): [p.data_ptr() for p in m.parameters()] for m in modules}
-    region = Region(frame.f_code, frame.f_lineno, names, graph, settings, memory)
+    region = Region(code, line, names, graph, settings, memory)
     region.has_gradients = any(p.grad is not None for p in _parameters(names))
-    region.own, region.space = frozenset(frame.f_locals), frame.f_globals
     return region
 
 

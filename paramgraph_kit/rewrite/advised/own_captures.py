@@ -44,9 +44,10 @@ def into_an_own_capture(place: Place) -> str:
         )
     if direct := [name for name in given if name in captured]:
         name, held = direct[0], _held(function, direct[0])
+        kept = "" if held.startswith("self.") else f"`global {held}` begins the function, "
         return (
-            f"before the capture `{held} = {name}.clone()`, the capture reads `{held}` for `{name}`, and before this "
-            f"line comes `{held}.copy_({name})`: the graph reads the tensor that was there at its capture"
+            f"{kept}before the capture `{held} = {name}.clone()`, the capture reads `{held}` for `{name}`, and before "
+            f"this line comes `{held}.copy_({name})`: the graph reads the tensor that was there at its capture"
         )
     return ""
 

@@ -96,20 +96,6 @@ def _waits_for_others(place: Place) -> str:
     )
 
 
-def _replayed(place: Place) -> str:
-    """``g.replay()``, of a graph that was made before."""
-    held, _ = _receiver(place, "replay")
-    function = place.source.function_of(place.statement)
-    if not held or function is None:
-        return ""
-    name = place.entry or function.name
-    return (
-        f"`{held}` is a graph already, so `{name}` is called as it is: its other lines run around that launch "
-        f"each time; what of them is to be in a graph goes where `{held}` is captured, or into another one, launched "
-        f"before or after `{held}`"
-    )
-
-
 def _unjoined(place: Place) -> str:
     stream = _stream_around(place)
     return f"`{place.cuda}.current_stream().wait_stream({stream})` after the `with` of `{stream}`" if stream else ""
@@ -222,7 +208,6 @@ _BY_CODE: Mapping[str, Callable[[Place], str]] = {
     "isolation": _waits_for_others,
     "linalg-host": _solved,
     "optimizer-sync": _decides_on_the_host,
-    "replay-in-capture": _replayed,
     "reseeded": _seeded,
     "synchronize": _waited,
     "unjoined-work": _unjoined,

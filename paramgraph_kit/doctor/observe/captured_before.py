@@ -1,0 +1,146 @@
+"""Graphs that were captured before anybody looked, found where the user's file captures them, as its names mean now."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from inspect import unwrap
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.cell import is_made_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS
+from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.observe.own_regions import Region, region_at
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
+
+_CAPTURES = ("graph", "capture")
+
+
+def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
+    """What the file of a function has captured already."""
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        return [*_regions(function, kind)]
+    return []
+
+
+def rates(region: Region, found: Iterable[Failure]) -> Iterator[Failure]:
+    """Schedulers that are stepped around the replays of a graph that has their optimizer's step, and its rate."""
+    read = [use.value() for use in region.values.uses] if region.values is not None else []
+    if not any(is_a(value, torch.optim.Optimizer) and _has_number(value) for value in read):
+        return
+    made = f"lr=torch.tensor(..., device={region.settings[0]!r}) where the optimizer is made"
+    for failure in found:
+        if failure.code == "learning-rate-frozen" and failure.frame is not None:
+            line = failure.frame.text
+            after = f"{line}, behind the replay, with {made}, and {TAKES_TENSORS}"
+            yield replace(failure, fix=f"before  {line}\nafter   {after}")
+
+
+def given_in_vain(
+    region: Region, function: Callable[..., Any], given: Mapping[str, Any], steps: Iterable[Step], told: list[Failure]
+) -> Iterator[Failure]:
+    """Arguments that are only given a name which the graph read at its capture, by ``static_in = x``."""
+    code = code_of(getattr(function, "forward", None) or function)
+    if code is None or region.values is None:
+        return
+    read = {key for step in steps for key in step.outside}
+    paths = {use.text for use in region.values.uses if is_a(use.value(), torch.Tensor)}
+    known = {f.frame for f in told}
+    for node in (n for n in nodes_of(code) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Name)):
+        name, target = node.value.id, ast.unparse(node.targets[0])  # type: ignore[attr-defined]
+        value, frame = given.get(name), frame_at(code, node.lineno)
+        if target in paths and is_a(value, torch.Tensor) and storage_key(value) not in read and frame not in known:
+            text = f"{target} is {name} from here on, and the graph reads the tensor of its capture"
+            fix = f"before  {ast.unparse(node)}\nafter   {target}.copy_({name}), ahead of the replay"
+            yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
+
+
+def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
+    """The captures in the file of a function, at its top or in a method of an object that it can name."""
+    own = unwrap(getattr(function, "forward", None) or function)
+    plain = own if isinstance(own, FunctionType) else getattr(own, "__func__", None) or type(own).__call__
+    code, space = getattr(plain, "__code__", None), getattr(plain, "__globals__", None)
+    if not isinstance(code, CodeType) or space is None or is_library(code.co_filename):
+        return
+    file = code.co_filename
+    tree = tree_of(file)
+    if tree is None or is_made_of(file):
+        return
+    cells = dict(zip(code.co_freevars, getattr(plain, "__closure__", None) or (), strict=False))
+    held = {name: cell.cell_contents for name, cell in cells.items() if _is_there(cell)}
+    objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
+    for block, method in _captures(tree.body, None):
+        for names, at in _scopes(method, space, [*objects.values()], file):
+            graph = path_value(_graph_of(block), names, space)
+            if hasattr(type(graph), "replay") and hasattr(type(graph), "capture_begin"):
+                yield region_at(at, block.lineno, names, graph, kind, space)
+
+
+def _is_there(cell: Any) -> bool:
+    with suppress(ValueError):
+        return cell.cell_contents is not None
+    return False
+
+
+def _objects(values: list[Any], file: str) -> Iterator[Any]:
+    """Objects of classes of a file, and what these have as attributes."""
+    for value in values:
+        owner = value.__self__ if isinstance(value, MethodType) else value
+        for each in (owner, *attributes_of(owner).values()):
+            if not is_a(each, type) and any(c.co_filename == file for c in _methods(type(each)).values()):
+                yield each
+
+
+def _methods(kind: type) -> dict[str, CodeType]:
+    return {n: f.__code__ for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)}
+
+
+def _captures(body: list[Any], method: ast.FunctionDef | None) -> Iterator[tuple[ast.With, ast.FunctionDef | None]]:
+    """Blocks that capture, each with the method of a class that it stands in."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef) and each.args.args:
+                    yield from _captures(each.body, each)
+        elif isinstance(node, ast.With) and _graph_of(node) is not None:
+            yield node, method
+        elif not isinstance(node, FUNCTIONS):
+            for name in ("body", "orelse", "finalbody"):
+                yield from _captures(getattr(node, name, []), method)
+
+
+def _graph_of(block: ast.With) -> ast.expr | None:
+    for item in block.items:
+        call = item.context_expr
+        if isinstance(call, ast.Call) and last_name(call.func) in _CAPTURES and call.args:
+            return call.args[0]
+    return None
+
+
+def _scopes(
+    method: ast.FunctionDef | None, space: dict[str, Any], objects: list[Any], file: str
+) -> Iterator[tuple[dict[str, Any], CodeType]]:
+    """What the names of a block mean, and the code that it stands in: once for each object that has the method."""
+    if method is None:
+        yield dict(space), compile("", file, "exec")  # whose name and file count
+        return
+    for owner in objects:
+        code = _methods(type(owner)).get(method.name)
+        if code is not None and code.co_filename == file and code.co_firstlineno <= method.lineno:
+            yield {**space, method.args.args[0].arg: owner}, code
+
+
+def _has_number(optimizer: torch.optim.Optimizer) -> bool:
+    return any(isinstance(group.get("lr"), float) for group in optimizer.param_groups)
