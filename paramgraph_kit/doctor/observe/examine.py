@@ -36,6 +36,7 @@ from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
+from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -149,7 +150,7 @@ class _Examiner(Caller):
         self.graphs.misread.clear()
         self.graphs.regions = None
         last = self.call(self.args, self.kwargs, plainly=True)
-        self.graphs.regions, self.graphs.keeps = [], True
+        self.graphs.regions, self.graphs.keeps, self.graphs.unordered = [], True, Unordered()
         # What its names mean is kept in this one, and so are tensors that would be gone.
         watched = self.call(self.args, self.kwargs, plainly=True)
         found.regions = [region for region in self.graphs.regions if work_out(region)]
@@ -254,10 +255,10 @@ class _Examiner(Caller):
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
-        first = self.first or calls[0]
-        questions = {**calls[-1].asked, **first.asked}
-        steps = [*first.steps, *calls[-1].steps]
-        found.notes += notes_of(found.result, found.operations, steps, self.state.functions, questions)
+        first, last = self.first or calls[0], calls[-1]
+        questions, steps = {**last.asked, **first.asked}, [*first.steps, *last.steps]
+        result = None if launches else found.result  # what is around a launch is done each time
+        found.notes += notes_of(result, found.operations, steps, self.state.functions, questions)
         for name in calls[-1].counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if any(call.threads for call in calls):

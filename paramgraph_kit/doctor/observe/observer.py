@@ -21,7 +21,6 @@ from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, operation, refusal
-from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -81,7 +80,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
         self.captures = False  # the function begins a capture of its own
         self.graphs = graphs  # of the function's own
-        self.unordered = graphs.unordered = Unordered()
+        self.unordered = graphs.unordered
         self.replays: list[Place] = []  # of those
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type

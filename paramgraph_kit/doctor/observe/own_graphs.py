@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.model import Failure
 
 # What gives another look at a tensor, and reads nothing.
@@ -48,13 +49,17 @@ class _Own:
     made: set[int] = field(default_factory=set)
     memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
     begun: CodeType | None = None  # the function of the user's in which its capture began
+    pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
     def writes(self, tensor: torch.Tensor) -> bool:
-        return storage_key(tensor) in self.memory
+        if (key := storage_key(tensor)) in self.memory or not self.pool or tensor.device.type == "cpu":
+            return key in self.memory
+        address = tensor.untyped_storage().data_ptr()
+        return any(first <= address < first + size for first, size in self.pool)
 
     def holds(self, written: Collection[_Memory]) -> bool:
         """Whether something that this one has made, and that is still there, lies in what another one writes."""
@@ -74,7 +79,7 @@ class OwnGraphs:
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled = KeptResults(), FilledRows()
-        self.unordered = Unordered()  # of the call that runs now
+        self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
@@ -95,7 +100,11 @@ class OwnGraphs:
 
     def adopt(self, graph: object) -> None:
         """A graph that nobody has seen captured is replayed."""
-        self._known.setdefault(id(graph), _Own(graph, before=True, replayed=True))
+        if graph not in self:
+            own = self._known[id(graph)] = _Own(graph, before=True, replayed=True)
+            with suppress(Exception):  # it may hold none any more
+                segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
+                own.pool = [(each["address"], each["total_size"]) for each in segments]
 
     def captured_before(self, regions: Iterable[Region]) -> None:
         """Captures of before: what their lines name now is what they read, and write."""
@@ -214,7 +223,7 @@ class OwnGraphs:
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
-        return any(storage_key(each) in made for each in tensors_in(result))
+        return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
 
 
 def _is_put_back(place: Place) -> bool:
