@@ -28,6 +28,9 @@ LIMIT_S = 4.0
 # By which a program tells that it is given what is no number; others have gone wrong before.
 _NAN = re.compile(r"isnan|isfinite|isinf|nan_to_num|nanmean|nansum|\bnan\b|\b(\w+) [!=]= \1\b")
 AS_THEY_ARE = "as they are"
+NEGATIVE = (
+    "where none of the whole numbers that it is given is negative, as a length is not: eager counts such from the end"
+)
 Change = Callable[[Any], Any]
 
 
@@ -60,6 +63,12 @@ def _halved(value: Any) -> Any:
     """Half of whole numbers: lengths that no longer add up to all rows."""
     whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
     return value.clone() // 2 if whole and value.dtype is not torch.bool else value
+
+
+def _negative(value: Any) -> Any:
+    """Below zero what is whole: places that count from the end."""
+    whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+    return -value.abs() if whole and value.dtype not in (torch.bool, torch.uint8) else value
 
 
 def _with_nan(number: int) -> Change:
@@ -155,6 +164,15 @@ class Conditions:
         """How lines that run now in the place of the original's differ from it in those that were asked for."""
         found = (self._now(name, *known, around)[1] for name in self.asked if (known := self._known[name]) is not None)
         return next(filter(None, found), "")
+
+    def provided(self, lines: Lent) -> list[str]:
+        """What rewritten lines take for granted of the inputs: nobody gives a negative length, and a mask has none."""
+        known = self._plainly("negative", _negative) if device().type != "cuda" else None
+        if known is None:
+            return []
+        with lines.applied():
+            new, why = self._now("negative", *known, lines.around)
+        return [NEGATIVE] if why and new and loosely_apart(steady(*known), new) else []
 
     def _plainly(self, name: str, change: Change) -> tuple[Prover, Seen] | None:
         """The original's step with other inputs; None where there are none, or it does not take them."""

@@ -213,6 +213,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             if why:
                 found.verified, found.left = [why], list(failures)
                 break
+            made.verified += truth.conditions.provided(rounds) if truth.conditions.prover is attempt.prover else []
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
             return made
         truth.tried.clear()

@@ -227,3 +227,20 @@ def test_a_number_that_lines_around_a_step_set_is_told(name: str, tmp_path: Path
     fix = fix_of(text + ARGS, tmp_path)
     # THEN the fix says that a graph keeps it
     assert any(words in line for line in fix.verified), fix
+
+
+def test_lengths_that_may_be_negative_are_told(tmp_path: Path) -> None:
+    # GIVEN means of the first places of rows, of which eager counts a negative number from the end
+    text = """
+args = (torch.randn(3, 6, device=device), torch.tensor([3, 2, 5], device=device))
+def f(x, lengths):
+    return torch.stack([x[i, :n].mean() for i, n in enumerate(lengths.tolist())])
+"""
+    # WHEN it is rewritten THEN what its masks take for granted is told
+    fix = fix_of(text, tmp_path)
+    assert fix.complete, fix
+    assert "is negative, as a length is not" in str(fix)
+    # AND not of a place that counts from the end on the device, too
+    other = "args = (torch.randn(6, device=device), torch.tensor(2, device=device))\n"
+    other += "def f(x, at):\n    return x[at.item()] * 2\n"
+    assert "is negative" not in str(fix_of(other, tmp_path))
