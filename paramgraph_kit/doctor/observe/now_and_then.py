@@ -1,4 +1,4 @@
-"""Branches that a number among the arguments takes every so many calls: ``if step % 100 == 0``.
+"""Branches that a number among the arguments takes every so many calls, or later: ``step % 100 == 0``, ``epoch < 5``.
 
 A few calls take one way all the time, and a graph holds that one alone.
 """
@@ -14,6 +14,9 @@ from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at, path_of
 from paramgraph_kit.trace.model import Frame
 
+_ACTS = (ast.Call, ast.Assign, ast.AugAssign, ast.Return, ast.Raise)
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+
 
 def branches(
     code: CodeType, arguments: Mapping[str, Any], value_of: Callable[[str], Any] = lambda path: None
@@ -28,11 +31,34 @@ def branches(
             continue
         known = _made_of(nodes, name)
         for node in nodes:
+            if isinstance(node, (ast.If, ast.IfExp)) and _turns(node, name, value, value_of):
+                yield name, frame_at(code, node.lineno)
             if not isinstance(node, ast.If) or not _does_something(node):
                 continue
             shares = (n for n in ast.walk(node.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
             if any(_names(share.left) & known and not _is_one(share.right, value_of) for share in shares):
                 yield name, frame_at(code, node.lineno)
+
+
+def _turns(node: ast.If | ast.IfExp, name: str, now: int, value_of: Callable[[str], Any]) -> bool:
+    """Whether a branch goes the other way as an argument that counts up comes to a number which it is compared with."""
+    if isinstance(node, ast.If) and not any(map(_is_work, [*node.body, *node.orelse])):
+        return False
+    for test in (n for n in ast.walk(node.test) if isinstance(n, ast.Compare) and len(n.ops) == 1):
+        for one, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+            if not isinstance(test.ops[0], _ORDERS) or not isinstance(one, ast.Name) or one.id != name:
+                continue
+            number = (
+                other.value if isinstance(other, ast.Constant) else value_of(path_of(other)) if path_of(other) else 0
+            )
+            if type(number) is int and number > now + 1:  # the next number has been tried
+                return True
+    return False
+
+
+def _is_work(part: ast.stmt) -> bool:
+    """Whether a statement does something other than to refuse what is given."""
+    return not isinstance(part, (ast.Raise, ast.Pass)) and any(isinstance(n, _ACTS) for n in ast.walk(part))
 
 
 def _is_one(node: ast.expr, value_of: Callable[[str], Any]) -> bool:
@@ -66,8 +92,7 @@ def _is_arithmetic(value: ast.expr) -> bool:
 
 
 def _does_something(node: ast.If) -> bool:
-    acts = (ast.Call, ast.Assign, ast.AugAssign, ast.Return, ast.Raise)
-    return any(isinstance(n, acts) for part in (*node.body, *node.orelse) for n in ast.walk(part))
+    return any(isinstance(n, _ACTS) for part in (*node.body, *node.orelse) for n in ast.walk(part))
 
 
 def _names(node: ast.AST) -> set[str]:
