@@ -463,3 +463,27 @@ def test_a_result_that_gradients_no_longer_go_back_from_is_no_longer_the_same() 
     assert leads_back(loss * 2)
     torch.autograd.backward(loss)
     assert not leads_back(loss * 2)
+
+
+@pytest.mark.parametrize("zeroed", ["", "opt.zero_grad(set_to_none=False)"], ids=["they add up", "they are zeroed"])
+def test_gradients_that_add_up_over_launches_are_asked_for_before_the_capture(fixed: Fixed, zeroed: str) -> None:
+    # GIVEN a step whose gradients add up over two launches, or are zeroed in it WHEN its counts go behind the launch
+    found = fixed(f"""
+net, n = nn.Linear(4, 2).to(device), 0
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    global n
+    {zeroed or "pass"}
+    loss = net(x).square().mean()
+    loss.backward()
+    n += 1
+    if n % 2 == 0:
+        opt.step()
+        opt.zero_grad()
+    return loss.detach()
+""")
+    # THEN that they have to be there is told where they are added to, with the module's name
+    assert found.complete, found
+    told = "`for p in net.parameters(): p.grad = torch.zeros_like(p)`"
+    assert any(told in each for each in found.verified) == (not zeroed), found

@@ -109,6 +109,7 @@ class Prover:
         self.leads: list[Any] = []  # whether gradients go back from what the last eager run has returned, each
         # Whether they do from anything that the function as it is returns, or would of a loss where inputs need them.
         self.leads_back = self.gives_loss = False
+        self.adding: list[torch.Tensor] = []  # those with gradients that the last graph adds to, or writes again
         self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
@@ -211,13 +212,16 @@ class Prover:
             inputs = tree_map(change, self._inputs)
             return self._seen([self._step(each, around) for each in inputs], keeper)
 
-    def captured(self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True) -> Seen:
+    def captured(
+        self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True, without: bool = False
+    ) -> Seen:
         """The same from replays of one graph after a warm-up.
 
         Args:
             around: what runs before and after each step.
             look: is shown the graph, which is kept for that, with the lines that recorded its nodes.
             told: whether the graph's inputs are written before each replay.
+            without: whether those have no gradients as it is captured that the last graph has added to.
 
         Raises:
             CaptureError: the capture fails.
@@ -234,8 +238,12 @@ class Prover:
                 before.check(keeper.read)
             cuda.current_stream().wait_stream(side)
             static = tree_map(held, self._inputs[WARM_UP])
+            for tensor in self.adding if without else ():
+                tensor.grad = None
+            begun = [(tensor, tensor.grad) for tensor in self._leaves()]
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
+            self.adding[:] = [tensor for tensor, grad in begun if grad is not None and tensor.grad is grad]
             if look is not None:
                 look(graph)
             for inputs in self._inputs[WARM_UP:]:
@@ -298,7 +306,7 @@ class Prover:
             known = keeper.keeper.is_written(tensor) or (tensor.is_leaf and tensor.requires_grad)
             if known and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
-        leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
+        leaves = self._leaves()
         # None and zeros are the same to whoever adds to them; where a step differs, the parameters tell.
         found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
         for number, holder in enumerate(self.state.holders):
@@ -313,6 +321,9 @@ class Prover:
             if values := _numbers(_without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
+
+    def _leaves(self) -> list[torch.Tensor]:
+        return [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
 
     def _let_go(self) -> set[int]:
         """Tensors that something held as these steps began, and nothing holds any more: who sees what is in them?"""
