@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
-from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED
+from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -109,7 +109,7 @@ def _hint(attempt: Attempt, failure: Failure, later: bool = False) -> str:
     text = hint(place)
     if later and text.startswith(NOBODY_WAITS):
         text = BEHIND  # its line is another one by then
-    if text == BEHIND and is_made_of(at[0].file):
+    if text in (BEHIND, LEFT) and is_made_of(at[0].file):
         return BEHIND_A_CELL
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 

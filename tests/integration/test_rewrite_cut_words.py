@@ -10,8 +10,9 @@ import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.asks.needs import decides, steps_behind_an_end
-from paramgraph_kit.rewrite.advised.host.from_host import decided
+from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, behind, decided
 from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_what_is_read
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, Place
 from paramgraph_kit.trace.model import Failure
@@ -115,3 +116,45 @@ def test_what_trains_at_times_is_told_to_be_apart_in_its_order(name: str, tmp_pa
     told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch, "opt_d": OPTIMIZER}))
     assert wanted in told, told
     assert ("`opt_d` is made with `capturable=True`" in told) == (wanted == THREE)
+
+
+CARRIED = """
+def f(x):
+    global alpha, best
+    loss = (net(x) - alpha * x).mean()
+    alpha = CARRIED
+    best = loss.item()
+    return loss.detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("carried", "line", "wanted"),
+    [
+        (
+            "loss.exp().item()",
+            5,
+            (
+                "`alpha = torch.tensor(0.2, dtype=torch.float64, device=device)` where it begins, here "
+                "`alpha.fill_(loss.exp().detach().squeeze())`"
+            ),
+        ),
+        ("table[int(loss.item())]", 5, LEFT),
+        ("loss.exp().item()", 6, BEHIND),  # nothing is computed with it
+    ],
+)
+def test_a_number_that_the_device_goes_on_with_is_not_to_be_moved_by_hand(
+    carried: str, line: int, wanted: str, tmp_path: Path
+) -> None:
+    # GIVEN a number that is read of the device, and that the next step computes with
+    file = tmp_path / "program.py"
+    file.write_text(CARRIED.replace("CARRIED", carried))
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(line)
+    assert statement is not None
+    place = Place(source, statement, Failure("sync-item", "", ""), "device", {"alpha": 0.2, "best": 0.0}, entry="f")
+    # WHEN it is told what to do THEN it stays on the device, or is left; moved alone the graph would keep today's
+    told = moved_by_what_is_read(place) or behind(place)
+    assert told.endswith(wanted), told
+    assert (BEHIND in told) == (wanted == BEHIND)

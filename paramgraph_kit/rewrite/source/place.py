@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
-from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.trace.model import Failure
 
 T = TypeVar("T")
@@ -91,6 +91,13 @@ class Place:
         for node in heads(self.statement):
             if isinstance(node, ast.Call) and called(node) in names:
                 yield node
+
+    def computes_with(self, path: str) -> bool:
+        """Whether the function has ``loss - alpha * entropy``, with a variable beside what has this path."""
+        function = self.source.function_of(self.statement)
+        parts = (n for part in function.body for n in within(part)) if function is not None else ()
+        sides = [side for n in parts if isinstance(n, ast.BinOp) for side in ((n.left, n.right), (n.right, n.left))]
+        return any(path_of(one) == path and names_in(other) for one, other in sides)
 
     def loops(self) -> list[ast.For | ast.While]:
         """The loops of the function that the statement is in, or is; the inner ones first."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
-from paramgraph_kit.rewrite.source.edits import locals_of, names_in
+from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
@@ -93,7 +93,7 @@ def between(place: Place, node: ast.If) -> str:
     at = function.body.index(node)
     loops = [n.iter for n in ast.walk(node) if isinstance(n, ast.For)]  # which may write what they go through
     made = {*written(node), *(path for loop in loops for path in paths(loop))}
-    waits = [n for n in function.body[at + 1 :] if any(touches(a, b) for a in made for b in paths(n))]
+    waits = [n for n in function.body[at + 1 :] if any(touches(a, b) for a in made for b in _read_by(n))]
     if not waits:
         return ""
     if place.statement is node and (asked := asked_before(place, node)):
@@ -108,6 +108,13 @@ def between(place: Place, node: ast.If) -> str:
     counts = [n.lineno for n in function.body[:at] if {*written(n)} & paths(node.test)]
     more = f", with line {counts[-1]}, which counts for it" if counts else ""
     return f"line {waits[0].lineno} goes on with what it writes: do it before each launch{more}, and take it out here"
+
+
+def _read_by(node: ast.stmt) -> set[str]:
+    """What a statement reads: of ``self.n += 1`` not all of ``self``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
+        return {path_of(node.target), *paths(node.value)}
+    return paths(node)
 
 
 def asked_before(place: Place, node: ast.If) -> str:

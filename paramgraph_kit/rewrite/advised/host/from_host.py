@@ -24,15 +24,14 @@ from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, name
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training
-from paramgraph_kit.rewrite.source.writes import paths
+from paramgraph_kit.rewrite.source.writes import paths, written
 from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")
 BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
 DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
-BEHIND = (
-    "belongs behind the launch: leave it, it moves there once the other lines are mended; or move it there yourself"
-)
+LEFT = "belongs behind the launch: leave it, it moves there once the other lines are mended"
+BEHIND = f"{LEFT}; or move it there yourself"
 _HOST = ("random", "np", "numpy", "time", "math")
 
 
@@ -472,4 +471,6 @@ def behind(place: Place) -> str:
                 if "two launches" in where:
                     return f"belongs where line {later.lineno} goes, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
+    if any(map(place.computes_with, written(node))):
+        return LEFT  # moved by hand alone, the graph would keep the number that it had
     return put_off(place) or BEHIND

@@ -25,7 +25,7 @@ def moved_by_itself(place: Place) -> str:
 
 
 def moved_by_what_is_read(place: Place) -> str:
-    """``self.low = min(self.low, x.min().item())``, where the device goes on with ``self.low``."""
+    """``self.low = min(self.low, x.min().item())``, or another number, where the device goes on with ``self.low``."""
     function = place.source.function_of(place.statement)
     if place.failure.code not in ("sync-item", "stale-input") or function is None:
         return ""
@@ -43,6 +43,10 @@ def _kept_there(place: Place, every: list[ast.AST]) -> str:
     path = path_of(target) if target is not None else ""
     if not isinstance(node, ast.Assign) or not _is_number(place, path) or place.is_local(path):
         return ""
+    if path not in paths(node.value) and (read := _read_as_tensor(node.value)) is not None:
+        begins = f"torch.tensor({_written(_value(place, path))}, dtype=torch.float64, device={place.device})"
+        filled = f"`{path} = {begins}` where it begins, here `{path}.fill_({place.text(read)}.detach().squeeze())`"
+        return filled if place.computes_with(path) else ""
     later = [n for n in every if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > node.lineno]
     if path not in paths(node.value) or not any(path_of(n) == path and isinstance(n.ctx, ast.Load) for n in later):
         return ""
@@ -50,6 +54,12 @@ def _kept_there(place: Place, every: list[ast.AST]) -> str:
     new = (made[0] if made else place.text(node.value)).replace(".item()", "")
     begins = f"torch.tensor({_written(_value(place, path))}, device={place.device})"
     return f"`{path} = {begins}` where it begins, here `{path}.copy_({new})`"
+
+
+def _read_as_tensor(value: ast.expr) -> ast.expr | None:
+    """``x`` of ``x.item()``, or None."""
+    call = value if isinstance(value, ast.Call) and called(value) == "item" and not value.args else None
+    return call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
 
 
 def _written(value: object) -> str:
