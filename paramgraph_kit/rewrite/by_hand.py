@@ -18,10 +18,11 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
+from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.source.edits import on_one_line, within
+from paramgraph_kit.rewrite.source.edits import names_in, on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure, Frame
 from paramgraph_kit.trace.wording import frame_text
@@ -30,6 +31,8 @@ INDENT = " " * 11  # of what to write in a place, below it
 BEHIND_A_CELL = (
     "belongs behind the launch: move it there yourself; with the cell's lines in a function it moves by itself"
 )
+CUT = "end what is captured before line"
+_COUNT = ("numel", "len", "sum", "item", "count_nonzero")
 ENDLESS = ("exits", "time-limit")  # it is not called again
 _OF_OURS = re.compile(r"later(_\d+)?\.clear\(\)")
 ENDED = ("raises", "exits", "time-limit")
@@ -69,7 +72,42 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
     places: dict[str, list[Failure]] = {}
     for failure in failures:
         places.setdefault(place_text(failure.frame), []).append(failure)
-    return [_line(attempt, place, each, known) for place, each in places.items()]
+    cut = _with_one_cut(attempt, failures)
+    return [_line(attempt, place, each, known, cut) for place, each in places.items()]
+
+
+def _with_one_cut(attempt: Attempt, failures: Sequence[Failure]) -> dict[int, str]:
+    """What to do where one line of a function says to cut there, and others of it to keep all of what a mask picks.
+
+    Both together are more than is needed: a cut before the first of them, behind which all the others stay as they are.
+    """
+    found: dict[Any, list[tuple[Place, str]]] = {}
+    for failure in failures:
+        place = _place(attempt, failure)
+        function = place.source.function_of(place.statement) if place is not None else None
+        if place is not None and function is not None and (text := hint(place)).startswith((CUT, "keep all of")):
+            found.setdefault(function, []).append((place, text))
+    texts: dict[int, str] = {}
+    for each in found.values():
+        each.sort(key=lambda pair: pair[0].statement.lineno)
+        first = each[0][0]
+        if len({text.startswith(CUT) for _, text in each}) < 2 or not (text := at_least(first)).startswith(CUT):
+            continue
+        behind = f"stays as it is, behind the launch with line {first.statement.lineno}"
+        if counts := _counts(first):
+            text += f"; `{'`, `'.join(counts)}` too, where the lines above make a tensor of it"
+        texts |= {id(place.failure): behind for place, _ in each} | {id(first.failure): text}
+    return texts
+
+
+def _counts(place: Place) -> list[str]:
+    """Numbers that a function has found before a line in what a tensor holds, and that what stands from there reads."""
+    function, line = place.source.function_of(place.statement), place.statement.lineno
+    every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
+    behind = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno >= line}
+    before = [n for n in every if isinstance(n, ast.Assign) and n.lineno < line and names_in(n.value) & {*place.seen}]
+    sized = [n for n in before if any(isinstance(each, ast.Call) and called(each) in _COUNT for each in ast.walk(n))]
+    return sorted(stored(sized) & behind - {*place.seen})
 
 
 def place_text(frame: Frame | None) -> str:
@@ -80,19 +118,33 @@ def place_text(frame: Frame | None) -> str:
     return text
 
 
-def _line(attempt: Attempt, place: str, failures: list[Failure], known: Sequence[Failure] | None) -> str:
+def _line(
+    attempt: Attempt, place: str, failures: list[Failure], known: Sequence[Failure] | None, cut: dict[int, str]
+) -> str:
     later = known is not None and not any(failure is each for failure in failures for each in known)
     line = f"{place}  [{', '.join(dict.fromkeys(f.code for f in failures))}]"
     if why := next((text for f in failures if (text := attempt.unsafe.get(id(f), ""))), ""):
         line += f": a rewrite was tried and taken back, {why}"
     elif later:
         line += ": once the lines above are rewritten"
-    return f"\n{INDENT}".join([line, *dict.fromkeys(text for f in failures if (text := _hint(attempt, f, later)))])
+    texts = (cut.get(id(f)) or _hint(attempt, f, later) for f in failures)
+    return f"\n{INDENT}".join([line, *dict.fromkeys(filter(None, texts))])
 
 
 def _hint(attempt: Attempt, failure: Failure, later: bool = False) -> str:
-    if (at := attempt.place(failure)) is None:
+    if (place := _place(attempt, failure)) is None:
         return ""
+    text = hint(place)
+    if later and text.startswith(NOBODY_WAITS):
+        text = BEHIND  # its line is another one by then
+    if text in (BEHIND, LEFT) and is_made_of(place.source.file):
+        return BEHIND_A_CELL
+    return text or (_rebound(attempt) if failure.code == "stale-input" else "")
+
+
+def _place(attempt: Attempt, failure: Failure) -> Place | None:
+    if (at := attempt.place(failure)) is None:
+        return None
     held = attributes_of(attempt.prover.state)
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
     entry = attempt.entry_name
@@ -105,13 +157,7 @@ def _hint(attempt: Attempt, failure: Failure, later: bool = False) -> str:
         "called": attempt.called_by(*at),
         "plain": attempt.plain_of(*at),
     }
-    place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
-    text = hint(place)
-    if later and text.startswith(NOBODY_WAITS):
-        text = BEHIND  # its line is another one by then
-    if text in (BEHIND, LEFT) and is_made_of(at[0].file):
-        return BEHIND_A_CELL
-    return text or (_rebound(attempt) if failure.code == "stale-input" else "")
+    return Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
 
 
 def _rebound(attempt: Attempt) -> str:

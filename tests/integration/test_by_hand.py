@@ -231,3 +231,42 @@ def test_what_moved_lines_call_is_not_put_off(fixed: Fixed) -> None:
     # THEN it is done there, at once
     assert found.complete, str(found)
     assert "later" not in found.diff
+
+
+HEAD = """
+args = (torch.randn(8, 4, device=device).abs(), torch.randn(8, device=device), torch.rand(8, device=device))
+def ratio(x):
+    return x.min(-1)[0] / x.max(-1)[0]
+def f(x, y, c):
+    at = (c > 0.3).nonzero().reshape(-1)
+    n = max(at.numel(), 1.0)
+    total = x.sum() / n
+    px = x[at]
+    py = y[at]
+    ASKED
+    return (ratio(px) * py).sum() / n + total
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "others"),
+    [
+        (
+            "if len(at) > 0:\n        t = x[at]\n        total = total + ratio(t).sum()",
+            (
+                "return `at`, `total`, `x`, and do that line with all after it behind the launch; `n` too, where the "
+                "lines above make a tensor of it"
+            ),
+            "stays as it is, behind the launch with line",
+        ),
+        ("py = py.sort().values", "ones elsewhere, as zeros would be divided", "before each sum"),
+    ],
+    ids=["a cut for all", "no zeros that are divided"],
+)
+def test_what_is_said_of_the_rows_that_a_mask_picks_agrees(asked: str, wanted: str, others: str, fixed: Fixed) -> None:
+    # GIVEN rows of a mask that ratios are made of, with a branch behind them or none WHEN they are left to the user
+    told = fixed(HEAD.replace("ASKED", asked)).instead
+    # THEN one cut is told for all, or what fills them is no zero that is divided
+    assert any(wanted in line for line in told), told
+    assert any(others in line for line in told), told
+    assert not any("zeros elsewhere" in line for line in told if "px = " in line), told

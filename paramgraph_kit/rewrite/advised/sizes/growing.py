@@ -9,6 +9,7 @@ import re
 import torch
 
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
+from paramgraph_kit.rewrite.advised.sizes.picked_rows import divides
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.rows import masks_of
@@ -308,6 +309,12 @@ def rows_of_a_mask(place: Place) -> str:
         return (
             f"`{name}{x}[{order}.byte().argsort(stable=True)]` has those of `{mask}` {ends}, in their order, {others}: "
             f"`{place.text(picked)}` stays as it is where there are as many; `{mask}.sum()` says how many there are"
+        )
+    if divides(place, node.targets[0]):
+        return (
+            f"keep all of `{x}`, ones elsewhere, as zeros would be divided, and the mask beside it: "
+            f"`{name}torch.where({spread}, {x}, 1)`{more}; take `torch.where({mask}, values, 0)` of what comes of it "
+            f"before each sum; there are `{mask}.sum()` of them, by which a mean divides its sum"
         )
     return (
         f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "

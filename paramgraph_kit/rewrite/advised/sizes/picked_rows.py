@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import within
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _INSTEAD = {
@@ -14,6 +15,8 @@ _INSTEAD = {
     "max": "{x}.masked_fill(~{keep}, -torch.inf).max()",
     "min": "{x}.masked_fill(~{keep}, torch.inf).min()",
 }
+
+_NOT_OF_ZEROS = frozenset(("log", "sqrt", "rsqrt", "reciprocal", "div", "norm", "normalize", "cosine_similarity"))
 
 
 def averaged_and_counted(place: Place) -> str:
@@ -46,3 +49,20 @@ def averaged_and_counted(place: Place) -> str:
         return ""
     made = f"`{keep} = {mask}` here, and " if keep != mask else ""
     return f"keep all of `{x}`: {made}" + ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
+
+
+def divides(place: Place, target: ast.expr) -> bool:
+    """Whether what comes of a name is divided by, or goes where zeros have no value or no gradient."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    own, of_it = {n.name for n in ast.walk(place.source.tree) if isinstance(n, Function)}, stored([target])
+    given = [n for n in every if isinstance(n, ast.Assign) and n is not place.statement]
+    while more := stored([n for n in given if names_in(n.value) & of_it]) - of_it:
+        of_it |= more
+    for node in every:
+        below = node.right if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) else None
+        if isinstance(node, ast.Call) and (called(node) in _NOT_OF_ZEROS or path_of(node.func) in own):
+            below = node
+        if below is not None and names_in(below) & of_it:
+            return True
+    return False
