@@ -208,3 +208,12 @@ def test_a_module_that_is_called_elsewhere_too_keeps_its_count(fixed: Fixed) -> 
     fix = fixed(WARMED_UP + "def test(x):\n    return net(x)[0]\n")
     # THEN what it counts does not go to the step that is looked at
     assert not {"net.beta = min(1.0, net.beta + 0.1)"} & {line.strip() for line in lines_of(fix)}, fix
+
+
+def test_a_count_that_a_result_is_computed_with_is_told_once(fixed: Fixed) -> None:
+    # GIVEN the same where the host draws what the device needs, which no rule moves
+    text = WARMED_UP.replace("z = self.enc(x)", "z = self.enc(x)\n        z = z + torch.randn(z.shape).to(x.device)")
+    # WHEN a fix is asked for THEN the two lines say the same of where the host counts
+    said = str(fixed(text))
+    assert "belongs before each launch: line 20 reads it there from a tensor" in said, said
+    assert "before each launch that line and `beta_in.fill_(self.beta)`, here `beta_in` for `self.beta`" in said

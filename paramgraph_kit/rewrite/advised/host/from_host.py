@@ -457,12 +457,17 @@ def behind(place: Place) -> str:
         return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
     if isinstance(call, ast.Call) and (text := _needed_after(place, call)):
         return text
-    if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
-        for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
-            its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses
-            if later.lineno > node.lineno and path in paths(later.value) and not its_own:
+    target = node.target if isinstance(node, ast.AugAssign) else getattr(node, "targets", [node])[0]
+    counts = isinstance(node, ast.AugAssign) or isinstance(target, ast.Attribute)
+    if counts and function is not None and (path := path_of(target)):
+        for later in (n for part in function.body for n in within(part) if isinstance(n, (ast.Assign, ast.Return))):
+            to = later.targets if isinstance(later, ast.Assign) else []
+            its_own = bool(to) and all(isinstance(each, ast.Attribute) for each in to)  # as a mean of losses
+            if later.lineno > node.lineno and later.value and path in paths(later.value) and not its_own:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
+                if isinstance(later, ast.Return) or names_in(later.value) & place.tensors.keys():
+                    return f"belongs before each launch: line {later.lineno} reads it there from a tensor"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
             if later.lineno > node.lineno and path in paths(later.test) and (where := between(place, later)):
