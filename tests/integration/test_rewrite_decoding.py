@@ -306,6 +306,34 @@ def test_a_set_of_tokens_that_a_step_goes_through_is_told_as_a_mask() -> None:
     assert "let `x = x[0]`" in text
 
 
+def test_a_list_of_tensors_that_is_joined_is_told_as_one_once_it_is_full(fixed: Fixed) -> None:
+    # GIVEN a step that reads what the last two steps have left in a list WHEN a fix is asked for
+    found = fixed("""
+net, queue = nn.Linear(4, 4).to(device), []
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    y = net(x)
+    seen = torch.cat(queue) if queue else y.detach()
+    loss = (y @ seen.T).logsumexp(1).mean()
+    net.zero_grad()
+    loss.backward()
+    queue.append(y.detach())
+    if len(queue) > 2:
+        queue.pop(0)
+    return loss.detach()
+""")
+    # THEN one tensor is told to stand for all of it, once it has its last size, and told once
+    told = "`queue_in.copy_(torch.cat(queue))`, and here `queue_in` for `torch.cat(queue) if queue else y.detach()`"
+    assert [told in each for each in found.instead].count(True) == 1, found
+    # GIVEN one that fills a list behind the launch, which is as long from the beginning WHEN that is told
+    step = ["def f(x):\n", "    y = net(x) @ torch.cat(queue).T\n"]
+    lines = [*step, "    return y\n", "def after_f(y):\n", "    queue.append(y.clone())\n    queue.pop(0)\n"]
+    text = kept_outside("queue", lines, step, {"after_f"}, {"f"}, "device")
+    # THEN it is the same
+    assert "`queue_in = torch.cat(queue)` once" in text
+    assert "here `queue_in` for `torch.cat(queue)`" in text
+
+
 def test_a_search_that_the_host_decides_is_told_as_rounds_to_capture(fixed: Fixed) -> None:
     # GIVEN a beam search with scores and tokens of the host's WHEN rewritten
     found = fixed("""

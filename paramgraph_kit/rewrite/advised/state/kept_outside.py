@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, path_of, within
 
+JOINS = ("torch.cat", "torch.concat", "torch.stack")
+
 
 def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved: Collection[str], ran: Collection[str],
                  device: str) -> str:  # fmt: skip
@@ -69,6 +71,21 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     )
 
 
+def joined_ahead(path: str, join: ast.Call, within_it: ast.AST) -> str:
+    """What to do about ``torch.cat(queue)``, a list of a few steps' tensors that each step adds one to.
+
+    ``within_it`` is the statement that has it, perhaps as ``torch.cat(queue) if queue else x``.
+    """
+    name, text = f"{path.rpartition('.')[2]}_in", ast.unparse(join)
+    ways = (n for n in ast.walk(within_it) if isinstance(n, ast.IfExp) and path in ast.unparse(n.test))
+    whole = next((n for n in ways if any(part is join for part in ast.walk(n.body))), join)
+    return (
+        f"`{text}` joins what other steps have left, which a graph does not see: call the step without a graph until "
+        f"`{path}` is as long as it gets; then `{name} = {text}` once, before each launch `{name}.copy_({text})`, and "
+        f"here `{name}` for `{ast.unparse(whole)}`, before it is captured"
+    )
+
+
 def _as_mask(read: ast.stmt, call: ast.Call, name: str, place: str, device: str) -> str:
     """What stands for a set or a list of numbers that the device has made, and that the step goes through or asks."""
     path, value, mask = ast.unparse(call.func.value), call.args[0], f"{name}_mask"  # type: ignore[attr-defined]
@@ -78,6 +95,9 @@ def _as_mask(read: ast.stmt, call: ast.Call, name: str, place: str, device: str)
     asks = [n for n in ast.walk(read) if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.In, ast.NotIn))]
     if not isinstance(read, ast.For) and not any(_is(n.comparators[0], name, ast.Load) for n in asks):
         target = read.targets[0] if isinstance(read, ast.Assign) else None
+        calls = [n for n in ast.walk(read) if isinstance(n, ast.Call) and n.args and _is(n.args[0], name, ast.Load)]
+        if joins := [n for n in calls if path_of(n.func) in JOINS]:
+            return joined_ahead(path, joins[0], read)
         if not isinstance(read, ast.Assign) or not isinstance(target, ast.Name):
             return ""
         return (
