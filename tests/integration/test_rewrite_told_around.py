@@ -169,6 +169,23 @@ def f(x):
             "| ~left[n] | (far))`",
         ],
     ),
+    "pairs that are near, and a list that the step goes on with": (
+        """
+blocks, kept, args = torch.zeros(9, 3, device=device), [], (torch.randn(5, 3, device=device),)
+def f(x):
+    near = torch.cdist(x, x)
+    if near.sum() > 3:
+        kept.append(len(kept) % 9)
+    row, col = torch.where((near < 2) & (near > 0))
+    out = torch.zeros_like(x).index_add_(0, row, x[col] / near[row, col][:, None])
+    return out + blocks[kept[-1] if kept else 0]
+""",
+        [
+            "take all pairs, `near_2 = (near < 2) & (near > 0)`",
+            "`row = torch.arange(near_2.shape[0], device=device).repeat_interleave(near_2.shape[1])`",
+            "end what is captured before line 14",
+        ],
+    ),
     "a part that is drawn of what a mask marks": (
         f"""
 {ROWS}def f(rows, score):
@@ -179,6 +196,7 @@ def f(x):
         [
             "`pos_there = score > 0.3`",
             "torch.where(pos_there, torch.rand(pos_there.shape, device=device), 2.0).argsort(-1).argsort(-1)`",
+            "`pos = torch.where(pos_there, torch.rand(pos_there.shape, device=device), 2.0).argsort(-1)[:n]`",
         ],
     ),
     "a tensor that grows and is cut further down": (

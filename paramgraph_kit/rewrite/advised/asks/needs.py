@@ -231,6 +231,8 @@ def chosen_rows(place: Place) -> str:
                     f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
                     f"launch; or take a fixed number of them, with `torch.where({mask}, values, 0).flatten().topk(n)`"
                 )
+            if pairs := _all_pairs(place, node.targets[0], mask):
+                return pairs
             return (
                 f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
                 "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
@@ -257,6 +259,22 @@ def chosen_rows(place: Place) -> str:
     return ""
 
 
+def _all_pairs(place: Place, targets: ast.Tuple, mask: str) -> str:
+    """``row, col = torch.where(dist < r)``, outside of any loop: messages between points that are near."""
+    names = [each.id for each in targets.elts if isinstance(each, ast.Name)]
+    if len(names) != 2 or place.loops():
+        return ""
+    row, col = names
+    near, there = (fresh(name, place.taken) for name in ("near", "there"))
+    return (
+        f"a graph has one size: take all pairs, `{near} = {mask}`, `{row} = torch.arange({near}.shape[0], "
+        f"device={place.device}).repeat_interleave({near}.shape[1])`, `{col} = torch.arange({near}.shape[1], "
+        f"device={place.device}).repeat({near}.shape[0])`, and `{there} = {near}.flatten()` says which count: what is "
+        f"computed for each is `torch.where({there}[:, None], values, 0)`, or `torch.where({there}, values, 0)` where "
+        f"it is a number, before it is added up, and what counts them adds `{there}.long()` for each"
+    )
+
+
 def _drawn_of(place: Place, name: str, mask: str) -> str:
     """``pos[torch.randperm(pos.numel())[:n]]``: a part of them by chance."""
     function = place.source.function_of(place.statement)
@@ -264,12 +282,13 @@ def _drawn_of(place: Place, name: str, mask: str) -> str:
     if not any(called(n) == "randperm" and name in names_in(n) for n in calls):
         return ""
     there, rank = fresh(f"{name}_there", place.taken), fresh(f"{name}_rank", place.taken)
+    drawn = f"torch.where({there}, torch.rand({there}.shape, device={place.device}), 2.0).argsort(-1)"
     return (
         f"a part of `{name}` is drawn, and a graph has one size: keep the mask, `{there} = {mask}`, with "
         f"`{there}.sum()` for the length of `{name}` (`.clamp(max=n)` for `min(n, ...)`); draw for all, `{rank} = "
-        f"torch.where({there}, torch.rand({there}.shape, device={place.device}), 2.0).argsort(-1).argsort(-1)`: of as "
-        f"many as you want, say `n`, `{there} & ({rank} < n)` is the mask, and what is computed for all is summed with "
-        "it and divided by its sum in place of picking: other numbers than these, so it was not rewritten"
+        f"{drawn}.argsort(-1)`: of as many as you want, say `n`, `{there} & ({rank} < n)` is the mask, and what is "
+        "computed for all is summed with it and divided by its sum in place of picking; where there always are `n`, "
+        f"`{name} = {drawn}[:n]` picks them: other numbers than these, so it was not rewritten"
     )
 
 

@@ -419,8 +419,13 @@ def _is_read_here(place: Place, node: ast.stmt) -> bool:
     """``keep.append(i)``, where the function itself goes on with ``keep``."""
     call = node.value if isinstance(node, ast.Expr) else None
     owner = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-    name = owner.id if isinstance(owner, ast.Name) and place.is_local(owner.id) else ""
-    reads = [n for n in ast.walk(place.source.function_of(node) or node) if isinstance(n, ast.Name) and n.id == name]
+    path, every = path_of(owner) if owner is not None else "", list(ast.walk(place.source.function_of(node) or node))
+    if path and not (isinstance(owner, ast.Name) and place.is_local(path)):  # ``blocks[table[-1]]``
+        return any(
+            isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load) and path_of(n.value) == path for n in every
+        )
+    name = path
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == name]
     alone = (place.source.parents.get(n) for n in reads if n is not owner and isinstance(n.ctx, ast.Load))
     return bool(name) and not all(isinstance(above, (ast.Return, ast.Tuple, ast.Attribute)) for above in alone)
 
