@@ -229,6 +229,14 @@ FORMS = {
             "order = x.sum(1).argsort()",
         ],
     ),
+    "an index that is read where it is used": (
+        """\
+    best = x.sum(1).argmax()
+    row = x[int(best)] * 2
+    return row, x[(best - len(x)).item()]
+""",
+        ["row = x[best.reshape(1)][0] * 2", "return row, x[(best - len(x)).reshape(1)][0]"],
+    ),
     "a chain of branches": (
         """\
     m = x.mean().item()

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import ast
 
+import torch
+
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 
 
 def look_up_there(place: Place) -> list[Edit]:
-    """``x[:, i]`` becomes ``x[:, i.reshape(1)].squeeze(1)``, and ``x.select(1, i)`` what an index selects."""
+    """``x[:, i]`` becomes ``x[:, i.reshape(1)].squeeze(1)``, and ``x.select(1, i)`` what an index selects.
+
+    So does ``x[int(i)]``, as ``x[i.reshape(1)][0]``: with a tensor of no dimension torch reads the number all the same.
+    """
     found = []
     for node in heads(place.statement):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and isinstance(node.ctx, ast.Load):
-            if text := _picked(place, node, node.slice.elts):
+        if isinstance(node, ast.Subscript) and (parts := _parts(place, node)):
+            if not isinstance(node.ctx, ast.Load):
+                found += _added_to(place, node, parts) if len(parts) > 1 else []
+            elif text := _picked(place, node, parts):
                 found.append(place.source.replace(node, text))
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
-            found += _added_to(place, node, node.slice.elts)
         elif isinstance(node, ast.Call) and called(node) == "select" and (text := _selected(place, node)):
             found.append(place.source.replace(node, text))
     return found
+
+
+def _parts(place: Place, node: ast.Subscript) -> list[ast.expr]:
+    """The parts of an index, of one alone where it is a number that is read there, of a tensor and not of a list."""
+    if isinstance(node.slice, ast.Tuple):
+        return node.slice.elts
+    path = path_of(node.value)
+    outer = bool(path) and not place.is_local(path) and isinstance(place.value(path), torch.Tensor)
+    return [node.slice] if isinstance(node.slice, ast.Call) and (outer or path in place.tensors) else []
 
 
 def _added_to(place: Place, node: ast.Subscript, parts: list[ast.expr]) -> list[Edit]:
@@ -92,4 +106,5 @@ def _index(place: Place, part: ast.expr) -> tuple[str, str] | None:
 
 
 def _bracketed(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"
+    has_them = ast.parse(text, mode="eval").body.col_offset > 0
+    return text if text.isidentifier() or has_them else f"({text})"
