@@ -100,6 +100,10 @@ def leave_out(place: Place) -> list[Edit]:
                 return []
             rows.update(n.id for t in node.targets for n in parts_of(t) if isinstance(n, ast.Name))
             chooses = _is_index(place, node.value, order, mask)
+            whole = _all_of(place, node.value) if isinstance(node.value, ast.Subscript) else ""
+            if not chooses and left == [node.value] and [whole] == [place.text(target) for target in node.targets]:
+                edits.append(place.source.without(node))  # ``x = x``
+                continue
             edits += [
                 place.source.replace(
                     n, f"torch.where({mask}, {_all_of(place, n)}, 0)" if chooses else _all_of(place, n)
