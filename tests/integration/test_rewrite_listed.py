@@ -91,6 +91,48 @@ def f(s, x):
 """,
         "at = at & (at.cumsum(0) <= 2)",
     ),
+    "of rows that a helper puts anew, with as many columns as rows": (
+        """
+class Env:
+    def __init__(self):
+        self.start = torch.linspace(-0.05, 0.05, 16, device=device).view(4, 4)
+        self.state, self.age = self.start.clone(), torch.arange(4, device=device)
+    def reset(self, at):
+        self.state[at] = self.start[at] * 2
+        self.age[at] = 0
+    def step(self, x):
+        self.state += x
+        self.age += 1
+        done = self.age > 5
+        at = done.nonzero(as_tuple=False).squeeze(-1)
+        if len(at) > 0:
+            self.reset(at)
+        return self.state.clone()
+env, args = Env(), (torch.randn(4, 4, device=device),)
+def f(x):
+    return env.step(x)
+""",
+        "self.state.copy_(torch.where(at[..., None], self.start * 2, self.state))",
+    ),
+    "of a flag that the helper clears first, in no trial": (
+        """
+start, state = torch.rand(4, 4, device=device), torch.rand(4, 4, device=device)
+flag, age = torch.zeros(4, dtype=torch.long, device=device), torch.zeros(4, device=device)
+def reset(at):
+    flag[at] = 0
+    state[at] = start[at]
+    age[at] = 0
+def f(x):
+    at = torch.where(flag)[0]
+    if at.numel():
+        reset(at)
+    age.add_(1)
+    flag.copy_((age > 3).long())
+    return state.add_(x).sum(1)
+args = (torch.randn(4, 4, device=device),)
+""",
+        "at = flag != 0",
+    ),
 }
 
 
@@ -152,3 +194,21 @@ def f(x):
 """)
     assert not found.complete
     assert not any(line.rstrip().endswith("rewritten") for line in found.instead), found
+
+
+def test_rows_that_a_helper_puts_for_several_callers_are_told_to_be_chosen_by_the_mask(fixed: Fixed) -> None:
+    # GIVEN a helper that puts rows at the places that it is given, which others give as numbers WHEN rewritten
+    found = fixed("""
+start, state = torch.rand(4, 4, device=device), torch.rand(4, 4, device=device)
+def reset(at):
+    state[at] = start[at]
+reset(torch.arange(4, device=device))
+def f(x):
+    state.add_(x)
+    at = (state.sum(1) > 3).nonzero().flatten()
+    reset(at)
+    return state.clone()
+args = (torch.randn(4, 4, device=device),)
+""")
+    # THEN it is told what stands for its lines, and nothing of sums
+    assert "`x[at] = y[at]` is `x.copy_(torch.where(at[:, None], y, x))`" in str(found)

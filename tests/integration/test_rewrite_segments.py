@@ -77,7 +77,23 @@ def f(x):
         out.index_add_(0, rows, done.to(x.dtype))
     return out
 """,
-        ["for e in range(len(torch.greater(mask.sum(dim=(-1, -2)), 0))):"],
+        ["for e in range(len(mask.sum(dim=(-1, -2)))):"],
+    ),
+    "a loop that gives each expert a name": (
+        """
+def f(x):
+    weight, top = gate(x).softmax(-1).topk(2, dim=-1)
+    out = torch.zeros_like(x)
+    mask = F.one_hot(top, num_classes=E).permute(2, 1, 0)
+    hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+    for e in hit:
+        layer = experts[e]
+        k, rows = torch.where(mask[e].squeeze(0))
+        done = layer(x[None, rows].reshape(-1, D)) * weight[rows, k, None]
+        out.index_add_(0, rows, done)
+    return out
+""",
+        ["(weight * ((mask[e]).T)).sum(-1)[:, None]"],
     ),
 }
 

@@ -233,7 +233,14 @@ def _may_be_tensor(place: Place, name: str) -> bool:
 
 
 def _one_of(place: Place, name: str) -> Any:
-    """The modules that a loop around a statement goes through under a name: ``for i, expert in enumerate(experts)``."""
+    """The modules of which a name is one: ``for i, expert in enumerate(experts)`` and ``expert = experts[i]``."""
+    function = place.source.function_of(place.statement)
+    every = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name]
+    made = [place.source.parents[n] for n in every if not isinstance(n.ctx, ast.Load)]
+    only = made[0].value if len(made) == 1 and isinstance(made[0], ast.Assign) else None
+    if isinstance(only, ast.Subscript) and path_of(only.value).partition(".")[0] not in ("", name):
+        held = _value(place, path_of(only.value))
+        return held if isinstance(held, torch.nn.ModuleList) else None
     above = place.source.parents.get(place.statement)
     while above is not None:
         if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:

@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.advised.sizes.packing import packed
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
-from paramgraph_kit.rewrite.source.edits import heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, target_of
 from paramgraph_kit.rewrite.source.widths import width
@@ -226,16 +226,20 @@ def chosen_rows(place: Place) -> str:
         given = call.args[0] if call.args else getattr(call.func, "value", None)
         if isinstance(given, ast.expr) and len(call.args) <= 1 and isinstance(node.targets[0], ast.Tuple):
             mask = mask_of(place, given)
-            if not _adds_to_rows(place):
+            if not (rows := _rows_added_to(place)):
                 return (
                     f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
                     f"launch; or take a fixed number of them, with `torch.where({mask}, values, 0).flatten().topk(n)`"
                 )
             if pairs := _all_pairs(place, node.targets[0], mask):
                 return pairs
+            last = isinstance(node.targets[0], ast.Tuple) and path_of(node.targets[0].elts[-1]) in rows
+            where = f"({mask}){'.t()' * last}"
+            every = ", in a loop over all of them and not those that are hit" * bool(place.loops())
             return (
-                f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
-                "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
+                f"compute for all, and weigh with the mask in place of picking: `{where}` is 0 where a row has no part "
+                f"(of experts{every}, `(weights * {where}).sum(-1, keepdim=True) * expert(x)` for all rows, with the "
+                "weights as they were before the picking)"
             )
         names = sorted(stored([node]))
         if isinstance(given, ast.expr) and len(call.args) <= 1 and names:  # not `x[(y > 0).nonzero()] = ...`
@@ -250,6 +254,13 @@ def chosen_rows(place: Place) -> str:
                 )
             if drawn := _drawn_of(place, names[0], mask):
                 return drawn
+            if _puts_there(place, names[0]):
+                return (
+                    f"keep the mask, `{names[0]} = {mask}`, and ask not whether there is any: where something is put "
+                    f"at `{names[0]}`, here or in what all its callers give it to, `x[{names[0]}] = y[{names[0]}]` is "
+                    f"`x.copy_(torch.where({names[0]}[:, None], y, x))`, with a `None` for each dimension that `x` has "
+                    f"more than the mask, and `x[{names[0]}] = 0` stays as it is"
+                )
             if any(n is not call for n in _called_in(node.value) if called(n) not in _SHAPED):
                 return f"keep all rows, and weigh with the mask (`{mask}`) in place of picking by it"
             return (
@@ -296,6 +307,18 @@ def _called_in(node: ast.expr) -> Iterator[ast.Call]:
     return (n for n in ast.walk(node) if isinstance(n, ast.Call))
 
 
+def _puts_there(place: Place, name: str) -> bool:
+    """Whether something is put at the places of a list: in this function, or in one of the file that is given it."""
+    function, own = place.source.function_of(place.statement), set[str]()
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    helpers = {n.name for n in ast.walk(place.source.tree) if isinstance(n, Function)}
+    for node in every:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and path_of(node.slice) == name:
+            return True
+        own |= {called(node)} if isinstance(node, ast.Call) and name in map(path_of, node.args) else set()
+    return bool(own & helpers)
+
+
 def _ends_alone(place: Place, name: str) -> bool:
     """Whether of a list of places only the first or the last is read."""
     function = place.source.function_of(place.statement)
@@ -304,13 +327,14 @@ def _ends_alone(place: Place, name: str) -> bool:
     return bool(of_it) and all(ast.unparse(n.slice) in ("0", "-1") for n in of_it)
 
 
-def _adds_to_rows(place: Place) -> bool:
-    """Whether a function adds to rows at the places that a statement lists."""
+def _rows_added_to(place: Place) -> set[str]:
+    """The names of places, of those that a statement lists, at which its function adds to rows."""
     function, names = place.source.function_of(place.statement), stored([place.statement])
     every = [n for part in function.body for n in within(part)] if function is not None else []
     adding = (n for n in every if isinstance(n, ast.Call) and called(n) in ("index_add_", "index_add"))
-    targets = [n.target for n in every if isinstance(n, ast.AugAssign)] + [each for n in adding for each in n.args]
-    return any(names & names_in(each) for each in targets)
+    targets: list[ast.expr] = [n.target for n in every if isinstance(n, ast.AugAssign)]
+    targets += [each for n in adding for each in n.args[:2]]
+    return names & {name for each in targets for name in names_in(each)}
 
 
 def moving_slice(place: Place) -> str:

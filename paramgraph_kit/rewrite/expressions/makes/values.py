@@ -458,8 +458,7 @@ def fill_by_index(place: Place) -> list[Edit]:
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     index = index_on_device(place)
-    parts = getattr(node.targets[0].slice, "elts", [node.targets[0].slice])
-    drawn = any(isinstance(n, ast.Name) and _is_drawn(place, n.id) for n in parts)
+    drawn = any(isinstance(n, ast.Name) and _is_drawn(place, n.id) for n in ast.walk(node.targets[0].slice))
     if place.failure.code == "cpu-index" and not index and drawn:
         return []  # the list comes there before each launch
     return [*index, place.source.replace(node.value, number)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.expressions.makes.values import fill_by_index
@@ -11,8 +11,8 @@ from paramgraph_kit.rewrite.expressions.picks.capacities import limits_of
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
 from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
-from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
-from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.edits import Edit, Function, is_method, is_text, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
@@ -36,17 +36,21 @@ def keep_the_mask(place: Place) -> list[Edit]:
     asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
     reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and not _is_stored(n)]
     mask = mask_of(place, condition)
-    if mask == place.text(condition) and is_written(every, path_of(condition)):
+    handed = isinstance(condition, ast.Attribute) and any(_taken_by(place, n) for n in reads)  # which may write it
+    if mask == place.text(condition) and (handed or is_written(every, path_of(condition))):
         mask += ".clone()"
     edits = [place.source.replace(node.value, mask), *(edit for each in limits.values() for edit in each)]
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
-    gone = {part for n in skips for part in ast.walk(n)}
+    guards = [n for n in every if isinstance(n, ast.If) and _puts_where_any(place, n, target.id)]
+    edits += [_unguarded(place, n) for n in guards]
+    gone = {part for n in skips for part in ast.walk(n)} | {part for n in guards for part in ast.walk(n.test)}
     lengths = {n for read, n in asked.items() if read in reads and read not in gone}
     edits += [_length(place, n, target.id) for n in lengths if isinstance(n, ast.expr)]
     edits += [place.source.replace(each, target.id) for each in columns.values()]
     picks = [columns.get(n, n) for n in reads if n not in asked and n not in gone]
-    return edits if picks and all(_is_index(place, n) for n in picks) else []
+    fits = all(_is_index(place, n) or _is_index_of_helper(place, n) for n in picks)
+    return edits if picks and fits else []
 
 
 def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
@@ -109,11 +113,67 @@ def fill_unless_a_mask(place: Place) -> list[Edit]:
     node, function = place.statement, place.source.function_of(place.statement)
     target = target_of(node)
     name = path_of(target.slice) if isinstance(target, ast.Subscript) else ""
-    for part in function.body if function is not None and name else ():
-        for made in (n for n in within(part) if isinstance(n, ast.Assign) and name in map(path_of, n.targets)):
-            if keep_the_mask(replace(place, statement=made)):
-                return []
+    for one, listed in [(function, name), *_handed_from(place, function, name)]:
+        for part in one.body if one is not None and listed else ():
+            for made in (n for n in within(part) if isinstance(n, ast.Assign) and listed in map(path_of, n.targets)):
+                if keep_the_mask(replace(place, statement=made)):
+                    return []
     return fill_by_index(place)
+
+
+def _handed_from(place: Place, function: Function | None, name: str) -> Iterator[tuple[Function | None, str]]:
+    """Functions that hand a list of places to this one, and the names they have for it."""
+    for call in ast.walk(place.source.tree) if function is not None else ():
+        given = call.args[0] if isinstance(call, ast.Call) and len(call.args) == 1 else None
+        if isinstance(given, ast.Name) and _taken_by(place, given) == (function, name):
+            yield place.source.function_of(call), given.id
+
+
+def _taken_by(place: Place, node: ast.expr) -> tuple[Function, str] | None:
+    """The function of the file that a name is handed to, by its only call, and the name it has there."""
+    call, every = place.source.parents.get(node), list(ast.walk(place.source.tree))
+    if not isinstance(call, ast.Call) or call.args != [node] or call.keywords:
+        return None
+    helpers = [n for n in every if isinstance(n, Function) and n.name == called(call)]
+    if len(helpers) != 1 or sum(isinstance(n, ast.Call) and called(n) == called(call) for n in every) != 1:
+        return None
+    names = arguments_of(helpers[0])[is_method(place.source, helpers[0]) :]
+    return (helpers[0], names[0]) if names else None
+
+
+def _is_index_of_helper(place: Place, node: ast.expr) -> bool:
+    """Whether a name is handed to a function that only picks and puts by it: ``self.reset(at)``."""
+    taken = _taken_by(place, node)
+    every = [n for part in (taken[0].body if taken is not None else ()) for n in within(part)]
+    reads = [n for n in every if isinstance(n, ast.Name) and taken is not None and n.id == taken[1]]
+    return bool(reads) and all(_is_index(place, n) for n in reads)
+
+
+def _puts_where_any(place: Place, node: ast.If, name: str) -> bool:
+    """``if len(at) > 0:`` before lines that only put something at these places, and do nothing where there is none."""
+    test = node.test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Gt, ast.NotEq)):
+        test = test.left if integer(test.comparators[0]) == 0 else test
+    return counts(test, name) and not node.orelse and all(_only_puts(place, part, name) for part in node.body)
+
+
+def _only_puts(place: Place, node: ast.stmt, name: str) -> bool:
+    """Whether a statement does nothing but put something at places, itself or in a function that it calls."""
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return all(isinstance(n, ast.Subscript) and path_of(n.slice) == name for n in targets)
+    call = node.value if isinstance(node, ast.Expr) else None
+    given = call.args[0] if isinstance(call, ast.Call) and len(call.args) == 1 else None
+    if given is None or path_of(given) != name or (taken := _taken_by(place, given)) is None:
+        return False
+    return all(is_text(part) or _only_puts(place, part, taken[1]) for part in taken[0].body)
+
+
+def _unguarded(place: Place, node: ast.If) -> Edit:
+    """The lines of a branch, without its question."""
+    first, indent = place.source.indent(node.body[0]), place.source.indent(node)
+    lines = [line for part in node.body for line in place.text(part).split("\n")]
+    return place.source.replace(node, f"\n{indent}".join(line.removeprefix(first) for line in lines))
 
 
 def _is_stored(node: ast.AST) -> bool:
@@ -194,7 +254,8 @@ def listed_mask(value: ast.expr) -> ast.expr | None:
     if not isinstance(inner, ast.Call):
         return None
     options = {option.arg for option in inner.keywords}
-    as_tuple = called(inner) == "where" or "as_tuple" in options
+    asked = (option.value for option in inner.keywords if option.arg == "as_tuple")
+    as_tuple = called(inner) == "where" or any(not isinstance(n, ast.Constant) or n.value is True for n in asked)
     if called(inner) not in ("where", "nonzero", "argwhere") or options - {"as_tuple"} or as_tuple != listed:
         return None
     if isinstance(inner.func, ast.Attribute) and not inner.args and called(inner) == "nonzero":

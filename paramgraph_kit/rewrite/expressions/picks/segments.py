@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+import torch
+
 from paramgraph_kit.rewrite.source.edits import Edit, Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
 from paramgraph_kit.rewrite.source.rowwise import has_rowwise_modules, is_rowwise
@@ -17,6 +19,7 @@ from paramgraph_kit.rewrite.source.rowwise import has_rowwise_modules, is_rowwis
 _HOST = ("tolist", "cpu", "numpy")
 _PUTS = ("index_add_", "index_copy_")
 _PLACES = ("where", "nonzero")
+_LISTS = (list, tuple, torch.nn.ModuleList)  # which take a tensor of one number for it
 
 
 def through_all_experts(place: Place) -> list[Edit]:
@@ -37,6 +40,8 @@ def through_all_experts(place: Place) -> list[Edit]:
     if uses is None:
         return []
     of = of.left if isinstance(of, ast.Compare) and isinstance(of.comparators[0], ast.Constant) else of
+    if isinstance(of, ast.Call) and path_of(of.func) in ("torch.greater", "torch.gt"):
+        of = of.args[0] if isinstance(of.args[-1], ast.Constant) else of
     counted = place.source.replace(loop.iter, f"range(len({place.text(of)}))")
     return [*place.source.without_all([node]), counted, *uses]
 
@@ -73,7 +78,7 @@ def _as_numbers(place: Place, loop: ast.For) -> list[Edit] | None:
             and [integer(each) for each in whole.args] == [0]
         ):
             edits.append(place.source.replace(whole, place.text(above)))
-        else:
+        elif not (isinstance(above, ast.Subscript) and isinstance(place.value(path_of(above.value)), _LISTS)):
             return None
     return edits
 

@@ -202,10 +202,20 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
         value = value.replace(place.text(each), f"{place.source.bracketed(each.value)}[:, {rest}]")
     if added is not None and not (value := combined(added, text, value)):
         return ""
-    one, all_of = form_of(place, to.slice), form_of(place, target)
+    return f"{text}.copy_(torch.where({_spread(place, to.slice, target)}, {value}, {text}))"
+
+
+def _spread(place: Place, mask: ast.expr, target: ast.expr) -> str:
+    """A mask with as many dimensions as what it is one of: of fewer they would be taken for the last ones."""
+    one, all_of = _form_anywhere(place, mask), _form_anywhere(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
-    spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
-    return f"{text}.copy_(torch.where({spread}, {value}, {text}))"
+    return f"{place.source.bracketed(mask)}[..., {', '.join(['None'] * more)}]" if more > 0 else place.text(mask)
+
+
+def _form_anywhere(place: Place, node: ast.expr) -> Form | None:
+    """What is known of a tensor, also of one that an object has."""
+    held = place.value(path_of(node)) if isinstance(node, ast.Attribute) else None
+    return Form.of(held) if isinstance(held, torch.Tensor) else form_of(place, node)
 
 
 def _first_of(place: Place, node: ast.Subscript) -> str:
@@ -299,7 +309,7 @@ def _form_of_mask(place: Place, node: ast.Call) -> Form | None:
 
 def mask_of(place: Place, node: ast.expr) -> str:
     """What ``torch.where(c)`` and ``c.nonzero()`` take for true, as a mask: of numbers those that are not 0."""
-    form = form_of(place, node) if isinstance(node, ast.Name) else None
+    form = _form_anywhere(place, node) if isinstance(node, (ast.Name, ast.Attribute)) else None
     text = place.text(node)
     return text if form is None or form.dtype == torch.bool else f"{text} != 0"
 
@@ -316,8 +326,8 @@ def pick_by_index(place: Place) -> list[Edit]:
         index = place.source.bracketed(node.slice)
         if isinstance(node.slice, ast.Name) and node.slice.id in _counted_within(place.statement):
             continue
-        if isinstance(place.space.get(path_of(node.value)), dict):
-            continue  # a key
+        if isinstance(place.value(path_of(node.value)), (dict, torch.nn.ModuleList)):
+            continue  # a key, or a number of the host's
         if isinstance(node.ctx, ast.Store) and (form is None or form.shape.numel() == 1):
             found.append(place.source.replace(node.slice, f"{index}.reshape(1)"))
         elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
