@@ -181,9 +181,9 @@ def f(x):
     return out + blocks[kept[-1] if kept else 0]
 """,
         [
-            "take all pairs, `near_2 = (near < 2) & (near > 0)`",
-            "`row = torch.arange(near_2.shape[0], device=device).repeat_interleave(near_2.shape[1])`",
-            "end what is captured before line 14",
+            "near_2 = (near < 2) & (near > 0)",
+            "row = torch.arange(near_2.shape[0], device=near_2.device).repeat_interleave(near_2.shape[1])",
+            "capture `f_part`",
         ],
     ),
     "a part that is drawn of what a mask marks": (

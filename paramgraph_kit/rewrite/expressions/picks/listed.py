@@ -43,11 +43,12 @@ def keep_the_mask(place: Place) -> list[Edit]:
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
     guards = [n for n in every if isinstance(n, ast.If) and _puts_where_any(place, n, target.id)]
-    edits += [_unguarded(place, n) for n in guards]
+    edits += [_unguarded(place, n, columns.values()) for n in guards]
     gone = {part for n in skips for part in ast.walk(n)} | {part for n in guards for part in ast.walk(n.test)}
     lengths = {n for read, n in asked.items() if read in reads and read not in gone}
     edits += [_length(place, n, target.id) for n in lengths if isinstance(n, ast.expr)]
-    edits += [place.source.replace(each, target.id) for each in columns.values()]
+    open_ = {part for n in guards for part in ast.walk(n)}
+    edits += [place.source.replace(each, target.id) for each in columns.values() if each not in open_]
     picks = [columns.get(n, n) for n in reads if n not in asked and n not in gone]
     fits = all(_is_index(place, n) or _is_index_of_helper(place, n) for n in picks)
     return edits if picks and fits else []
@@ -169,10 +170,13 @@ def _only_puts(place: Place, node: ast.stmt, name: str) -> bool:
     return all(is_text(part) or _only_puts(place, part, taken[1]) for part in taken[0].body)
 
 
-def _unguarded(place: Place, node: ast.If) -> Edit:
-    """The lines of a branch, without its question."""
+def _unguarded(place: Place, node: ast.If, columns: Iterable[ast.Subscript]) -> Edit:
+    """The lines of a branch, without its question, and with the names of which they read a column."""
     first, indent = place.source.indent(node.body[0]), place.source.indent(node)
-    lines = [line for part in node.body for line in place.text(part).split("\n")]
+    text = "\n".join(map(place.text, node.body))
+    for each in columns:
+        text = text.replace(place.text(each), place.text(each.value))
+    lines = text.split("\n")
     return place.source.replace(node, f"\n{indent}".join(line.removeprefix(first) for line in lines))
 
 
