@@ -169,22 +169,36 @@ def f(x):
             "| ~left[n] | (far))`",
         ],
     ),
-    "pairs that are near, and a list that the step goes on with": (
+    "a list that the step goes on with, and rows that are told apart": (
         """
-blocks, kept, args = torch.zeros(9, 3, device=device), [], (torch.randn(5, 3, device=device),)
+blocks, kept, args = torch.zeros(9, 3, device=device), [], (torch.randint(0, 4, (7, 3), device=device),)
 def f(x):
-    near = torch.cdist(x, x)
+    near = x.sum(1)
     if near.sum() > 3:
         kept.append(len(kept) % 9)
-    row, col = torch.where((near < 2) & (near > 0))
-    out = torch.zeros_like(x).index_add_(0, row, x[col] / near[row, col][:, None])
-    return out + blocks[kept[-1] if kept else 0]
+    rows, at = torch.unique(x, dim=0, return_inverse=True)
+    sums = torch.zeros(rows.size(0), device=x.device).index_add_(0, at, near * 1.0)
+    return rows, sums, blocks[kept[-1] if kept else 0]
 """,
         [
-            "near_2 = (near < 2) & (near > 0)",
-            "row = torch.arange(near_2.shape[0], device=near_2.device).repeat_interleave(near_2.shape[1])",
-            "capture `f_part`",
+            "end what is captured before line 14",
+            "`code = (x * n ** torch.arange(x.shape[1] - 1, -1, -1, device=device)).sum(1)`",
+            "`at = torch.empty_like(order).scatter_(0, order, first.cumsum(0) - 1)`",
+            "behind the launch `rows = x[order][first]`",
         ],
+    ),
+    "numbers at places that the device finds": (
+        """
+kept, args = torch.zeros(3, 4, device=device), (torch.randn(6, 4, device=device), torch.arange(6, device=device) % 3)
+counts = [0, 0, 0]
+def f(z, y):
+    for c in y.unique():
+        c = c.item()
+        counts[c] += 1
+        kept[c] += (z[y == c].mean(0) - kept[c]) / counts[c]
+    return kept * 2
+""",
+        ["`counts = torch.tensor(counts, device=device)` once"],
     ),
     "a part that is drawn of what a mask marks": (
         f"""

@@ -231,8 +231,6 @@ def chosen_rows(place: Place) -> str:
                     f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
                     f"launch; or take a fixed number of them, with `torch.where({mask}, values, 0).flatten().topk(n)`"
                 )
-            if pairs := _all_pairs(place, node.targets[0], mask):
-                return pairs
             last = isinstance(node.targets[0], ast.Tuple) and path_of(node.targets[0].elts[-1]) in rows
             where = f"({mask}){'.t()' * last}"
             every = ", in a loop over all of them and not those that are hit" * bool(place.loops())
@@ -268,22 +266,6 @@ def chosen_rows(place: Place) -> str:
                 "such picks end in a mean or a loss they are rewritten once it is a mask"
             )
     return ""
-
-
-def _all_pairs(place: Place, targets: ast.Tuple, mask: str) -> str:
-    """``row, col = torch.where(dist < r)``, outside of any loop: messages between points that are near."""
-    names = [each.id for each in targets.elts if isinstance(each, ast.Name)]
-    if len(names) != 2 or place.loops():
-        return ""
-    row, col = names
-    near, there = (fresh(name, place.taken) for name in ("near", "there"))
-    return (
-        f"a graph has one size: take all pairs, `{near} = {mask}`, `{row} = torch.arange({near}.shape[0], "
-        f"device={place.device}).repeat_interleave({near}.shape[1])`, `{col} = torch.arange({near}.shape[1], "
-        f"device={place.device}).repeat({near}.shape[0])`, and `{there} = {near}.flatten()` says which count: what is "
-        f"computed for each is `torch.where({there}[:, None], values, 0)`, or `torch.where({there}, values, 0)` where "
-        f"it is a number, before it is added up, and what counts them adds `{there}.long()` for each"
-    )
 
 
 def _drawn_of(place: Place, name: str, mask: str) -> str:

@@ -426,6 +426,27 @@ def _read_behind(place: Place, node: ast.Assign, name: str) -> str | None:
     )
 
 
+def _at_a_place(place: Place, node: ast.AugAssign) -> str:
+    """``counts[c] += 1``, of a list of numbers, at a place that comes of the device, and read in the same step."""
+    path, function = path_of(node.target), place.source.function_of(node)
+    held = place.value(path)
+    if not isinstance(node.target, ast.Subscript) or not isinstance(held, list) or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    found = {name for n in every if isinstance(n, ast.Assign) and _reads_device(n) for name in stored([n])}
+    reads = [n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load) and path_of(n) == path]
+    if not reads or not names_in(node.target.slice) & found or not all(type(each) in (int, float) for each in held):
+        return ""
+    return (
+        f"line {reads[0].lineno} reads it, at a place that the device finds: keep it there, `{path} = "
+        f"torch.tensor({path}, device={place.device})` once where it is made, and this line as it is"
+    )
+
+
+def _reads_device(node: ast.Assign) -> bool:
+    return isinstance(node.value, ast.Call) and called(node.value) in ("item", "int", "tolist")
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -457,6 +478,8 @@ def behind(place: Place) -> str:
         return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
     if isinstance(call, ast.Call) and (text := _needed_after(place, call)):
         return text
+    if isinstance(node, ast.AugAssign) and (kept := _at_a_place(place, node)):
+        return kept
     target = node.target if isinstance(node, ast.AugAssign) else getattr(node, "targets", [node])[0]
     counts = isinstance(node, ast.AugAssign) or isinstance(target, ast.Attribute)
     if counts and function is not None and (path := path_of(target)):

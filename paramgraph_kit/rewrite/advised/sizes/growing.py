@@ -1,4 +1,4 @@
-"""Advice for what has another size at each step, or is left early: unique values, picks, bad losses."""
+"""Advice for what has another size at each step, or is left early: picks, bad losses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import divides
+from paramgraph_kit.rewrite.advised.sizes.uniques import unique
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.rows import masks_of
@@ -21,52 +22,6 @@ from paramgraph_kit.rewrite.source.place import Place, called, is_training
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
-
-
-def _unique_columns(place: Place, call: ast.Call, x: str) -> str:
-    """``torch.unique(edges, dim=1)``: a number for each pair, sorted."""
-    node = place.statement
-    name = place.text(node.targets[0]) if isinstance(node, ast.Assign) else "it"
-    dim = next(place.text(option.value) for option in call.keywords if option.arg == "dim")
-    by = f"{x}[0] * n + {x}[1]" if dim in ("1", "-1") else f"{x}[:, 0] * n + {x}[:, 1]"
-    pairs = f"torch.stack([code // n, code % n], {0 if dim in ('1', '-1') else 1})"
-    return (
-        "how many there are is known on the device alone. Of pairs of numbers below an `n` keep all: "
-        f"`code = ({by}).sort().values`, `{name} = {pairs}`, and `first = torch.cat([code.new_ones(1, "
-        "dtype=torch.bool), code[1:] != code[:-1]])` marks each of them once; multiply by `first` what is summed over "
-        "them, and pick `[first]` of results behind the launch"
-    )
-
-
-def unique(place: Place) -> str:
-    """``torch.unique_consecutive(x)`` and ``for i in x.unique()``."""
-    if place.failure.code not in ("dynamic-shape", "sync-item"):
-        return ""
-    for call in place.calls("unique_consecutive", "unique"):
-        own = isinstance(call.func, ast.Attribute) and path_of(call.func.value) != "torch"
-        given = call.func.value if own and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
-        if given is None:
-            continue
-        x = place.source.bracketed(given)
-        if called(call) == "unique_consecutive":
-            return (
-                f"`keep = torch.cat([{x}.new_ones(1, dtype=torch.bool), {x}[1:] != {x}[:-1]])` marks what it keeps, in "
-                f"a fixed size: return `{x}` with `keep`, and pick `[keep]` behind the launch"
-            )
-        if any(option.arg == "dim" for option in call.keywords):
-            return _unique_columns(place, call, x)
-        marked = f"torch.zeros(n, dtype=torch.bool, device={place.device}).index_fill_(0, {x}.flatten(), True)"
-        if isinstance(place.statement, ast.For):
-            return (
-                f"how many there are is known on the device alone: `there = {marked}` marks them, with an `n` of which "
-                f"all of `{x}` are less; do what the loop does for all `n` at once, and take it with "
-                "`torch.where(there, ..., ...)`"
-            )
-        return (
-            f"how many there are is known on the device alone: with an `n` of which all of `{x}` are less, `{marked}` "
-            "marks them, which has a fixed size; list them behind the launch"
-        )
-    return ""
 
 
 def picked_together(place: Place) -> str:
