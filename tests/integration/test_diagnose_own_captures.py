@@ -185,3 +185,43 @@ def test_a_program_that_the_terminal_runs_ends_as_it_would(tmp_path: Path, capsy
             assert said.startswith("0.0\n4.0\n8.0\n")
             assert "program.py: no problems (1 run on" in said
             assert "1 capture)" in said
+
+
+SWAPPED = """
+student, teacher = nn.Linear(4, 2).to(device), nn.Linear(4, 2).to(device)
+student.requires_grad_(False); teacher.requires_grad_(False)
+x_in = torch.zeros(3, 4, device=device)
+g = cuda.CUDAGraph()
+teacher(x_in)
+with cuda.graph(g):
+    target = teacher(x_in)
+args = (torch.ones(3, 4, device=device),)
+def f(x):
+    global teacher, student
+    x_in.copy_(x)
+    g.replay()
+    out = target.clone()
+    teacher, student = student, teacher
+    return out
+"""
+
+
+def test_two_modules_that_change_places_exchange_their_weights_in_the_words(tmp_path: Path) -> None:
+    # GIVEN a graph of the file's, whose module and another one change places in each call
+    names = run(SWAPPED, tmp_path)
+    expected = [names["student"](names["args"][0]), names["teacher"](names["args"][0])]
+    # WHEN
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN no rewrite is tried against what the graph gives
+    assert found.codes == ("parameter-rebound",)
+    assert found.fix is None
+    # WHEN one does what is said
+    after = found.failure.fix.rpartition("after ")[2].strip()
+    (tmp_path / "followed").mkdir()
+    mended = run(SWAPPED.replace("teacher, student = student, teacher", after), tmp_path / "followed")
+    for name in ("student", "teacher"):
+        mended[name].load_state_dict(names[name].state_dict())
+    # THEN the calls take turns
+    results = [mended["f"](*mended["args"]) for _ in range(4)]
+    for i, result in enumerate(results):
+        assert torch.allclose(result, expected[1 - i % 2])

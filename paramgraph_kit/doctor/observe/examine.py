@@ -113,7 +113,7 @@ class _Examiner(Caller):
             return self.program(found) if self.is_program(first) else self.finish(found, [first], [first.ended])
         self.state.grow()
         second = self.call(self.args, self.kwargs)
-        if self.is_program(second) or (first.captures and second.captures and len(second.replays) > 1):
+        if self.is_program(second) or (first.captures and second.captures and second.replays):
             return self.program(found)
         pair = [first, second]
         silent = self.compare(*pair)

@@ -128,7 +128,11 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "stale-input" or (code == "parameter-rebound" and target):
         own = target.endswith(f".{moved.part.rpartition('.')[2]}")
         if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data") and not own:
-            return f"{target}.load_state_dict({given}.state_dict())"
+            load = f"{target}.load_state_dict({given}.state_dict())"
+            if not _swaps(line.node):
+                return load
+            held = f"held = {{k: v.clone() for k, v in {target}.state_dict().items()}}"
+            return f"{held}; {load}; {given}.load_state_dict(held)"
         if _swaps(line.node):
             other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
             return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"

@@ -45,7 +45,7 @@ class _Own:
     """One graph, as its capture was seen."""
 
     graph: object  # whose id stays its own so
-    reads: dict[int, tuple[Any, Place]] = field(default_factory=dict)  # memory from outside of the capture
+    reads: dict[int, tuple[Any, Place, int]] = field(default_factory=dict)  # memory from outside of the capture
     made: set[int] = field(default_factory=set)
     memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
     begun: CodeType | None = None  # the function of the user's in which its capture began
@@ -119,7 +119,7 @@ class OwnGraphs:
             read = region.values.read() if region.values is not None else ()
             for tensor in read:
                 if tensor.device.type == self.device and (key := storage_key(tensor)) not in own.made:
-                    own.reads[key] = (_weak(tensor.untyped_storage()), Place(()))
+                    own.reads[key] = (_weak(tensor.untyped_storage()), Place(()), tensor.data_ptr())
 
     def ended(self, graph: object) -> None:
         """The capture of a graph has ended well."""
@@ -135,7 +135,7 @@ class OwnGraphs:
         for tensor in given:
             keys.add(key := storage_key(tensor))
             if tensor.device.type == device and key and key not in own.made and key not in own.reads:
-                own.reads[key] = (_weak(tensor.untyped_storage()), place)
+                own.reads[key] = (_weak(tensor.untyped_storage()), place, tensor.data_ptr())
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
@@ -197,8 +197,11 @@ class OwnGraphs:
         """Lines of a graph that is replayed now whose tensors are gone."""
         own = self._known.get(id(graph))
         reads = own.reads.values() if own is not None and not (own.by_torch or own.before) else ()
-        gone = [place for ref, place in reads if ref.expired() and (self.stands_in or not _is_put_back(place))]
-        for place in gone:
+        gone = [(at, place) for ref, place, at in reads if ref.expired()]
+        gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
+        moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
+        told = {each.then[1] for each in moved if each.then[0] == "memory"}  # another one has its name now
+        for _, place in (each for each in gone if each[0] not in told):
             text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
             yield BY_ID["freed-input"].failure(text, place.frame())
 
