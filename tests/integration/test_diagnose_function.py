@@ -150,6 +150,32 @@ def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
     assert scale == 3.0
 
 
+def test_a_number_that_a_line_does_not_name_is_no_candidate_where_that_is_told_already() -> None:
+    # GIVEN a branch by what an object counts, and another number around the function, which decides nothing
+    class Average:
+        def __init__(self) -> None:
+            self.step, self.kept = 0, torch.zeros(2, device=DEVICE)
+
+        def update(self, x: torch.Tensor) -> None:
+            if self.step < 4:
+                self.kept.copy_(x)
+            else:
+                self.kept.mul_(0.9).add_(x)
+            self.step += 1
+
+    limit, average = 20, Average()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        assert len(x) < limit
+        average.update(x)
+        return average.kept.sum()
+
+    # WHEN diagnosed THEN the branch is told, and the number is not said to decide it
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert "branch-frozen" in diagnosis.codes
+    assert not diagnosis.notes, diagnosis.notes
+
+
 def test_gradients_for_somebody_outside_are_noted() -> None:
     # GIVEN a function that makes gradients and leaves them, called in a loop that nobody sees
     p: Any = nn.Parameter(torch.ones(2, device=DEVICE))

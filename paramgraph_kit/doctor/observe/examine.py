@@ -137,7 +137,7 @@ class _Examiner(Caller):
             silent += self.between_calls(pair[1], found)
             told = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
-            self.frozen_names(pair[1], found)
+            self.frozen_names(pair[1], found, {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
         return self.finish(found, pair, [*silent, *ended])
 
@@ -432,15 +432,13 @@ class _Examiner(Caller):
         text = "is a number of the caller's, and only some of them take this way"
         return [BY_ID["branch-frozen"].failure(f"{name} {text}", at) for at, name in more.items()]
 
-    def frozen_names(self, base: Call, found: Examination) -> None:
-        """Call once more with other numbers in outer variables: they are candidates for parameters."""
-        numbers = self.state.numbers()
-        if not numbers:
+    def frozen_names(self, base: Call, found: Examination, told: set[tuple[str, Frame | None]]) -> None:
+        """Call once more with other numbers in outer variables: candidates for parameters, where nothing is told."""
+        if not (numbers := self.state.numbers()):
             return
         held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
-        for holder, value in held:
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                holder.write(another(value))
+        for holder, value in ((h, v) for h, v in held if isinstance(v, (int, float)) and not isinstance(v, bool)):
+            holder.write(another(value))
         try:
             other = self.call(self.args, self.kwargs)
         finally:
@@ -450,9 +448,11 @@ class _Examiner(Caller):
             return
         for failure in differences(base.steps, other.steps, random_drawn=True):
             if failure.code in ("scalar-frozen", "size-frozen", "cpu-scalar-frozen", "branch-frozen") and failure.frame:
-                names = [h.name for h, _ in numbers if h.name in failure.frame.text] or [h.name for h, _ in numbers]
+                named = [h.name for h, _ in numbers if re.search(rf"\b{re.escape(h.name)}\b", failure.frame.text)]
+                names = named or [h.name for h, _ in numbers if (failure.code, failure.frame) not in told]
                 what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
-                found.notes.append(f"candidate for a parameter: {', '.join(names)} {what} at {failure.frame.label()}")
+                text = f"{', '.join(names)} {what} at {failure.frame.label()}"
+                found.notes += [f"candidate for a parameter: {text}"] if names else []
 
 
 def _comprehends(code: CodeType, frame: Frame) -> bool:
