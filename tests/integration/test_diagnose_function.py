@@ -150,6 +150,21 @@ def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
     assert scale == 3.0
 
 
+def test_an_order_that_the_host_draws_and_copies_is_not_said_to_be_the_same() -> None:
+    # GIVEN an array of the host's that is shuffled, and picks rows of the device
+    def f(x: torch.Tensor) -> torch.Tensor:
+        order = np.arange(4)
+        np.random.shuffle(order)
+        return x[order] * 2
+
+    # WHEN diagnosed THEN the line that draws is told, beside the copy
+    diagnosis = pgk.diagnose(f, torch.ones(4, 2, device=DEVICE))
+    assert diagnosis.codes == ("cpu-index",)
+    (note,) = diagnosis.notes
+    assert "np.random.shuffle(order)" in note
+    assert "a graph has those of its capture for ever" in note
+
+
 def test_a_number_that_a_line_does_not_name_is_no_candidate_where_that_is_told_already() -> None:
     # GIVEN a branch by what an object counts, and another number around the function, which decides nothing
     class Average:

@@ -121,3 +121,17 @@ if losses[4] > 1.2:
     line = "kept = torch.where(losses[4] > 1.2, losses > 1.2, torch.arange(len(losses), device=losses.device) < 4)"
     assert found.complete, found
     assert line in lines_of(found), found
+
+
+def test_a_name_that_keeps_all_of_itself_is_no_line_of_a_diff(fixed: Fixed) -> None:
+    # GIVEN rows that a mask picks of a tensor, under its own name WHEN all of them stay THEN no `x = x` does
+    found = fixed("""
+args = (torch.randn(8, device=device),)
+def f(x):
+    x = x * 2
+    x = x[x > 0.1]
+    return x.sum() / x.numel()
+""")
+    assert found.complete, found
+    assert "x = x" not in lines_of(found), found.diff
+    assert any("torch.where(x > 0.1" in line for line in lines_of(found)), found.diff

@@ -487,17 +487,3 @@ def f(x):
     assert found.complete, found
     told = "`for p in net.parameters(): p.grad = torch.zeros_like(p)`"
     assert any(told in each for each in found.verified) == (not zeroed), found
-
-
-def test_a_name_that_keeps_all_of_itself_is_no_line_of_a_diff(fixed: Fixed) -> None:
-    # GIVEN rows that a mask picks of a tensor, under its own name WHEN all of them stay THEN no `x = x` does
-    found = fixed("""
-args = (torch.randn(8, device=device),)
-def f(x):
-    x = x * 2
-    x = x[x > 0.1]
-    return x.sum() / x.numel()
-""")
-    assert found.complete, found
-    assert "x = x" not in lines_of(found), found.diff
-    assert any("torch.where(x > 0.1" in line for line in lines_of(found)), found.diff

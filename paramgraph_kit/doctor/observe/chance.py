@@ -13,6 +13,8 @@ from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
+_COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
+
 
 def tests(codes: Iterable[CodeType]) -> Iterator[Frame]:
     """The lines of such branches, as far as the names tell that they read."""
@@ -29,6 +31,21 @@ def tests(codes: Iterable[CodeType]) -> Iterator[Frame]:
         for node in nodes:
             if isinstance(node, (ast.If, ast.IfExp, ast.While)) and _asks(node.test, drawn):
                 yield frame_at(code, node.lineno)
+
+
+def noted(call: Call, codes: Iterable[CodeType], calls: int) -> str:
+    """What to know of numbers that are drawn where all calls do the same: copies of the host's may be of others."""
+    text = f"it draws random numbers on the CPU; its operations were the same in {calls} calls"
+    if not any(f.code in _COPIED for f in call.found):
+        return text
+    drawn = [
+        frame_at(code, n.lineno) for code in codes for n in nodes_of(code) if isinstance(n, ast.expr) and _draws(n)
+    ]
+    where = f" at {drawn[0].label()}" if drawn else ""
+    return (
+        f"it draws random numbers on the CPU{where}; where they are copied to the device, a graph has those of its "
+        "capture for ever: draw before each launch, into a tensor that stays"
+    )
 
 
 def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collection[Frame | None]) -> Iterator[Failure]:

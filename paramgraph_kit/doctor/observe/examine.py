@@ -190,8 +190,7 @@ class _Examiner(Caller):
                 more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
             last = other
         if not more and not any(f.code in _DRAWN for f in seen):
-            same = f"its operations were the same in {self.number} calls"
-            found.notes.append(f"it draws random numbers on the CPU; {same}")
+            found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
 
     def without_counted(self, base: Call, seen: list[Failure]) -> list[Failure]:
