@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.asks.needs import decides, steps_behind_an_end
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, behind, decided
@@ -158,3 +159,34 @@ def test_a_number_that_the_device_goes_on_with_is_not_to_be_moved_by_hand(
     told = moved_by_what_is_read(place) or behind(place)
     assert told.endswith(wanted), told
     assert (BEHIND in told) == (wanted == BEHIND)
+
+
+RATED = """
+class Own(torch.optim.Optimizer):
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"])
+def f(x):
+    for g in opt.param_groups:
+        g["lr"] = base * min(1.0, it / 8)
+    net(x).sum().backward()
+    opt.step()
+"""
+
+
+def test_one_rate_is_told_in_the_same_words_wherever_it_is_found(tmp_path: Path) -> None:
+    # GIVEN a rate that a step sets and an optimizer of the file's own reads, found in three lines
+    file = tmp_path / "program.py"
+    file.write_text(RATED)
+    source = Source.of(str(file))
+    assert source is not None
+    told = set()
+    # WHEN it is told what to do there
+    for line, code in ((6, "scalar-frozen"), (9, "host-counter"), (11, "learning-rate-frozen")):
+        statement = source.statement(line)
+        assert statement is not None
+        told.add(hint(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch})).partition("be")[2])
+    # THEN it is the same everywhere, and makes the tensors behind what makes the optimizer
+    (words,) = told
+    assert 'once, where the optimizer has been made, `for group in opt.param_groups: group["lr"] = ' in words

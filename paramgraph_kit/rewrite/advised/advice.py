@@ -37,7 +37,7 @@ from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
-from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, multiplied, set_anew
+from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, filled_before, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
@@ -106,6 +106,8 @@ def _rate(place: Place) -> str:
         return ""
     target, value = place.text(written[0].targets[0]), place.text(written[0].value)
     where = "behind" if written[0].lineno > place.statement.lineno else "before"
+    if where == "before" and multiplied(place, "lr") and (told := filled_before(place, written[0], "lr")):
+        return told  # in the words of the other lines that read it
     return (
         f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
         f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "

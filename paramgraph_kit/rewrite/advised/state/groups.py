@@ -21,18 +21,21 @@ def set_anew(place: Place) -> str:
     if place.failure.code not in ("scalar-frozen", "host-counter"):
         return ""
     for key, made in _set_in_steps(place):
-        target, value = place.text(made.targets[0]), place.text(made.value)
-        where = "this" if made is place.statement else f"line {made.lineno}, `{place.text(made)}`,"
         reads = [n for n in ast.walk(place.statement) if _key_of(n) == key and isinstance(n.ctx, ast.Load)]  # type: ignore[attr-defined]
-        if made is not place.statement and not reads:
-            continue
-        owner = _owner(place, made)
-        return (
-            f"{where} belongs before each launch, with what it comes of, as `{target}.fill_({value})`; once, where the "
-            f'optimizer has been made, `for group in {owner}.param_groups: group["{key}"] = '
-            f'torch.tensor(group["{key}"], device={place.device})`{multiplied(place, key)}'
-        )
+        if made is place.statement or reads:
+            return filled_before(place, made, key)
     return ""
+
+
+def filled_before(place: Place, made: ast.Assign, key: str) -> str:
+    """How an entry of an optimizer of the file's own is a tensor that is written before each launch."""
+    target, value, owner = place.text(made.targets[0]), place.text(made.value), _owner(place, made)
+    where = "this" if made is place.statement else f"line {made.lineno}, `{place.text(made)}`,"
+    return owner and (
+        f"{where} belongs before each launch, with what it comes of, as `{target}.fill_({value})`; once, where the "
+        f'optimizer has been made, `for group in {owner}.param_groups: group["{key}"] = '
+        f'torch.tensor(group["{key}"], device={place.device})`{multiplied(place, key)}'
+    )
 
 
 def multiplied(place: Place, key: str) -> str:
