@@ -32,6 +32,8 @@ class Fix(Protocol):
     complete: bool  # everything found is rewritten, and one graph gives eager's numbers
     texts: dict[str, list[str]]  # the lines of each file that has others
     alone: str  # one round of its loop, cut out as this function, which is what is captured
+    is_of_loop: bool  # or a part of what is done once
+    beside: list[str]  # what ``instead`` says where no part is cut out
 
     def applied(self) -> AbstractContextManager[Any]:
         """While this lasts the user's own function runs the rewritten lines; nothing is written to a file."""

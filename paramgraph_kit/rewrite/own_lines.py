@@ -31,6 +31,7 @@ BY_FIX = {BEHIND: "fix=True moves it there", ANEW: "fix=True writes that", AHEAD
 LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
+BESIDE = "stays as it is, beside the part that a graph holds"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
 _MARK = re.compile(r"# (before|after) each launch\s*$")
@@ -38,6 +39,7 @@ _HUNK = re.compile(r"@@ -(\d+)")
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")
+_ASKS = frozenset("sync-item copy-to-cpu data-dependent-branch dynamic-shape mask-assignment".split())  # noqa: SIM905
 _OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
 
@@ -133,6 +135,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
+        if in_diff and fix is not None and at is not None and _stays(failure, fix, blocks):
+            return replace(failure, fix=_text(_beside(attempt, failure, at, fix)))
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
@@ -141,18 +145,44 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
             pair = _moved(failure, at, fix)
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
-    said = _said_by_hand(failure, fix) if pair and fix is not None and id(failure) in attempt.unsafe else ""
+    said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
     if not pair:
         return failure
+    return replace(failure, fix=_text(pair))
+
+
+def _text(pair: tuple[list[str], list[str]]) -> str:
     before, after = (textwrap.indent("\n".join(lines), " " * 8).strip() for lines in pair)
-    return replace(failure, fix=f"before  {before}\nafter   {after}")
+    return f"before  {before}\nafter   {after}"
 
 
-def _said_by_hand(failure: Failure, fix: Fix) -> str:
+def _stays(failure: Failure, fix: Fix, blocks: Sequence[_Block]) -> bool:
+    """Whether a line is none of the part that was cut out of its function, and goes on as it did before or behind."""
+    at = failure.frame
+    if not fix.alone or fix.is_of_loop or at is None:
+        return False
+    own = [each for each in blocks if each.file == at.file and 0 <= at.line - each.first < len(each.gone)]
+    calls = re.compile(rf"(?<!def )\b{fix.alone}\(")
+    new = "".join(line for each in blocks for line in each.new)
+    behind = any(_MARK.search(line.rstrip()) for each in blocks for line in each.new) and at.text.strip() in new
+    return not behind and not any(calls.search(line) for each in own for line in each.new)
+
+
+def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix: Fix) -> tuple[list[str], list[str]]:
+    """What to write in a line that a part leaves out: what was said of it before there was a part."""
+    line = [failure.frame.text if failure.frame is not None else ""]
+    if said := _said_by_hand(failure, fix.beside):
+        return line, [f"{BESIDE}; for more of it in the graph {said}"]
+    if failure.code in _ASKS:  # what is written there alone would only ask in another line
+        return line, [BESIDE]
+    return _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
+
+
+def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:
     """The one line that is said of a place that is left, which knows the steps that were tried."""
     place = place_text(failure.frame)
-    for each in fix.instead:
+    for each in lines:
         first, *rest = each.split("\n")
         if first.startswith(f"{place}  [{failure.code}]") and len(rest) == 1:
             return rest[0].strip()

@@ -11,7 +11,8 @@ from paramgraph_kit.rewrite import by_hand
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.loops.one_round import Loop, loops_around
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.source.edits import Function, Source
+from paramgraph_kit.rewrite.source.edits import Function, Source, names_in
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
@@ -27,10 +28,35 @@ def tell_missed(
         whole = Ways(function, args, kwargs)
         left = _missed(whole, failures, fix)
         fix.left, told = [*fix.left, *left], by_hand.lines(whole, left, known=failures)
+        if sized := _sized(whole, failures, fix):
+            moves = f"what is picked before it decides the size of `{'`, `'.join(sized)}`"
+            fix.verified = [
+                *fix.verified,
+                f"{moves}, also where these trials had one: each size has a graph of its own",
+            ]
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return []
     fix.instead = [*fix.instead, *told]
     return left
+
+
+def _sized(whole: Ways, failures: Sequence[Failure], fix: Rewriting) -> list[str]:
+    """What a part is given that is as long as what the device has counted before it."""
+    calls = [
+        n for line in fix.loop * (not fix.is_of_loop) for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Call)
+    ]
+    given, found = {name for call in calls for each in call.args for name in names_in(each)}, set[str]()
+    for failure in failures:
+        place = whole.place(failure) if failure.code == "dynamic-shape" else None
+        function = place[0].function_of(place[1]) if place is not None else None
+        if place is None or function is None or place[1] not in function.body:
+            continue
+        end = min((n for n in _lines_with(place[0], {fix.alone}, fix) if n > place[1].lineno), default=0)
+        grown = stored([place[1]])
+        for node in (n for n in function.body if place[1].lineno < n.lineno < end):
+            grown |= stored([node]) if names_in(node) & grown else set()
+        found |= grown if end else set()
+    return sorted(found & given)
 
 
 def _missed(whole: Ways, failures: Sequence[Failure], fix: Rewriting) -> list[Failure]:

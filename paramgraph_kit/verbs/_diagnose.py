@@ -220,7 +220,7 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
         alone = one_round(what, args, kwargs, found.failures, of_loader=False)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
-            found.fix, alone.known = alone, rewritten.known
+            found.fix, alone.known, alone.beside = alone, rewritten.known, rewritten.instead
             return tell_missed(what, args, kwargs, found.failures, alone)
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)

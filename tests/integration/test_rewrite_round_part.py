@@ -406,3 +406,31 @@ def test_that_a_part_is_given_none_at_times_is_told(fixed: Fixed) -> None:
     # THEN it is told that this is one of two, whether or not a trial had both
     assert "def f_part(x, y):  # a part of f" in lines_of(found), found
     assert "`y` may be None: capture a graph of its own for that, whatever this trial had" in found.verified, found
+
+
+def test_lines_beside_a_part_are_told_what_brings_them_into_it_and_whose_size_they_decide(tmp_path: Path) -> None:
+    # GIVEN a function that picks edges and counts nodes before all that it computes
+    text = """
+lin, args = nn.Linear(4, 3).to(device), (torch.randn(6, 4, device=device), torch.randint(0, 6, (2, 9), device=device))
+def f(x, edges):
+    edges = edges[:, edges[0] != edges[1]]
+    n = int(edges.max()) + 1
+    loop = torch.arange(n).repeat(2, 1).to(x.device)
+    src, dst = torch.cat([edges, loop], dim=1)
+    h = lin(x)
+    alpha = F.leaky_relu(h.sum(-1)[src] + h.sum(-1)[dst]).exp()
+    total = torch.zeros(n, device=x.device).index_add(0, dst, alpha)
+    out = torch.zeros(n, 3, device=x.device).index_add(0, dst, h[src] * (alpha / total[dst])[:, None])
+    return out.tanh()
+"""
+    names = run(text, tmp_path)
+    # WHEN a part of it is cut out
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    fix: Any = found.fix
+    assert fix.alone == "f_part", fix
+    # THEN the lines beside it have words of their own, and sizes that what is picked decides are told
+    told = {each.frame.text: str(each.fix) for each in found if each.frame}
+    assert "the part that a graph holds; for more of it" in told["edges = edges[:, edges[0] != edges[1]]"]
+    assert "decides a size" in told["n = int(edges.max()) + 1"]
+    assert "torch.arange(n, device=x.device)" in told["loop = torch.arange(n).repeat(2, 1).to(x.device)"]
+    assert "decides the size of `edges`, `loop`" in str(fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -153,4 +154,4 @@ class _Names(ast.NodeTransformer):
         self.values = values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.values.get(node.id, node)
+        return deepcopy(self.values.get(node.id, node))  # one for each place: they are changed where they stand
