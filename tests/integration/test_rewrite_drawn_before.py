@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import run
+from tests.integration.rewritten import Fixed, run
 from tests.programs.running import captured, differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -89,3 +89,51 @@ def test_what_the_host_fills_and_the_step_reads_is_not_told_to_be_filled_behind_
     (told,) = [each.fix for each in found.failures if "buf.copy_" in each.frame.text]
     assert "both belong before each launch" in told
     assert "behind" not in told
+
+
+UNTIL = """
+emb, args = nn.Embedding(9, 4).to(device), (torch.randint(0, 9, (5,), device=device),)
+def sample(pos):
+    neg = torch.randint(0, 9, (len(pos),), device=device)
+    while (neg == pos).any():
+        neg = torch.where(neg == pos, torch.randint(0, 9, pos.shape, device=device), neg)
+    return neg
+def f(pos):
+    neg = sample(pos)
+    return (emb(pos) * emb(neg)).sum(1)
+"""
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_drawn_anew_until_it_fits_to_an_input_belongs_before_each_launch(fixed: Fixed, own: bool) -> None:
+    # GIVEN numbers that are drawn until none is an input's, in a function of their own or in the step
+    head, loop = UNTIL.split("def sample(pos):\n")[0], UNTIL.split("def sample(pos):\n")[1].split("    return neg\n")[0]
+    inside = f"{head}def f(pos):\n{loop}    return (emb(pos) * emb(neg)).sum(1)\n"
+    # WHEN a fix is asked for
+    said = str(fixed(UNTIL if own else inside))
+    # THEN the loop goes there, and what it has drawn is copied
+    assert "nce `neg_in = torch.zeros(5, dtype=torch.int64, device=device)`" in said
+    assert ("`neg_in.copy_(sample(pos))`" if own else "`neg_in.copy_(neg)` behind them") in said
+    assert "end what is captured before" not in said
+
+
+def test_parts_that_nested_loops_draw_by_an_input_are_told_as_one_mask(fixed: Fixed) -> None:
+    # GIVEN parts of each row, as long as the input says, that the host draws and sets to a number
+    said = str(
+        fixed("""
+args = (torch.randn(2, 20, device=device), torch.tensor([20, 13], device=device))
+def f(x, lengths):
+    x = x.clone()
+    for b in range(x.shape[0]):
+        n = lengths[b].item()
+        for _ in range(2):
+            t = int(n * 0.3 * random.random())
+            t0 = random.randint(0, n - t)
+            x[b, t0:t0 + t] = 0
+    return x.tanh()
+""")
+    )
+    # WHEN a fix is asked for THEN the loops go before each launch, and nothing is an argument of its own
+    assert "here `x.masked_fill_(mask_in, 0)` in place of the loop" in said
+    assert "as a number among its arguments" not in said
+    assert "belongs behind the launch" not in said

@@ -14,8 +14,8 @@ from paramgraph_kit.rewrite.advised.asks.heard import waits_for_its_error
 from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.asks.stays import found_once
-from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch
-from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round, drawn_order
+from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch, drawn_until
+from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_as_a_mask, drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
@@ -413,6 +413,7 @@ _ADVICE: tuple[Advice, ...] = (
     window_of_tensors,
     left_before_the_launch,
     drawn_order,
+    drawn_as_a_mask,
     drawn_for_each_round,
     moved_by_what_is_read,
     given_its_bounds,
@@ -425,6 +426,7 @@ _ADVICE: tuple[Advice, ...] = (
     follows_from_it,
     step_of_a_decay,
     drawn_before_each_launch,
+    drawn_until,
     staged,
     fewer_in_each_round,
     *DRAWN_WAYS,

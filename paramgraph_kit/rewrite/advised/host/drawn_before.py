@@ -11,8 +11,9 @@ import torch
 from paramgraph_kit.doctor.observe.compare import ANOTHER
 from paramgraph_kit.rewrite.advised.host.from_host import assignments, called_again
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.place import Place, called, target_of
+from paramgraph_kit.rewrite.source.edits import Function, is_text, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, lines_of, target_of
 
 _DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
 _COPIES = ("to", "cuda")
@@ -63,6 +64,56 @@ def picked_tensors(place: Place) -> str:
         f"the host draws which tensors these are: do what it draws before each launch, and there `{written}`, with "
         f"tensors of the device that stay; read these here{rest}"
     )
+
+
+def drawn_until(place: Place) -> str:
+    """``while (neg == pos).any(): neg = ...``, which draws anew until all fit to what the step is given."""
+    loop, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "data-dependent-branch" or not isinstance(loop, ast.While) or function is None:
+        return ""
+    if loop not in function.body or loop.orelse or not _only_draws(place, function, loop):
+        return ""
+    made = [n for n in function.body[: function.body.index(loop)] if stored([n]) & names_in(loop)]
+    name = min(names_in(loop.test) & stored([loop]), default="")
+    form = place.forms.get(name)
+    if not name or form is None:
+        return ""
+    size = ", ".join(map(str, form.shape)) if form.shape else "()"
+    kept = fresh(f"{name}_in", place.taken)
+    once = f"once `{kept} = torch.zeros({size}, dtype={form.dtype}, device={place.device})`"
+    if function.name == place.entry:
+        lines = lines_of([*made, loop])
+        return (
+            f"{lines} draw `{name}` anew until all fit to what the step is given, and read nothing else: they belong "
+            f"before each launch. {once[0].upper()}{once[1:]}, do them there, with `{kept}.copy_({name})` behind them, "
+            f"and write `{name} = {kept}` in their place"
+        )
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+    caller = place.source.function_of(calls[0]) if len(calls) == 1 else None
+    last = function.body[-1]
+    returns = isinstance(last, ast.Return) and last.value is not None and path_of(last.value) == name
+    given = {n for each in calls[:1] for arg in each.args for n in names_in(arg)}
+    if caller is None or caller.name != place.entry or not returns or not given <= set(arguments_of(caller)):
+        return ""
+    text = place.text(calls[0])
+    return (
+        f"`{function.name}` draws anew until all fit to what it is given, and reads nothing else: it belongs before "
+        f"each launch. {once[0].upper()}{once[1:]}, before each launch `{kept}.copy_({text})`, with the lines of "
+        f"`{function.name}` as they were, and in line {calls[0].lineno} `{kept}` for `{text}`"
+    )
+
+
+def _only_draws(place: Place, function: Function, loop: ast.While) -> bool:
+    """Whether a loop, and what its function does before it, gives names values alone, of arguments and of draws."""
+    before = [n for n in function.body[: function.body.index(loop)] if not is_text(n)]
+    every = [*before, *loop.body]
+    plain = all(isinstance(n, ast.Assign) and all(isinstance(t, ast.Name) for t in n.targets) for n in every)
+    reads = {n for node in (*every, loop.test) for n in names_in(node)} - locals_of(function)
+    held = (place.space.get(name) for name in reads)
+    calls = [n for node in loop.body for n in ast.walk(node) if isinstance(n, ast.Call)]
+    drawn = any(called(n) in _DRAWS or "rand" in path_of(n.func) for n in calls)
+    changes = any(isinstance(n, (torch.Tensor, torch.nn.Module)) for n in held)
+    return plain and drawn and "self" not in reads and not changes
 
 
 def _with_all(place: Place, value: ast.expr) -> str:

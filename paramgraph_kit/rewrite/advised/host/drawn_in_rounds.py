@@ -11,13 +11,39 @@ import re
 
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
-from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, is_number, target_of
 
 _FRACTIONS = frozenset("random uniform gauss normal normalvariate beta betavariate triangular".split())  # noqa: SIM905
 _MODULES = ("random", "np.random", "numpy.random")
 _FRACTION = re.compile(r" got -?\d+\.\d")
 _ALIKE = "drawn alike, in another order"
+
+
+def drawn_as_a_mask(place: Place) -> str:
+    """Loops that write one number into parts of a tensor which the host draws, by what arguments and sizes say."""
+    loop, function = next(iter(place.loops()[-1:]), None), place.source.function_of(place.statement)
+    if place.failure.code not in ("host-random", "size-frozen", "sync-item") or not isinstance(loop, ast.For):
+        return ""
+    every = [n for part in loop.body for n in within(part) if isinstance(n, ast.stmt)]
+    flat = [n for n in every if not isinstance(n, ast.For)]
+    puts = [n for n in flat if isinstance(n, ast.Assign) and isinstance(target_of(n), ast.Subscript)]
+    into = {(path_of(n.targets[0].value), place.text(n.value)) for n in puts}  # type: ignore[attr-defined]
+    values = [n.value for n in flat if isinstance(n, ast.Assign) and n not in puts]
+    if function is None or len(into) != 1 or len(puts) + len(values) != len(flat) or not any(map(draws, values)):
+        return ""
+    ((x, value),) = into
+    read = {name for n in (*values, loop.iter, *(each.targets[0].slice for each in puts)) for name in names_in(n)}  # type: ignore[attr-defined]
+    tensors = (read & place.local(loop)) - stored([loop]) - {x, *arguments_of(function), *place.plain}
+    if not x or any(x in names_in(n) for n in values) or not all(is_number(n.value) for n in puts) or tensors:
+        return ""
+    return (
+        f"the host decides in the loop of line {loop.lineno}, by what it draws and is given, where `{x}` becomes "
+        f"{value}: all of that loop belongs before each launch, with a mask of the host's. Once `mask_in = "
+        f"torch.zeros_like({x}, dtype=torch.bool)`, before each launch `mask = torch.zeros({x}.shape, "
+        f"dtype=torch.bool)`, the same loop with `mask[...] = True` for `{x}[...] = {value}`, and "
+        f"`mask_in.copy_(mask)`; here `{x}.masked_fill_(mask_in, {value})` in place of the loop"
+    )
 
 
 def drawn_for_each_round(place: Place) -> str:
