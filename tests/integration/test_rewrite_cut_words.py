@@ -11,7 +11,8 @@ import torch
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.cut_here import cut_where_it_is_read
 from paramgraph_kit.rewrite.advised.asks.needs import decides, steps_behind_an_end
-from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, behind, decided
+from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, decided
+from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_what_is_read
 from paramgraph_kit.rewrite.source.edits import Source

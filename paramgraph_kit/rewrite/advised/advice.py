@@ -18,13 +18,14 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_l
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_as_a_mask, drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
-from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, cycled, decided
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
+from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture

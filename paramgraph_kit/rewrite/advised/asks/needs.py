@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
-from paramgraph_kit.rewrite.advised.host.from_host import READS, goes_on
+from paramgraph_kit.rewrite.advised.host.from_host import READS
+from paramgraph_kit.rewrite.advised.host.put_behind import goes_on
 from paramgraph_kit.rewrite.advised.sizes.packing import packed
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
