@@ -252,7 +252,7 @@ def f(x, y, c):
     ("asked", "wanted", "others"),
     [
         (
-            "if len(at) > 0:\n        t = x[at]\n        total = total + ratio(t).sum()",
+            "if len(at) > 2:\n        t = x[at]\n        total = total + ratio(t).sum()",
             (
                 "return `at`, `total`, `x`, and do that line with all after it behind the launch; `n` too, where the "
                 "lines above make a tensor of it"
