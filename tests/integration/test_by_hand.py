@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.trace.model import Failure, Frame
 from tests.integration.rewritten import Fixed, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -243,30 +249,38 @@ def f(x, y, c):
     total = x.sum() / n
     px = x[at]
     py = y[at]
-    ASKED
+    py = py.sort().values
     return (ratio(px) * py).sum() / n + total
 """
 
 
-@pytest.mark.parametrize(
-    ("asked", "wanted", "others"),
-    [
-        (
-            "if len(at) > 2:\n        t = x[at]\n        total = total + ratio(t).sum()",
-            (
-                "return `at`, `total`, `x`, and do that line with all after it behind the launch; `n` too, where the "
-                "lines above make a tensor of it"
-            ),
-            "stays as it is, behind the launch with line",
-        ),
-        ("py = py.sort().values", "ones elsewhere, as zeros would be divided", "before each sum"),
-    ],
-    ids=["a cut for all", "no zeros that are divided"],
-)
-def test_what_is_said_of_the_rows_that_a_mask_picks_agrees(asked: str, wanted: str, others: str, fixed: Fixed) -> None:
-    # GIVEN rows of a mask that ratios are made of, with a branch behind them or none WHEN they are left to the user
-    told = fixed(HEAD.replace("ASKED", asked)).instead
-    # THEN one cut is told for all, or what fills them is no zero that is divided
-    assert any(wanted in line for line in told), told
-    assert any(others in line for line in told), told
-    assert not any("zeros elsewhere" in line for line in told if "px = " in line), told
+def test_rows_that_a_mask_picks_are_no_zeros_where_they_are_divided(fixed: Fixed) -> None:
+    # GIVEN rows of a mask that ratios are made of WHEN they are left to the user
+    told = fixed(HEAD).instead
+    # THEN what fills them is no zero that is divided, and the sums leave them out
+    (line,) = [each for each in told if "px = x[at]" in each]
+    assert "ones elsewhere, as zeros would be divided" in line
+    assert "before each sum" in line
+
+
+def test_one_cut_is_told_for_all_that_a_mask_picks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN rows that a mask picks, and below them a line of which only a cut is told
+    file = tmp_path / "program.py"
+    file.write_text(HEAD)
+    source = Source.of(str(file))
+    assert source is not None
+    places = {}
+    for line, code in ((9, "dynamic-shape"), (10, "dynamic-shape"), (11, "sync-item")):
+        statement = source.statement(line)
+        assert statement is not None
+        failure = Failure(code, "", "", frame=Frame(str(file), line, "f", ""))
+        places[id(failure)] = Place(source, statement, failure, "device", {}, seen=("at", "px", "py", "total"))
+    monkeypatch.setattr(by_hand, "_place", lambda _, failure: places[id(failure)])
+    cut = "end what is captured before line 11"
+    monkeypatch.setattr(by_hand, "hint", lambda place: cut if place.statement.lineno == 11 else "keep all of it")
+    # WHEN they are told together THEN the cut is before the first of them, and the others stay as they are
+    attempt: Any = SimpleNamespace(unsafe={})
+    first, *others = by_hand.lines(attempt, [place.failure for place in places.values()])
+    assert "end what is captured before line 9, return `at`, `total`, `x`, and do that line" in first, first
+    assert "; `n` too, where the lines above make a tensor of it" in first, first
+    assert all("stays as it is, behind the launch with line 9" in each for each in others), others

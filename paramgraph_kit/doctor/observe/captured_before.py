@@ -78,10 +78,13 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     tree = tree_of(file)
     if tree is None or is_made_of(file):
         return
+    blocks = list(_captures(tree.body, None))
+    if not blocks:
+        return  # all that the function can name need not be looked at
     cells = dict(zip(code.co_freevars, getattr(plain, "__closure__", None) or (), strict=False))
     held = {name: cell.cell_contents for name, cell in cells.items() if _is_there(cell)}
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
-    for block, method in _captures(tree.body, None):
+    for block, method in blocks:
         for names, at in _scopes(method, space, [*objects.values()], file):
             graph = path_value(_graph_of(block), names, space)
             if hasattr(type(graph), "replay") and hasattr(type(graph), "capture_begin"):
