@@ -30,6 +30,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
+from paramgraph_kit.rewrite.source.owners import is_called_only_by
 from paramgraph_kit.rewrite.source.place import around_launch
 from paramgraph_kit.trace.model import Failure
 
@@ -171,10 +172,12 @@ class Helping(Attempt):
 def call_of(source: Source, function: Function, value_of: Callable[[str], Any], helper: Function) -> ast.Call | None:
     """The one call of a helper, or of a method of the file's, which a function makes in each of its runs, once."""
     names: list[Any]
-    if isinstance(source.parents.get(helper), ast.ClassDef):
+    if isinstance(owner := source.parents.get(helper), ast.ClassDef):
         names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == helper.name]
-        names += _called_as(source, value_of, helper)
+        names += (modules := _called_as(source, value_of, helper))
         if len(names) != 1 or not _is_code_of(source, helper, _code(value_of(path_of(names[0])))):
+            return None
+        if modules and not is_called_only_by(source, owner, modules[0]):
             return None
     elif isinstance(source.parents.get(helper), ast.Module):
         names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == helper.name]

@@ -181,6 +181,9 @@ class Net(nn.Module):
 net = Net().to(device)
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 logs = []
+def size(model):
+    return sum(p.numel() for p in model.parameters())
+print(net, size(net))
 args = (torch.randn(4, 6, device=device),)
 def f(x):
     loss, parts = net(x)
@@ -203,9 +206,22 @@ def test_what_a_forward_counts_and_tells_goes_around_the_launch_of_its_step(fixe
     assert "parts = {key: each.clone() for key, each in parts.items()}" in lines
 
 
-def test_a_module_that_is_called_elsewhere_too_keeps_its_count(fixed: Fixed) -> None:
-    # GIVEN the same, and another call of the module in the file WHEN a fix is asked for
-    fix = fixed(WARMED_UP + "def test(x):\n    return net(x)[0]\n")
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def test(x):\n    return net(x)[0]\n",
+        "def test(model, x):\n    return model(x)[0]\ndef tests(x):\n    return test(net, x)\n",
+        "both = nn.Sequential(net, nn.Identity())\n",
+        (
+            "class Mean:\n    def __init__(self, net):\n        self.kept = net.eval()\n"
+            "    def get(self, x):\n        return self.kept(x)\nmean = Mean(net)\n"
+        ),
+        "others = [Net() for _ in range(2)]\n",
+    ],
+)
+def test_a_module_that_is_called_elsewhere_too_keeps_its_count(fixed: Fixed, other: str) -> None:
+    # GIVEN the same, and what may call the module, or another of its class, in the file WHEN a fix is asked for
+    fix = fixed(WARMED_UP + other)
     # THEN what it counts does not go to the step that is looked at
     assert not {"net.beta = min(1.0, net.beta + 0.1)"} & {line.strip() for line in lines_of(fix)}, fix
 
