@@ -212,3 +212,18 @@ args = (torch.randn(4, 4, device=device),)
 """)
     # THEN it is told what stands for its lines, and nothing of sums
     assert "`x[at] = y[at]` is `x.copy_(torch.where(at[:, None], y, x))`" in str(found)
+
+
+def test_what_is_drawn_only_where_a_row_is_listed_is_left_there(fixed: Fixed) -> None:
+    # GIVEN rows that are put anew, by what is drawn where there are any WHEN a fix is asked for
+    fix = fixed("""
+args = (torch.randn(6, 4, device=device),)
+def f(x):
+    out = x * 2
+    at = torch.nonzero(x[:, 0] < 0)
+    if at.numel() > 0:
+        out[at[:, 0]] = torch.rand(4, device=x.device)
+    return out
+""")
+    # THEN it is not drawn in all steps, where later numbers would be others
+    assert not fix.complete, fix

@@ -100,3 +100,21 @@ def test_neighbours_are_all_pairs_of_which_those_far_add_zeros(name: str, fixed:
     # THEN all pairs are computed, and those that are far add nothing
     assert fix.complete, fix
     assert line in {each.strip() for each in lines_of(fix)}, fix
+
+
+def test_what_is_drawn_only_where_there_are_neighbours_is_left_there(fixed: Fixed) -> None:
+    # GIVEN neighbours that are moved by what is drawn where there are any WHEN a fix is asked for
+    fix = fixed("""
+args = (torch.rand(9, 2, device=device),)
+def f(pos):
+    d = pos[:, None] - pos[None]
+    r = d.norm(dim=-1)
+    i, j = torch.where((r < 0.5) & (r > 0))
+    out = torch.zeros_like(pos)
+    if i.numel() > 0:
+        noise = torch.randn(2, device=pos.device)
+        out.index_add_(0, i, d[i, j] * noise)
+    return out
+""")
+    # THEN it is not drawn in all steps, where later numbers would be others
+    assert not any(line.startswith("there = ") for line in map(str.strip, lines_of(fix))), fix

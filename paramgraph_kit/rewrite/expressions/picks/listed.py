@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, is_method, is_text, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
+from paramgraph_kit.rewrite.source.pure import is_pure
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
 
@@ -160,6 +161,8 @@ def _puts_where_any(place: Place, node: ast.If, name: str) -> bool:
 
 def _only_puts(place: Place, node: ast.stmt, name: str) -> bool:
     """Whether a statement does nothing but put something at places, itself or in a function that it calls."""
+    if isinstance(node, (ast.Assign, ast.AugAssign)) and not is_pure(replace(place, statement=node), node.value):
+        return False  # without any, it would still draw, or count
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return all(isinstance(n, ast.Subscript) and path_of(n.slice) == name for n in targets)
@@ -233,6 +236,8 @@ def _skips_nothing(place: Place, node: ast.If, name: str) -> bool:
     named = [n for n in ast.walk(function or node) if isinstance(n, ast.Name) and id(n) not in inside]
     own = stored(rest) - {n.id for n in named}
     for part in rest:
+        if isinstance(part, (ast.Assign, ast.AugAssign)) and not is_pure(place, part.value):
+            return False
         if isinstance(part, ast.Assign) and all(isinstance(n, ast.Name) and n.id in own for n in part.targets):
             continue  # of this round alone
         targets = part.targets if isinstance(part, ast.Assign) else []

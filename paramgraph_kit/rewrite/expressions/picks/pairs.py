@@ -13,6 +13,7 @@ from paramgraph_kit.rewrite.expressions.picks.rows import counts
 from paramgraph_kit.rewrite.source.edits import Edit, Function, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.source.pure import is_pure
 
 _ADDS = frozenset(("index_add_", "index_add", "scatter_add_", "scatter_add"))
 
@@ -48,7 +49,7 @@ def pick_among_all(place: Place) -> list[Edit]:
     edits = [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
     guards = [n for n in ast.walk(function) if isinstance(n, ast.If) and n.lineno > node.lineno]
     for guard in (n for n in guards if any(_asks_for_one(n.test, name) for name in names)):
-        if not _adds_nothing_else(guard, function):
+        if not _adds_nothing_else(place, guard, function):
             return []
         body = f"\n{place.source.indent(guard)}".join(map(place.text, guard.body))
         edits.append(place.source.replace(guard, body))
@@ -89,14 +90,18 @@ def _asks_for_one(test: ast.expr, name: str) -> bool:
     return zero and counts(left, name)
 
 
-def _adds_nothing_else(guard: ast.If, function: Function) -> bool:
+def _adds_nothing_else(place: Place, guard: ast.If, function: Function) -> bool:
     """Whether the lines behind a question do nothing where there is none: they make names of theirs, and add."""
     inside = {part for each in guard.body for part in ast.walk(each)}
     outside = {n.id for top in function.body for n in within(top) if isinstance(n, ast.Name) and n not in inside}
     for each in guard.body:
         call = each.value if isinstance(each, ast.Expr) else None
         if isinstance(call, ast.Call) and called(call) in ("index_add_", "scatter_add_"):
+            if not all(is_pure(place, given) for given in call.args):
+                return False
             continue
         if not isinstance(each, ast.Assign) or stored([each]) & outside or not stored([each]):
+            return False
+        if not is_pure(place, each.value):  # without any, it would still draw, or count
             return False
     return not guard.orelse
