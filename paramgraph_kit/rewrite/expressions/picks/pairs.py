@@ -29,15 +29,16 @@ def pick_among_all(place: Place) -> list[Edit]:
     adds = [n for n in ast.walk(function) if isinstance(n, ast.Call) and called(n) in _ADDS]
     if mask is None or not all(name.isidentifier() for name in names) or not adds:
         return []
-    if len(names) == 2 and not all(_is_flat(place, name) for name in names):
-        return []
+    every = [n for top in function.body for n in within(top)]
+    read = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    if len(names) == 2 and not all(name in read and _is_flat(place, name) for name in names):
+        return []  # rows alone are another rule's
     stays = isinstance(mask, ast.Name) and sum(mask.id in stored([n]) for n in function.body) == 1
     near = place.text(mask) if stays else fresh("near", place.taken)
     there = fresh("there", place.taken)
     size = f"{near}.shape[0]", f"{near}.shape[1]"
     ends = [f"torch.arange({each}, device={near}.device)" for each in size]
     lines = [f"{near} = {place.text(mask)}"] if not stays else []
-    every = [n for top in function.body for n in within(top)]
     lines.append(f"{there} = {near}.flatten()" + ".clone()" * is_written(every, path_of(mask)))
     if len(names) == 2:
         i, j = names
