@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import torch
 
+from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.writes import MODULES
@@ -24,15 +29,16 @@ def frozen(
     moved: Collection[str],
     ran: Collection[str],
     containers: Collection[str],
-    *,
     rates: bool = False,
     tensors: Collection[str] = (),
+    same: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
     ``ran`` are qualified names, ``containers`` the names of lists, sets and dictionaries. Steps that are tried may not
     show it: a number may have come to its end before the capture. ``rates``: learning rates are tensors, which can be
-    written in place; ``tensors``: names of variables that are tensors, whose parts are.
+    written in place; ``tensors``: names of variables that are tensors, whose parts are; ``same``: other names of what
+    several names have.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
@@ -49,14 +55,14 @@ def frozen(
     binding = [each for each in reached if each.name in moved or each not in stay]
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     for function in stay:
-        if read := _met(bound, set(_read(function, _unread(function, inside), around))):
+        if read := _met(bound, set(_read(function, _unread(function, inside), around)), same):
             return min(read)
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]
             changed = {name for each in calls for name in _bound(each, containers, tensors)}
             for function in (each for each in stay if each not in owner.body):
-                if read := _met(changed, set(_read(function))):
+                if read := _met(changed, set(_read(function)), same):
                     return min(read)
     return ""
 
@@ -76,12 +82,14 @@ def moved_around(
     ran: Collection[str],
     *,
     rates: bool = False,
+    same: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, set[str]]:
     """The name of something that a function rebinds around one that it calls, which reads it, or "".
 
     ``moved`` are names of what was seen to move, by whatever lines, and ``ran`` the qualified names of what ran in the
-    inner one: ``x.update()`` alone may be anybody's; ``rates``: learning rates are tensors. Also what is bound before
-    the loop alone, and read in it: it is another one in each call of the function, and stays in its rounds.
+    inner one: ``x.update()`` alone may be anybody's; ``rates``: learning rates are tensors; ``same``: other names of
+    what several names have. Also what is bound before the loop alone, and read in it: it is another one in each call of
+    the function, and stays in its rounds.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
@@ -91,6 +99,7 @@ def moved_around(
     more = _reached(functions, {each.name for each in inside})  # a way that no round has taken may read it, too
     inside += [each for each in more if each not in inside and named.count(each.name) == 1]
     read = {name for each in inside for name, _ in _read(each)}
+    read |= {name for name, first in same.items() if first in {same.get(each) for each in read}}
     beside = [each for each in _reached(functions, {function}) if each not in inside]
     if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):
         return "param_groups", set()  # an optimizer's step reads them, wherever that is written
@@ -104,16 +113,36 @@ def moved_around(
     return min(rest & read, default=""), (begun - rest) & read
 
 
-def _met(bound: Collection[Read], read: Collection[Read]) -> set[str]:
+def one_name(space: Mapping[str, Any], holders: Iterable[Holder]) -> dict[str, str]:
+    """By which of its names each list, dictionary or array is known that has several: ``log = state``.
+
+    Those of attributes begin with a dot.
+    """
+    owned = (
+        (f".{name}", value) for each in holders if each.kind == "attributes" for name, value in each.target.items()
+    )
+    first, same = dict[int, str](), dict[str, str]()
+    for name, value in (*space.items(), *owned):
+        if isinstance(value, (dict, list, set, deque, np.ndarray)):
+            one = first.setdefault(id(value), same.get(name, name))
+            if (other := same.setdefault(name, one)) != one:  # attributes of this name are several
+                first |= {key: one for key, known in first.items() if known == other}
+                same |= {key: one for key, known in same.items() if known == other}
+    return same
+
+
+def _met(bound: Collection[Read], read: Collection[Read], same: Mapping[str, str]) -> set[str]:
     """The names of which something is bound and read: an entry, or all of it."""
+    bound, read = ({(same.get(name, name), key) for name, key in each} for each in (bound, read))
     whole = {name for name, key in read if key is None}
     entries = {(name, key) for name, key in read} | {(name, None) for name, _ in read}
     return {name for name, key in bound if name in whole or (name, key) in entries}
 
 
 def _key(node: ast.Subscript) -> object:
-    """The key of ``state["missed"]``; None where it is none that the text tells."""
-    return node.slice.value if isinstance(node.slice, ast.Constant) else None
+    """The key of ``state["missed"]``; None where it is none that the text tells, or all of an array, ``[...]``."""
+    key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+    return None if key is Ellipsis else key
 
 
 def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:

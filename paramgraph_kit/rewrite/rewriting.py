@@ -301,7 +301,8 @@ def _stale(rounds: Rounds) -> str:
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
-    return frozen(lines, moved, ran, containers, rates=bool(rates), tensors=tensors).lstrip(".") if moved else ""
+    more = containers, bool(rates), tensors, first.same_names()
+    return frozen(lines, moved, ran, *more).lstrip(".") if moved else ""
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

@@ -252,8 +252,8 @@ class _Cutting:
         containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
-        names = self.definition.name, found.name
-        name, begun = moved_around([*found.lines], *names, containers, moved, run.ran, rates=bool(self.rates))
+        known = [*found.lines], self.definition.name, found.name, containers, moved, run.ran
+        name, begun = moved_around(*known, rates=bool(self.rates), same=self.whole.same_names())
         self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
         if name := name or min((each for each in begun if not run.has(each)), default=""):
             self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))

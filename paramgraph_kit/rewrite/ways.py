@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.reads import one_name
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.edits import Function, Source, names_in, path_of
 from paramgraph_kit.rewrite.source.reach import owner_of
@@ -40,6 +41,10 @@ class Ways(Fetching):
         other.fetches, other.leads = self.fetches, self.leads
         other.sources = self.sources  # what is kept in tensors has edits of these
         return other
+
+    def same_names(self) -> dict[str, str]:
+        """By which of its names each list, dictionary or array is known."""
+        return one_name(self.space, self.prover.state.holders)
 
     def advancing(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.reads import moved_around, one_name
 from tests.integration.rewritten import Fixed, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -309,3 +310,36 @@ def test_a_method_of_another_class_with_the_same_name_reads_nothing_in_the_graph
     )
     # THEN the other's, which never ran, does not stand against it
     assert found.complete, found
+
+
+@pytest.mark.parametrize(
+    ("other", "given"),
+    [
+        ("stats['missed']", "stats = state\n"),
+        ("k.stats['missed']", "class Kept: pass\nj, k = Kept(), Kept()\nj.stats, k.stats = {'missed': 0}, state\n"),
+    ],
+)
+def test_what_is_counted_by_one_name_and_read_by_another_is_no_number_of_a_launch(
+    fixed: Fixed, other: str, given: str
+) -> None:
+    # GIVEN a gate that counts in a dictionary, which a launch reads by another of its names
+    head = "args = (torch.randn(3, 4, device=device),)\n"
+    head += f"state = {{'y': torch.zeros(4, device=device), 'missed': 0}}\n{given}def f(x):\n"
+    reads = f"    y = state['y'] + x.mean(0) / (1 + {other})\n    far = (y - x[0]).norm()\n"
+    gate = "    if far.item() < 3:\n        y = y + 0.5 * (x[0] - y)\n        state['missed'] = 0\n    else:\n"
+    # WHEN a fix is asked for
+    fix = fixed(f"{head}{reads}{gate}        state['missed'] += 1\n    state['y'] = y\n    return y\n")
+    # THEN it is told that a graph would keep it
+    assert not fix.complete, fix
+    assert "gets another value outside the launch" in str(fix), fix
+
+
+def test_a_round_reads_what_is_counted_around_it_by_another_name() -> None:
+    # GIVEN a loop that counts in a dictionary, which its round reads by another name
+    lines = ["def f():\n", "    for x in rows:\n        one(x)\n        state['n'] += 1\n"]
+    lines += ["def one(x):\n    return x * stats['n']\n"]
+    # WHEN asked THEN it is found where the names are known to be of one
+    state = {"n": 0}
+    same = one_name({"state": state, "stats": state, "other": {}}, [])
+    assert moved_around(lines, "f", "one", ["state"], ["state"], ["one"]) == ("", set())
+    assert moved_around(lines, "f", "one", ["state"], ["state"], ["one"], same=same)[0] == "state"
