@@ -54,6 +54,7 @@ def frozen(
     reached = _reached(functions, moved)
     binding = [each for each in reached if each.name in moved or each not in stay]
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
+    bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
         if read := _met(bound, set(_read(function, _unread(function, inside), around)), same):
             return min(read)
@@ -110,6 +111,9 @@ def moved_around(
             around = _reached(functions, {*map(called, _calls(part))})
             names.update(name for each in around if each not in inside for name, _ in _bound(each, containers))
             names.update(name for name, _ in _bound_in(part, locals_of(whole), containers))
+            bodies = [(whole, part), *((each, each.body) for each in around if each not in inside)]
+            others = (each for one, body in bodies for each in _bound_of_others(functions, one, body))
+            names.update(name for name, _ in others if name in same)
     return min(rest & read, default=""), (begun - rest) & read
 
 
@@ -223,6 +227,41 @@ def has_groups(node: ast.expr) -> bool:
 def _bound(function: Function, containers: Collection[str], tensors: Collection[str] = ()) -> Iterator[Read]:
     """Variables around a function, and attributes, that it gives another value."""
     yield from _bound_in(function.body, locals_of(function), containers, tensors)
+
+
+def _bound_of_others(functions: list[Function], function: Function, body: list[ast.stmt]) -> Iterator[Read]:
+    """Entries of what a function has by a name of its own: ``s["n"] = 0`` of ``def note(s)``, by ``note(state)``."""
+    for node in (part for top in body for part in within(top)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AugAssign) else targets
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+            yield from ((name, None) for name in _meant(functions, function, path_of(node.func.value)))
+        for target in (n for each in targets for n in ast.walk(each) if isinstance(n, ast.Subscript)):
+            yield from ((name, _key(target)) for name in _meant(functions, function, path_of(target.value)))
+
+
+def _meant(functions: list[Function], function: Function, name: str, seen: frozenset[object] = frozenset()) -> set[str]:
+    """What around a function a name of its own may be: what it is assigned, and what calls give for it."""
+    if (function, name) in seen or name not in locals_of(function):
+        return set()
+    given = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and name in map(path_of, n.targets)]
+    values = [(function, value) for value in given]
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    for caller in functions if name in names else ():
+        for call in (n for n in ast.walk(caller) if isinstance(n, ast.Call) and called(n) == function.name):
+            at = names.index(name) - (names[0] == "self" and isinstance(call.func, ast.Attribute))
+            values += [(caller, call.args[at])] if 0 <= at < len(call.args) else []
+            values += [(caller, option.value) for option in call.keywords if option.arg == name]
+    found = set[str]()
+    for caller, value in values:
+        first, dot, _ = (path := path_of(value)).partition(".")
+        if dot:
+            found.add(f".{path.rpartition('.')[2]}")
+        elif first in locals_of(caller):
+            found |= _meant(functions, caller, first, seen | {(function, name)})
+        elif first:
+            found.add(first)
+    return found
 
 
 def _bound_in(

@@ -334,12 +334,36 @@ def test_what_is_counted_by_one_name_and_read_by_another_is_no_number_of_a_launc
     assert "gets another value outside the launch" in str(fix), fix
 
 
-def test_a_round_reads_what_is_counted_around_it_by_another_name() -> None:
+@pytest.mark.parametrize("count", ["s['missed'] += 1", "s.update(missed=s['missed'] + 1)", "t = s; t['missed'] = 1"])
+def test_what_a_helper_counts_in_what_it_is_given_is_no_number_of_a_launch(fixed: Fixed, count: str) -> None:
+    # GIVEN a helper that counts in a dictionary that it is given, which a launch reads WHEN a fix is asked for
+    fix = fixed(f"""
+state = {{"missed": 0}}
+args = (torch.randn(3, 4, device=device),)
+def note(s, bad):
+    if bad:
+        {count}
+def f(x):
+    y = x.mean(0) / (1 + state["missed"])
+    far = (y - x[0]).norm()
+    note(state, far.item() > 90)
+    return y * 2
+""")
+    # THEN it is told that a graph would keep it
+    assert not fix.complete, fix
+    assert "`state` gets another value outside the launch" in str(fix), fix
+
+
+@pytest.mark.parametrize(
+    ("count", "helper"),
+    [("state['n'] += 1", ""), ("s = state; s['n'] += 1", ""), ("note(state)", "def note(s):\n    s['n'] += 1\n")],
+)
+def test_a_round_reads_what_is_counted_around_it_by_another_name(count: str, helper: str) -> None:
     # GIVEN a loop that counts in a dictionary, which its round reads by another name
-    lines = ["def f():\n", "    for x in rows:\n        one(x)\n        state['n'] += 1\n"]
-    lines += ["def one(x):\n    return x * stats['n']\n"]
+    lines = [f"def f():\n    for x in rows:\n        one(x)\n        {count}\n"]
+    lines += [f"def one(x):\n    return x * stats['n']\n{helper}"]
     # WHEN asked THEN it is found where the names are known to be of one
     state = {"n": 0}
     same = one_name({"state": state, "stats": state, "other": {}}, [])
     assert moved_around(lines, "f", "one", ["state"], ["state"], ["one"]) == ("", set())
-    assert moved_around(lines, "f", "one", ["state"], ["state"], ["one"], same=same)[0] == "state"
+    assert moved_around(lines, "f", "one", ["state"], [], ["one"], same=same)[0] == "state"
