@@ -36,7 +36,6 @@ class Trainer:
         seen = []
         for a, b in self.train:
             a, b = a.to(device), b.to(device)
-            opt.zero_grad()
             if self.half:
                 with torch.autocast(device.type):
                     loss = F.mse_loss(self.net(a), b)
@@ -48,6 +47,7 @@ class Trainer:
                 continue
             loss.backward()
             opt.step()
+            opt.zero_grad()
         self.history.append((sum(seen) / len(seen), self.validate(self.test)))
 trainer = Trainer()
 args, f = (), trainer.fit
