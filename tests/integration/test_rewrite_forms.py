@@ -412,3 +412,13 @@ def test_what_both_ways_of_a_branch_end_with_is_done_behind_it(fixed: Fixed) -> 
         "ranked, order = (x / t).sort(dim=-1, descending=True)",
     ]
     assert not [line for line in lines if line not in lines_of(found)], found
+
+
+@pytest.mark.parametrize("index", ["int(best)", "best"])
+def test_a_row_of_a_table_that_is_written_is_no_copy(fixed: Fixed, index: str) -> None:
+    # GIVEN a row that is held below what no trial comes to WHEN a fix is asked for
+    given = "table = torch.rand(5, 3, device=device)\nargs = (torch.randn(5, device=device),)\n"
+    lines = f"    best = s.argmax()\n    row = table[{index}]\n    row.clamp_(max=1e9)\n    return table.sum(1) + s\n"
+    fix = fixed(f"{given}def f(s):\n{lines}")
+    # THEN it stays the table's
+    assert not any("best.reshape(1)" in line for line in lines_of(fix)), fix

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from paramgraph_kit.rewrite.source.edits import Function, Source, is_method, path_of, within
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 # Methods that read, and change nothing of what they belong to.
 READS = frozenset(
@@ -103,6 +103,18 @@ def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
             target = node.func.value
         if target is not None and (name := path_of(target).partition(".")[0].partition("[")[0]):
             yield name
+
+
+def writes_through(place: Place) -> bool:
+    """Whether ``row = table[i]`` names a part that is written, of a tensor that is read again: no copy is that part."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target, value = target_of(node), getattr(node, "value", None)
+    if function is None or not isinstance(target, ast.Name) or not isinstance(value, ast.Subscript):
+        return False
+    every = [n for part in function.body for n in within(part)]
+    of = path_of(value.value).partition(".")[0]
+    again = any(isinstance(n, ast.Name) and n.id == of and n.lineno > node.lineno for n in every)
+    return (again or not place.is_local(of)) and target.id in written_in_place(every)
 
 
 def filled(function: Function) -> set[str] | None:

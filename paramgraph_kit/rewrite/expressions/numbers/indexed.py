@@ -9,6 +9,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
+from paramgraph_kit.rewrite.source.writes import writes_through
 
 
 def look_up_there(place: Place) -> list[Edit]:
@@ -17,7 +18,7 @@ def look_up_there(place: Place) -> list[Edit]:
     So does ``x[int(i)]``, as ``x[i.reshape(1)][0]``: with a tensor of no dimension torch reads the number all the same.
     """
     found = []
-    for node in heads(place.statement):
+    for node in heads(place.statement) if not writes_through(place) else ():
         if isinstance(node, ast.Subscript) and (parts := _parts(place, node)):
             if not isinstance(node.ctx, ast.Load):
                 found += _added_to(place, node, parts) if len(parts) > 1 else []

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.masked import uncopied
 from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, target_of, width_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
+from paramgraph_kit.rewrite.source.writes import writes_through
 
 ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
@@ -317,7 +318,7 @@ def mask_of(place: Place, node: ast.expr) -> str:
 def pick_by_index(place: Place) -> list[Edit]:
     """``table[i]`` with an ``i`` of the device becomes ``table[i.reshape(1)][0]``, which is looked up there."""
     found = []
-    for node in heads(place.statement):
+    for node in heads(place.statement) if not writes_through(place) else ():
         if isinstance(node, ast.Subscript) and (last := _last_of(place, node)) is not None:
             found.append(place.source.replace(node, last))
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
