@@ -192,7 +192,7 @@ inputs = (torch.randn(3, device=device),)
     "captured again for every call": """
 def f(x):
     g = cuda.CUDAGraph()
-    with cuda.graph(g):  # problem: nested-capture
+    with cuda.graph(g):
         y = x * 2
     g.replay()
     return y

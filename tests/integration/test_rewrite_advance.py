@@ -27,7 +27,7 @@ def f(x):
     net.rate = min(net.rate + 0.1, 0.5)
     return y
 """,
-        ["net.rate.fill_((net.rate + 0.1).clamp(max=0.5))"],
+        ["return self.lin(x) * (1.0 - rate_in)", "rate_in.fill_(net.rate)"],
     ),
     "a rate that is warmed up": (
         """

@@ -348,18 +348,6 @@ def f(tokens):
         said.append(tokens[0, -1].item())
     return said
 """,
-    "a round that may end the loop": NET
-    + """\
-def f():
-    for x, y in data:
-        x, y = x.to(device), y.to(device)
-        loss = F.mse_loss(net(x), y)
-        if not torch.isfinite(loss):
-            break
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-""",
 }
 
 

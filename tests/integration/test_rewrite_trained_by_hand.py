@@ -63,7 +63,8 @@ def test_numbers_of_a_group_that_are_set_anew_are_told_as_tensors_filled_before_
     # THEN both are filled before each launch, nothing constant is told to be decided, and `alpha=` is told
     assert 'as `group["momentum"].fill_(0.8 + 0.1 * min(n / 20, 1.0))`' in told, told
     assert 'group["momentum"] = torch.tensor(group["momentum"], device=device)' in told
-    assert 'write there `group["lr"].fill_(0.02 / (1 + n))`; a tensor is no `alpha=`' in told
+    assert 'as `group["lr"].fill_(0.02 / (1 + n))`; once' in told
+    assert "a tensor is no `alpha=`" in told
     assert '`p.add_(g * (-group["lr"]))`' in told
     assert "nesterov" not in told.replace('if group["nesterov"] else buf  [', "")
 

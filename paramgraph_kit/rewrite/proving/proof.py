@@ -109,6 +109,7 @@ class Prover:
         self.leads: list[Any] = []  # whether gradients go back from what the last eager run has returned, each
         # Whether they do from anything that the function as it is returns, or would of a loss where inputs need them.
         self.leads_back = self.gives_loss = False
+        self.goes_back = False  # a backward pass of its own has used up what a result was made by
         self.adding: list[torch.Tensor] = []  # those with gradients that the last graph adds to, or writes again
         self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
@@ -269,7 +270,9 @@ class Prover:
         now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
         if sum(now[0]) >= sum(self.operations):  # others may have ended early
             self.operations[:], self.products[:] = now
-        self.leads += [torch.tensor(leads_back(value), device="cpu") for value in _known(finished)]
+        led = [(value, leads_back(value)) for value in _known(finished)]
+        self.leads += [torch.tensor(leads, device="cpu") for _, leads in led]
+        self.goes_back |= any(getattr(value, "grad_fn", None) is not None and not leads for value, leads in led)
         return _copy(finished)
 
     @contextmanager
@@ -370,8 +373,10 @@ class Truth:
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
             self.seen.pop(GRADIENTS, None)
+        if prover.goes_back:  # what it returns where it is left before that is for nobody's
+            self.seen.pop(LEADS, None)
         # What nobody can compare although it is what the function is for, or "".
-        prover.leads_back = any(first[LEADS])
+        prover.leads_back = any(first[LEADS]) and not prover.goes_back
         tensors = (value for value in first[RETURNS] if not isinstance(value, Plain))
         prover.gives_loss = any(not value.dim() and value.is_floating_point() for value in tensors)
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
