@@ -367,3 +367,28 @@ def test_a_round_reads_what_is_counted_around_it_by_another_name(count: str, hel
     same = one_name({"state": state, "stats": state, "other": {}}, [])
     assert moved_around(lines, "f", "one", ["state"], ["state"], ["one"]) == ("", set())
     assert moved_around(lines, "f", "one", ["state"], [], ["one"], same=same)[0] == "state"
+
+
+def test_what_a_property_reads_is_not_counted_behind_it(fixed: Fixed) -> None:
+    # GIVEN a gate that sets a number first, which a property then reads WHEN a fix is asked for
+    fix = fixed("""
+class Filter:
+    y, missed = torch.zeros(4, device=device), 0
+    @property
+    def trust(self):
+        return 1 / (1 + self.missed)
+    def step(self, z):
+        y = self.y + z
+        if y.norm() < 9:
+            self.missed = 0
+            y = y + self.trust * z
+        else:
+            self.missed += 1
+        return y
+kf = Filter()
+args = (torch.randn(4, device=device),)
+def f(z):
+    return kf.step(z)
+""")
+    # THEN the two stay together
+    assert not any("chosen" in line for line in lines_of(fix)), fix

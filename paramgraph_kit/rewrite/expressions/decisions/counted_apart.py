@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import types
 
+import torch
+
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, fresh
@@ -74,13 +76,20 @@ def _is_one_target(node: ast.stmt) -> bool:
 
 
 def _may_read(place: Place, node: ast.stmt, path: str) -> bool:
-    """Whether a statement may ask for what a path names, also by a function of the user's that it calls."""
+    """Whether a statement may ask for what a path names, also by a function or a property of the user's."""
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
     own = (types.FunctionType, types.MethodType)
     owner = path.rpartition(".")[0]
     called = [n.func for n in calls if isinstance(n.func, ast.Attribute) and owner and path_of(n.func.value) == owner]
     return (
         bool(called)
+        or any(isinstance(n, ast.Attribute) and _is_property(place, n) for n in ast.walk(node))
         or any(isinstance(place.value(path_of(n.func)), own) for n in calls)
         or any(touches(each, path) for each in paths(node))
     )
+
+
+def _is_property(place: Place, node: ast.Attribute) -> bool:
+    """``self.trust`` that a method answers."""
+    owner = place.value(path_of(node.value)) if path_of(node.value) else None
+    return isinstance(getattr(type(owner), node.attr, None), property) and not isinstance(owner, torch.Tensor)
