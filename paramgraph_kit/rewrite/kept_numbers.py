@@ -21,6 +21,7 @@ KEPT = (
     "again once it is another one, or give it to each launch, once `{name}_in = torch.tensor(float({outer}), "
     "device={device})`, before each launch `{name}_in.fill_({outer})`, and `{name}_in` for `{path}` in the step"
 )
+ONCE = "`{name}` is made once, of today's `{number}`: where anything sets that to another number, make it again"
 
 
 def told(attempt: Ways, rounds: Rounds) -> list[str]:
@@ -42,7 +43,32 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
                 line = lines[statement.lineno - 1].strip()
                 outer = path if not path.startswith("self.") else f"{_object(attempt)}.{last}"
                 found[path] = KEPT.format(path=path, line=line, name=last, outer=outer, device=attempt.device)
+    return [*list(found.values())[:MOST], *_made_once(attempt, rounds)]
+
+
+def _made_once(attempt: Ways, rounds: Rounds) -> list[str]:
+    """What is made before the function now, and of which numbers around it: other files may set them, too."""
+    found: dict[str, str] = {}
+    for file, lines in rounds.texts.items():
+        source, text = attempt.sources.get(file), "".join(lines)
+        known = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} if source is not None else set()
+        for node in ast.parse(text).body:
+            name = path_of(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            if (
+                not isinstance(node, ast.Assign)
+                or name in known
+                or f"{name}.copy_(" in text
+                or f"{name}.fill_(" in text
+            ):
+                continue
+            for each in (n.id for n in ast.walk(node.value) if isinstance(n, ast.Name) and not n.id.isupper()):
+                if type(attempt.space.get(each)) in NUMBER and source is not None:
+                    found.setdefault(each, ONCE.format(name=name, number=each))
     return list(found.values())[:MOST]
+
+
+def _made_in(tree: ast.Module) -> list[tuple[str, ast.Assign]]:
+    return [(path_of(target), node) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
 
 
 def _object(attempt: Ways) -> str:

@@ -46,9 +46,15 @@ def tell_little(found: Rewriting) -> None:
     found.verified += [each for each in (text, LITTLE.partition(":")[0]) if each not in found.verified]
 
 
-def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
-    """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
+def rewrite(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure], *, part: bool = False
+) -> Rewriting:
+    """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise.
+
+    ``part``: what it returns goes on in a function that is compared as a whole, with the gradients of its state.
+    """
     attempt = Ways(function, args, kwargs)
+    attempt.prover.is_part = part
     try:
         found = _first_whole(attempt, failures)
         if found.complete and (text := branch_behind(found)):

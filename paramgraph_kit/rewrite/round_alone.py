@@ -460,13 +460,13 @@ class _Cutting:
         """The round rewritten like any other step, where the function that launches it so gives what it gave."""
         run.given = tree_map_only(torch.Tensor, written_anywhere, run.given)
         with run.applied() as call, run.as_it_was(self.anew):
-            bound = len(run.bound)
+            inputs = run.given[(bound := len(run.bound)) :]
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
-            looked_at = examine(step, run.given[bound:], {}, limit_s=LIMIT_S)
+            looked_at = examine(step, inputs, {}, limit_s=LIMIT_S)
             if looked_at.operations < ENOUGH:
                 return None  # not worth a launch
             problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
-            fix = rewrite(step, run.given[bound:], {}, problems) if problems else captured(step, run.given[bound:])
+            fix = rewrite(step, inputs, {}, problems, part=True) if problems else captured(step, inputs)
             launches, wrong = Launches(run.made, fix.around, bound, self.anew), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):

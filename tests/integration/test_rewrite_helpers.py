@@ -217,6 +217,8 @@ def test_what_a_forward_counts_and_tells_goes_around_the_launch_of_its_step(fixe
             "    def get(self, x):\n        return self.kept(x)\nmean = Mean(net)\n"
         ),
         "others = [Net() for _ in range(2)]\n",
+        "def test(outer, x):\n    for child in outer.children():\n        x = child(x)\n    return x\n",
+        "import copy\ndef twin(outer):\n    return copy.deepcopy(outer)\n",
     ],
 )
 def test_a_module_that_is_called_elsewhere_too_keeps_its_count(fixed: Fixed, other: str) -> None:

@@ -109,6 +109,7 @@ class Prover:
         self.leads: list[Any] = []  # whether gradients go back from what the last eager run has returned, each
         # Whether they do from anything that the function as it is returns, or would of a loss where inputs need them.
         self.leads_back = self.gives_loss = False
+        self.is_part = False  # of a function whose own results are compared
         self.goes_back = False  # a backward pass of its own has used up what a result was made by
         self.adding: list[torch.Tensor] = []  # those with gradients that the last graph adds to, or writes again
         self.deadline = Deadline()
@@ -373,10 +374,11 @@ class Truth:
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
             self.seen.pop(GRADIENTS, None)
-        if prover.goes_back:  # what it returns where it is left before that is for nobody's
+        own = prover.is_part or prover.goes_back
+        if own:  # what it returns where it is left before its backward pass is for nobody else's
             self.seen.pop(LEADS, None)
         # What nobody can compare although it is what the function is for, or "".
-        prover.leads_back = any(first[LEADS]) and not prover.goes_back
+        prover.leads_back = any(first[LEADS]) and not own
         tensors = (value for value in first[RETURNS] if not isinstance(value, Plain))
         prover.gives_loss = any(not value.dim() and value.is_floating_point() for value in tensors)
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.place import called
 # What gives the same module, or only looks at it.
 _ITSELF = frozenset("to cuda cpu train eval half float double bfloat16 requires_grad_ share_memory".split())  # noqa: SIM905
 _LOOKS = frozenset("print id type repr str isinstance hasattr".split())  # noqa: SIM905
+_PARTS = frozenset("children modules named_children named_modules".split())  # noqa: SIM905
 _ROUNDS = (ast.Lambda, ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 Alias = tuple[ast.AST | None, str]  # the function whose name it is, or the file; an attribute begins with a dot
 
@@ -21,6 +22,8 @@ def is_called_only_by(source: Source, owner: ast.ClassDef, call: ast.expr) -> bo
 
     ``def evaluate(model): return model(x)``, ``nn.Sequential(net, head)`` and other objects run the same ``forward``.
     """
+    if any(map(_reaches_any, ast.walk(source.tree))):
+        return False
     inside = set(ast.walk(owner))
     makes = [n for n in ast.walk(source.tree) if _is_named(n, owner.name) and n not in inside]
     made = source.parents.get(makes[0]) if len(makes) == 1 else None
@@ -35,6 +38,23 @@ def is_called_only_by(source: Source, owner: ast.ClassDef, call: ast.expr) -> bo
                 return False
             todo += [each for each in more if each not in todo]
     return True
+
+
+def _reaches_any(node: ast.AST) -> bool:
+    """``for child in model.children(): x = child(x)``, and copies of whatever has modules in it."""
+    if isinstance(node, ast.Call) and called(node) == "deepcopy":
+        return True
+    if not isinstance(node, (ast.For, ast.comprehension)):
+        return False
+    through = any(isinstance(n, ast.Call) and called(n) in _PARTS for n in ast.walk(node.iter))
+    return through or (isinstance(node.iter, ast.Attribute) and isinstance(node, ast.For) and _calls_target(node))
+
+
+def _calls_target(loop: ast.For) -> bool:
+    """Whether a loop calls what it goes through: ``for layer in self.layers: x = layer(x)``."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    calls = (n.func for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Call))
+    return any(isinstance(each, ast.Name) and each.id in names for each in calls)
 
 
 def _is_named(node: ast.AST, name: str) -> bool:
