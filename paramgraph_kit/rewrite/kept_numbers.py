@@ -51,15 +51,9 @@ def _made_once(attempt: Ways, rounds: Rounds) -> list[str]:
     found: dict[str, str] = {}
     for file, lines in rounds.texts.items():
         source, text = attempt.sources.get(file), "".join(lines)
-        known = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} if source is not None else set()
-        for node in ast.parse(text).body:
-            name = path_of(node.targets[0]) if isinstance(node, ast.Assign) else ""
-            if (
-                not isinstance(node, ast.Assign)
-                or name in known
-                or f"{name}.copy_(" in text
-                or f"{name}.fill_(" in text
-            ):
+        known = {name for name, _ in _made_in(source.tree)} if source is not None else set()
+        for name, node in _made_in(ast.parse(text)):
+            if name in known or f"{name}.copy_(" in text or f"{name}.fill_(" in text:
                 continue
             for each in (n.id for n in ast.walk(node.value) if isinstance(n, ast.Name) and not n.id.isupper()):
                 if type(attempt.space.get(each)) in NUMBER and source is not None:

@@ -66,3 +66,19 @@ def test_where_they_cannot_be_given_all_of_a_line_are_told_at_that_line(tmp_path
     # THEN the line that is told is the one that reads the number
     told = next(line for line in fix.instead if "is read in the graph" in line)
     assert "`score = (error - self.mean) / self.var**0.5`" in told, told
+
+
+def test_what_is_made_once_of_a_number_says_so(tmp_path: Path) -> None:
+    # GIVEN a table that is picked by a number which another file may set, and one of a constant
+    text = """\
+tables, current, WIDTH = [torch.tensor([0, 2]), torch.tensor([1, 3])], 0, 4
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    allowed = tables[current].to(device)
+    return x[:, allowed].sum() + torch.ones(WIDTH).to(device).sum()
+"""
+    # WHEN a fix is asked for THEN it is told of which number it is made
+    told = [line for line in rewritten(text, tmp_path).verified if "made once" in line]
+    assert told == [
+        "`allowed` is made once, of today's `current`: where anything sets that to another number, make it again"
+    ]

@@ -69,10 +69,10 @@ def beside(make: Callable[[], Program]) -> Report:
     return pgk.report(step)
 
 
-# Every third at each change; `make sweeps` takes the others.
+# Every sixth at each change; `make sweeps` takes the others.
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 3 > 0)) for n, each in enumerate(step_forums.GRAPHED)],
+    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 6 > 0)) for n, each in enumerate(step_forums.GRAPHED)],
 )
 def test_steps_of_strangers_are_graphed_bit_for_bit(name: str) -> None:
     report = beside(step_forums.GRAPHED[name])
