@@ -67,6 +67,53 @@ def given_in_vain(
             yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
 
 
+def carried_on(region: Region) -> Iterator[Failure]:
+    """Tensors that a capture reads and then gives the name of another, so that each replay begins with the first."""
+    tree = tree_of(region.file or region.code.co_filename)
+    inside = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
+    assigns = [n for n in inside if isinstance(n, ast.Assign) and isinstance(n.targets[0], (ast.Name, ast.Attribute))]
+    known, within = set[str](), set(inside)
+    outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
+    for node in assigns:
+        target, path = node.targets[0], ast.unparse(node.targets[0])
+        if path in known:
+            continue
+        known.add(path)
+        own = any(_reads(n, path) for n in ast.walk(node.value))
+        first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
+        given = any(_writes(n, target) for n in outside)
+        value = path_value(target, region.names, region.space)
+        if first and (given or (own and isinstance(target, ast.Attribute))) and is_a(value, torch.Tensor):
+            text = f"{path} is another tensor from here on, and each replay reads the one that it was at the capture"
+            fix = f"before  {ast.unparse(node)}\nafter   {path}.copy_({ast.unparse(node.value)})"
+            yield replace(BY_ID["stale-input"].failure(text, frame_at(region.code, node.lineno)), fix=fix)
+
+
+def _methods_of(region: Region, tree: ast.Module | None) -> Iterator[ast.stmt]:
+    """Lines of methods of the same object that a capture calls: ``self.step()``."""
+    calls = [n.func for each in region.body for n in ast.walk(each) if isinstance(n, ast.Call)]
+    names = {n.attr for n in calls if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"}
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)) if tree is not None else ():
+        methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+        if any(set(region.body) & set(ast.walk(n)) for n in methods):
+            yield from (line for n in methods if n.name in names for line in n.body)
+
+
+def _reads(node: ast.AST, path: str) -> bool:
+    kinds = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+    return kinds and ast.unparse(node) == path
+
+
+def _writes(node: ast.AST, target: ast.expr) -> bool:
+    """``flow.copy_(...)``, of an attribute also by another name of its object."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_"):
+        return False
+    if isinstance(target, ast.Attribute):
+        return isinstance(func.value, ast.Attribute) and func.value.attr == target.attr
+    return isinstance(target, ast.Name) and isinstance(func.value, ast.Name) and func.value.id == target.id
+
+
 def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     """The captures in the file of a function, at its top or in a method of an object that it can name."""
     own = unwrap(getattr(function, "forward", None) or function)

@@ -18,7 +18,7 @@ import torch
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.captured_before import captured_before, given_in_vain, rates
+from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -374,6 +374,7 @@ class _Examiner(Caller):
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
             problems += rates(region, call.found)
             problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
+            problems += carried_on(region)
             region.forget()
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
