@@ -225,3 +225,32 @@ def test_two_modules_that_change_places_exchange_their_weights_in_the_words(tmp_
     results = [mended["f"](*mended["args"]) for _ in range(4)]
     for i, result in enumerate(results):
         assert torch.allclose(result, expected[1 - i % 2])
+
+
+HANDED_ON = """
+class Stream:
+    def __init__(self):
+        self.cell, self.h = nn.GRUCell(4, 4).to(device), torch.ones(1, 4, device=device)
+        self.x = torch.zeros(1, 4, device=device)
+        self.cell(self.x, self.h)
+        self.graph = cuda.CUDAGraph()
+        with torch.no_grad(), cuda.graph(self.graph):
+            self.h_next = self.cell(self.x, self.h)
+    def push(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        self.h = self.h_next
+        return self.h.clone()
+stream, args = Stream(), (torch.ones(1, 4, device=device),)
+def f(x):
+    return stream.push(x)
+"""
+
+
+def test_what_a_graph_hands_to_its_next_replay_is_written_behind_the_one_that_makes_it(tmp_path: Path) -> None:
+    # GIVEN a state that is given the name of a graph's result WHEN diagnosed
+    names = run(HANDED_ON, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN it is written there, and not ahead of the first replay, which would begin with nothing
+    assert found.codes == ("stale-input",)
+    assert found.failure.fix.endswith("after   self.h.copy_(self.h_next), behind the replay that makes it")

@@ -110,6 +110,13 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
 
 
+def _is_made(region: Region, path: str) -> bool:
+    """Whether the lines of a capture give a name its value."""
+    assigns = (n for each in region.body for n in ast.walk(each) if isinstance(n, ast.Assign))
+    targets = (part for node in assigns for each in node.targets for part in getattr(each, "elts", [each]))
+    return path in map(ast.unparse, targets)
+
+
 def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     """What one writes so that it reaches the graph."""
     kind = region.settings[0]
@@ -137,7 +144,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
             return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
-        return f"{target}{data}.copy_({given}), ahead of g.replay()"
+        # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
+        where = "behind the replay that makes it" if _is_made(region, given) else "ahead of g.replay()"
+        return f"{target}{data}.copy_({given}), {where}"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
         here_ = (
