@@ -107,6 +107,11 @@ def k(x, n):
     for each in range(n):
         b = self.alpha(each)
         x = b * x
+def m(x):
+    c = self.alpha()
+    n = int(4 * c)
+    c = 1 - n / 4
+    return c * x
 """
 PICKED = "cat read a tensor that was another one in the next call"
 SAID_OF_NUMBERS = {
@@ -115,6 +120,12 @@ SAID_OF_NUMBERS = {
         "scalar-frozen",
         "mul got 0.5 in one call and 0.25 in the next",
         "`a_in.fill_(a)`, with line 3 (`a = self.alpha()`) done before that, and here `a_in` for `a`",
+    ),
+    "the last of two lines before it": (
+        20,
+        "scalar-frozen",
+        "mul got 0.5 in one call and 0.25 in the next",
+        "`c_in.fill_(c)`, with line 19 (`c = 1 - n / 4`) and what it comes of done before that, and here `c_in`",
     ),
     "a round": (
         15,
@@ -158,6 +169,6 @@ def test_numbers_that_the_host_moves_have_tensors_and_tensors_of_a_batch_are_tol
     assert statement is not None
     # WHEN it is told what to write THEN the number is in a tensor, not one of a graph for each value
     held = {"scale": 2.0, "low": 0.0, "high": 1.0}
-    place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a", "b"])
+    place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a", "b", "c"])
     assert wanted in at_least(place), at_least(place)
     assert "scale_in" not in at_least(place)

@@ -44,7 +44,9 @@ def held_in_a_tensor(place: Place) -> str:
     once = "`, `".join(f"{new} = torch.zeros((), device={place.device})" for new in held.values())
     filled = "`, `".join(f"{new}.fill_({name})" for name, new in held.items())
     made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and stored([n]) & set(names)]
-    first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in made[:1])
+    made = [n for n in made if n.lineno < place.statement.lineno]
+    comes = " and what it comes of" * (len(made) > 1)  # given anew, it is another number than at first
+    first = "".join(f", with line {n.lineno} (`{place.text(n)}`){comes} done before that" for n in made[-1:])
     here = "`, `".join(f"{new}` for `{name}" for name, new in held.items())
     rounds = place.loops()
     alone = f"make one round of the loop of line {rounds[-1].lineno} what is captured: " if rounds else ""
