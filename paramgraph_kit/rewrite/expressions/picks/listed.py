@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -178,7 +179,7 @@ def _unguarded(place: Place, node: ast.If, columns: Iterable[ast.Subscript]) -> 
     first, indent = place.source.indent(node.body[0]), place.source.indent(node)
     text = "\n".join(map(place.text, node.body))
     for each in columns:
-        text = text.replace(place.text(each), place.text(each.value))
+        text = re.sub(rf"(?<![\w.]){re.escape(place.text(each))}", place.text(each.value), text)
     lines = text.split("\n")
     return place.source.replace(node, f"\n{indent}".join(line.removeprefix(first) for line in lines))
 
