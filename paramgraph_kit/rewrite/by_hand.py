@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ INDENT = " " * 11  # of what to write in a place, below it
 BEHIND_A_CELL = (
     "belongs behind the launch: move it there yourself; with the cell's lines in a function it moves by itself"
 )
+Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
 _COUNT = ("numel", "len", "sum", "item", "count_nonzero")
 ENDLESS = ("exits", "time-limit")  # it is not called again
@@ -72,20 +73,26 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
     places: dict[str, list[Failure]] = {}
     for failure in failures:
         places.setdefault(place_text(failure.frame), []).append(failure)
-    cut = _with_one_cut(attempt, failures)
-    return [_line(attempt, place, each, known, cut) for place, each in places.items()]
+    told = _told(attempt, failures)
+    cut = _with_one_cut(told.values())
+    return [_line(attempt, place, each, known, told, cut) for place, each in places.items()]
 
 
-def _with_one_cut(attempt: Attempt, failures: Sequence[Failure]) -> dict[int, str]:
+def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
+    """What is advised at the place of each."""
+    places = ((failure, _place(attempt, failure)) for failure in failures)
+    return {id(failure): (place, hint(place)) for failure, place in places if place is not None}
+
+
+def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
     """What to do where one line of a function says to cut there, and others of it to keep all of what a mask picks.
 
     Both together are more than is needed: a cut before the first of them, behind which all the others stay as they are.
     """
     found: dict[Any, list[tuple[Place, str]]] = {}
-    for failure in failures:
-        place = _place(attempt, failure)
-        function = place.source.function_of(place.statement) if place is not None else None
-        if place is not None and function is not None and (text := hint(place)).startswith((CUT, "keep all of")):
+    for place, text in told:
+        function = place.source.function_of(place.statement)
+        if function is not None and text.startswith((CUT, "keep all of")):
             found.setdefault(function, []).append((place, text))
     texts: dict[int, str] = {}
     for each in found.values():
@@ -119,7 +126,12 @@ def place_text(frame: Frame | None) -> str:
 
 
 def _line(
-    attempt: Attempt, place: str, failures: list[Failure], known: Sequence[Failure] | None, cut: dict[int, str]
+    attempt: Attempt,
+    place: str,
+    failures: list[Failure],
+    known: Sequence[Failure] | None,
+    told: Told,
+    cut: dict[int, str],
 ) -> str:
     later = known is not None and not any(failure is each for failure in failures for each in known)
     line = f"{place}  [{', '.join(dict.fromkeys(f.code for f in failures))}]"
@@ -127,14 +139,14 @@ def _line(
         line += f": a rewrite was tried and taken back, {why}"
     elif later:
         line += ": once the lines above are rewritten"
-    texts = (cut.get(id(f)) or _hint(attempt, f, later) for f in failures)
+    texts = (cut.get(id(f)) or _hint(attempt, f, told, later) for f in failures)
     return f"\n{INDENT}".join([line, *dict.fromkeys(filter(None, texts))])
 
 
-def _hint(attempt: Attempt, failure: Failure, later: bool = False) -> str:
-    if (place := _place(attempt, failure)) is None:
+def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -> str:
+    if id(failure) not in told:
         return ""
-    text = hint(place)
+    place, text = told[id(failure)]
     if later and text.startswith(NOBODY_WAITS):
         text = BEHIND  # its line is another one by then
     if text in (BEHIND, LEFT) and is_made_of(place.source.file):
@@ -184,7 +196,8 @@ def unsaid(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failur
 
     What the rewritten lines bring with them, or show, waits for what of ``known`` is left.
     """
-    said = {failure.frame for failure in failures if _hint(attempt, failure)}
+    told = _told(attempt, failures)
+    said = {failure.frame for failure in failures if _hint(attempt, failure, told)}
     first = [f for f in failures if known is None or any(f is each for each in known)]
     return [failure for failure in first or failures if failure.frame not in said]
 
