@@ -18,6 +18,15 @@ gate = nn.Linear(D, E).to(device)
 args = (torch.randn(9, D, device=device),)
 @torch.no_grad()
 """
+# Mixtral's way to the experts that some token has chosen.
+CHOSEN = """
+def f(x):
+    weight, top = gate(x).softmax(-1).topk(2, dim=-1)
+    out = torch.zeros_like(x)
+    mask = F.one_hot(top, num_classes=E).permute(2, 1, 0)
+    hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+    for e in hit:
+"""
 STEPS = {
     "parts by a split, joined again, and means of them": (
         """
@@ -64,13 +73,8 @@ def f(x):
         ],
     ),
     "a loop over the experts that were chosen": (
-        """
-def f(x):
-    weight, top = gate(x).softmax(-1).topk(2, dim=-1)
-    out = torch.zeros_like(x)
-    mask = F.one_hot(top, num_classes=E).permute(2, 1, 0)
-    hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
-    for e in hit:
+        CHOSEN
+        + """\
         k, rows = torch.where(mask[e].squeeze(0))
         state = x[None, rows].reshape(-1, D)
         done = experts[e[0]](state) * weight[rows, k, None]
@@ -80,13 +84,8 @@ def f(x):
         ["for e in range(len(mask.sum(dim=(-1, -2)))):"],
     ),
     "a loop that gives each expert a name": (
-        """
-def f(x):
-    weight, top = gate(x).softmax(-1).topk(2, dim=-1)
-    out = torch.zeros_like(x)
-    mask = F.one_hot(top, num_classes=E).permute(2, 1, 0)
-    hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
-    for e in hit:
+        CHOSEN
+        + """\
         layer = experts[e]
         k, rows = torch.where(mask[e].squeeze(0))
         done = layer(x[None, rows].reshape(-1, D)) * weight[rows, k, None]

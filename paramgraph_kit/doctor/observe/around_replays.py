@@ -26,10 +26,10 @@ from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
-    TAKES_TENSORS,
     in_place,
     is_switched_back,
     moved_failures,
+    rate_in_a_tensor,
 )
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -279,8 +279,7 @@ class _Around:
         for node in self.behind():
             owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
             scheduler = self.value(owner) if owner is not None and node.func.attr == "step" else None
-            kind = self.region.settings[0]
-            made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {TAKES_TENSORS}"
+            made = rate_in_a_tensor(self.region.settings[0])
             lines = None
             if is_a(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
                 lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of,
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
-from paramgraph_kit.doctor.observe.moved_values import TAKES_TENSORS
+from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.own_regions import Region, region_at
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -40,12 +40,10 @@ def rates(region: Region, found: Iterable[Failure]) -> Iterator[Failure]:
     read = [use.value() for use in region.values.uses] if region.values is not None else []
     if not any(is_a(value, torch.optim.Optimizer) and _has_number(value) for value in read):
         return
-    made = f"lr=torch.tensor(..., device={region.settings[0]!r}) where the optimizer is made"
     for failure in found:
         if failure.code == "learning-rate-frozen" and failure.frame is not None:
-            line = failure.frame.text
-            after = f"{line}, behind the replay, with {made}, and {TAKES_TENSORS}"
-            yield replace(failure, fix=f"before  {line}\nafter   {after}")
+            line, made = failure.frame.text, rate_in_a_tensor(region.settings[0])
+            yield replace(failure, fix=f"before  {line}\nafter   {line}, behind the replay, with {made}")
 
 
 def given_in_vain(

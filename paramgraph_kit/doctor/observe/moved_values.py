@@ -32,7 +32,7 @@ _SIZES = frozenset(
     rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
 )
 _ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
-TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
+_TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,6 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
 
 
-def _is_made(region: Region, path: str) -> bool:
-    """Whether the lines of a capture give a name its value."""
-    assigns = (n for each in region.body for n in ast.walk(each) if isinstance(n, ast.Assign))
-    targets = (part for node in assigns for each in node.targets for part in getattr(each, "elts", [each]))
-    return path in map(ast.unparse, targets)
-
-
 def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     """What one writes so that it reaches the graph."""
     kind = region.settings[0]
@@ -125,8 +118,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     augmented = isinstance(line.node, ast.AugAssign)
     if code == "learning-rate-frozen":
         here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)
-        made = f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made"
-        return f"{here_}, ahead of g.replay(), with {made}, and {TAKES_TENSORS}"
+        return f"{here_}, ahead of g.replay(), with {rate_in_a_tensor(kind)}"
     if code == "parameter-rebound" and isinstance(line.node, ast.Call) and last_name(line.node.func) == "setattr":
         module, name, tensor = map(ast.unparse, line.node.args)
         return f"getattr({module}, {name}).data.copy_({tensor})"
@@ -145,7 +137,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
-        where = "behind the replay that makes it" if _is_made(region, given) else "ahead of g.replay()"
+        made_there = given in map(ast.unparse, region.targets())
+        where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         return f"{target}{data}.copy_({given}), {where}"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
@@ -156,6 +149,11 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code in ("scalar-frozen", "branch-frozen"):
         return f"{ast.unparse(line.node)}, and capture again behind it: a graph for each value"
     return ""
+
+
+def rate_in_a_tensor(kind: str) -> str:
+    """How an optimizer is made whose rate a graph reads anew."""
+    return f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {_TAKES_TENSORS}"
 
 
 def in_place(call: ast.Call) -> str:

@@ -61,9 +61,12 @@ class Region:
 
     def results(self) -> Iterator[Any]:
         """What its lines assign, as it is now."""
+        return (path_value(target, self.names, self.space) for target in self.targets())
+
+    def targets(self) -> Iterator[ast.expr]:
+        """What its lines give a value to."""
         for node in (n for s in self.body for n in ast.walk(s) if isinstance(n, ast.Assign)):
-            for target in (t for each in node.targets for t in getattr(each, "elts", [each])):
-                yield path_value(target, self.names, self.space)
+            yield from (t for each in node.targets for t in getattr(each, "elts", [each]))
 
     def let_go(self) -> None:
         """Keep no tensor alive that the program lets go."""

@@ -10,7 +10,7 @@ import ast
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, lines_of
 
 _CODES = ("branch-frozen", "host-counter", "host-random")
 _SAME = ("clone", "detach", "contiguous", "long", "int")
@@ -63,12 +63,10 @@ def copied_back(place: Place) -> str:
         if not names_in(later) & known:
             continue
         if any(names_in(call) & known for call in within(later) if _copies(call)):
-            last = between[-1]
-            lines = f"line {node.lineno}" if last is node else f"lines {node.lineno} to {last.end_lineno}"
             return (
-                f"comes of what is given, and line {later.lineno} copies what is made of it back: take {lines}, with "
-                "what the host does before for it, out of the function, to before each launch, where the same can be "
-                "read of the arguments, and hand over what comes of it as is said there"
+                f"comes of what is given, and line {later.lineno} copies what is made of it back: take "
+                f"{lines_of(between)}, with what the host does before for it, out of the function, to before each "
+                "launch, where the same can be read of the arguments, and hand over what comes of it as is said there"
             )
         between.append(later)
         known |= stored([later]) | {path_of(n.func.value) for n in within(later) if _writes(n)}  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.expressions.makes.values import fill_by_index
 from paramgraph_kit.rewrite.expressions.picks.capacities import limits_of
 from paramgraph_kit.rewrite.expressions.picks.masks import bracketed
-from paramgraph_kit.rewrite.expressions.picks.rows import asks_whether_any, counts
+from paramgraph_kit.rewrite.expressions.picks.rows import asks_for_one, asks_whether_any, counts
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, is_method, is_text, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -45,7 +45,7 @@ def keep_the_mask(place: Place) -> list[Edit]:
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
     guards = [n for n in every if isinstance(n, ast.If) and _puts_where_any(place, n, target.id)]
-    edits += [_unguarded(place, n, columns.values()) for n in guards]
+    edits += [unguarded(place, n, columns.values()) for n in guards]
     gone = {part for n in skips for part in ast.walk(n)} | {part for n in guards for part in ast.walk(n.test)}
     lengths = {n for read, n in asked.items() if read in reads and read not in gone}
     edits += [_length(place, n, target.id) for n in lengths if isinstance(n, ast.expr)]
@@ -86,9 +86,14 @@ def listed_by(value: ast.expr) -> ast.expr | None:
         return None
     if [option.arg for option in value.keywords] != ["as_tuple"] * (called(value) == "nonzero"):
         return None
-    if called(value) == "nonzero" and not value.args and isinstance(value.func, ast.Attribute):
-        return value.func.value
-    return value.args[0] if len(value.args) == 1 else None
+    return of_call(value)
+
+
+def of_call(call: ast.Call) -> ast.expr | None:
+    """``c`` of ``torch.where(c)``, ``torch.nonzero(c)`` and ``c.nonzero()``."""
+    if called(call) == "nonzero" and not call.args and isinstance(call.func, ast.Attribute):
+        return call.func.value
+    return call.args[0] if len(call.args) == 1 else None
 
 
 def _picks_by(place: Place, node: ast.AST, names: list[str]) -> bool:
@@ -154,10 +159,8 @@ def _is_index_of_helper(place: Place, node: ast.expr) -> bool:
 
 def _puts_where_any(place: Place, node: ast.If, name: str) -> bool:
     """``if len(at) > 0:`` before lines that only put something at these places, and do nothing where there is none."""
-    test = node.test
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Gt, ast.NotEq)):
-        test = test.left if integer(test.comparators[0]) == 0 else test
-    return counts(test, name) and not node.orelse and all(_only_puts(place, part, name) for part in node.body)
+    only = not node.orelse and all(_only_puts(place, part, name) for part in node.body)
+    return only and asks_for_one(node.test, name)
 
 
 def _only_puts(place: Place, node: ast.stmt, name: str) -> bool:
@@ -174,7 +177,7 @@ def _only_puts(place: Place, node: ast.stmt, name: str) -> bool:
     return all(is_text(part) or _only_puts(place, part, taken[1]) for part in taken[0].body)
 
 
-def _unguarded(place: Place, node: ast.If, columns: Iterable[ast.Subscript]) -> Edit:
+def unguarded(place: Place, node: ast.If, columns: Iterable[ast.Subscript] = ()) -> Edit:
     """The lines of a branch, without its question, and with the names of which they read a column."""
     first, indent = place.source.indent(node.body[0]), place.source.indent(node)
     text = "\n".join(map(place.text, node.body))
@@ -191,8 +194,7 @@ def _is_stored(node: ast.AST) -> bool:
 def _length(place: Place, node: ast.expr, name: str) -> Edit:
     """How many a mask lists, where it is asked for; ``if len(at) > 0:`` only asks whether there is one."""
     above = place.source.parents.get(node)
-    more = isinstance(above, ast.Compare) and above.left is node and place.text(above).endswith((" > 0", " != 0"))
-    test = above if more and isinstance(above, ast.expr) else node
+    test = above if isinstance(above, ast.Compare) and asks_for_one(above, name) else node
     if isinstance(branch := place.source.parents.get(test), ast.If) and branch.test is test:
         return place.source.replace(test, f"{name}.any()")
     return place.source.replace(node, f"int({name}.sum())")
@@ -203,15 +205,12 @@ def _listed_rows(
 ) -> tuple[ast.expr | None, dict[ast.AST, ast.Subscript]]:
     """``c`` of ``at = c.nonzero()`` with one column, and each ``at[:, 0]`` by the ``at`` in it."""
     known = place.tensors.get(name)
-    condition = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
     if not isinstance(value, ast.Call) or called(value) != "nonzero" or value.keywords or known is None:
         return None, {}
-    if path_of(value.func) == "torch.nonzero":
-        condition = value.args[0] if len(value.args) == 1 else None
     if list(known.shape[1:]) != [1]:
         return None, {}
     picked = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple))
-    return condition, {n.value: n for n in picked if path_of(n.value) == name and place.text(n.slice) == ":, 0"}
+    return of_call(value), {n.value: n for n in picked if path_of(n.value) == name and place.text(n.slice) == ":, 0"}
 
 
 def _is_index(place: Place, name: ast.expr) -> bool:
@@ -268,6 +267,4 @@ def listed_mask(value: ast.expr) -> ast.expr | None:
     as_tuple = called(inner) == "where" or any(not isinstance(n, ast.Constant) or n.value is True for n in asked)
     if called(inner) not in ("where", "nonzero", "argwhere") or options - {"as_tuple"} or as_tuple != listed:
         return None
-    if isinstance(inner.func, ast.Attribute) and not inner.args and called(inner) == "nonzero":
-        return inner.func.value
-    return inner.args[0] if len(inner.args) == 1 else None
+    return of_call(inner)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.picks.listed import is_written, listed_by
-from paramgraph_kit.rewrite.expressions.picks.rows import counts
+from paramgraph_kit.rewrite.expressions.picks.listed import is_written, listed_by, of_call, unguarded
+from paramgraph_kit.rewrite.expressions.picks.rows import asks_for_one
 from paramgraph_kit.rewrite.source.edits import Edit, Function, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
@@ -49,11 +49,10 @@ def pick_among_all(place: Place) -> list[Edit]:
         lines.append(f"{names[0]} = {names[0]}[:, {there}]")
     edits = [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
     guards = [n for n in ast.walk(function) if isinstance(n, ast.If) and n.lineno > node.lineno]
-    for guard in (n for n in guards if any(_asks_for_one(n.test, name) for name in names)):
+    for guard in (n for n in guards if any(asks_for_one(n.test, name) for name in names)):
         if not _adds_nothing_else(place, guard, function):
             return []
-        body = f"\n{place.source.indent(guard)}".join(map(place.text, guard.body))
-        edits.append(place.source.replace(guard, body))
+        edits.append(unguarded(place, guard))
     return edits
 
 
@@ -70,25 +69,12 @@ def _turned(place: Place, value: ast.expr, name: str) -> ast.expr | None:
         inner = value.func.value
     if known is None or len(known.shape) != 2 or known.shape[0] != 2 or not isinstance(inner, ast.Call):
         return None
-    if called(inner) != "nonzero" or inner.keywords:
-        return None
-    if path_of(inner.func) == "torch.nonzero":
-        return inner.args[0] if len(inner.args) == 1 else None
-    return inner.func.value if isinstance(inner.func, ast.Attribute) and not inner.args else None
+    return of_call(inner) if called(inner) == "nonzero" and not inner.keywords else None
 
 
 def _is_flat(place: Place, name: str) -> bool:
     known = place.tensors.get(name)
     return known is not None and len(known.shape) == 1
-
-
-def _asks_for_one(test: ast.expr, name: str) -> bool:
-    """``i.numel() > 0`` and ``len(i)``."""
-    left = test.left if isinstance(test, ast.Compare) and len(test.ops) == 1 else test
-    zero = not isinstance(test, ast.Compare) or (
-        isinstance(test.ops[0], (ast.Gt, ast.NotEq)) and ast.unparse(test.comparators[0]) == "0"
-    )
-    return zero and counts(left, name)
 
 
 def _adds_nothing_else(place: Place, guard: ast.If, function: Function) -> bool:

@@ -217,8 +217,13 @@ def asks_whether_any(node: ast.If, name: str) -> bool:
     )
 
 
-def _is_number_of(test: ast.expr, name: str, operator: type[ast.cmpop]) -> bool:
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], operator):
+def asks_for_one(test: ast.expr, name: str) -> bool:
+    """``if tok.numel() > 0:`` and ``if len(tok):``."""
+    return counts(test, name) or _is_number_of(test, name, ast.Gt, ast.NotEq)
+
+
+def _is_number_of(test: ast.expr, name: str, *operators: type[ast.cmpop]) -> bool:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], operators):
         return False
     end = test.comparators[0]
     return isinstance(end, ast.Constant) and end.value == 0 and counts(test.left, name)
