@@ -11,7 +11,7 @@ from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.trace.model import Failure
-from tests.integration.rewritten import lines_of, rewritten
+from tests.integration.rewritten import Fixed, lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -172,3 +172,28 @@ def test_numbers_that_the_host_moves_have_tensors_and_tensors_of_a_batch_are_tol
     place = Place(source, statement, Failure(code, "", message), "device", attributes=held, plain=["a", "b", "c"])
     assert wanted in at_least(place), at_least(place)
     assert "scale_in" not in at_least(place)
+
+
+TOLD = {
+    "torch.repeat_interleave(x, y.abs().long(), dim=0)": "`rows = y.abs().long().sum()` before the launch",
+    "x.exp()[:y.long().max()].amax(0)": "mask it with `torch.arange(x.exp().shape[0], device=device) < y.long().max()`",
+    "torch.linalg.lstsq(x, y[:, None]).solution": "`torch.linalg.solve_triangular(r, q.mH @ y[:, None], upper=True)`",
+    "torch.linalg.pinv(x)": "`q, r = torch.linalg.qr(x)` with `torch.linalg.solve_triangular(r, q.mH, upper=True)`",
+}
+
+
+@pytest.mark.parametrize("call", TOLD)
+def test_what_a_size_or_a_rank_needs_is_told(fixed: Fixed, call: str) -> None:
+    # GIVEN an operation with a size, a cut or a rank of the device's WHEN a fix is asked for THEN what to write is told
+    given = "args = (torch.randn(5, 3, device=device), torch.rand(5, device=device) * 3)\n"
+    fix = fixed(f"{given}def f(x, y):\n    x = x * 2\n    return {call}\n")
+    assert TOLD[call] in str(fix), fix
+
+
+def test_a_matrix_of_full_rank_is_solved_by_its_qr_factors() -> None:
+    # GIVEN what is told for a tall matrix WHEN it is computed THEN it is what lstsq and pinv give
+    x, y = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, 2, dtype=torch.float64)
+    q, r = torch.linalg.qr(x)
+    solved = torch.linalg.solve_triangular(r, q.mH @ y, upper=True)
+    torch.testing.assert_close(solved, torch.linalg.lstsq(x, y).solution)
+    torch.testing.assert_close(torch.linalg.solve_triangular(r, q.mH, upper=True), torch.linalg.pinv(x))

@@ -52,6 +52,14 @@ SHORT = {
         ROWS,
         ["y[0, 2] = y[1, 3] = torch.full((), 0.1, dtype=y.dtype, device=y.device)"],
     ),
+    "means up to the longest, along another dimension": (
+        """\
+    longest = int(lengths.max())
+    return x[:, :longest].mean(dim=1), (x * 2)[:, lengths.min():].sum()
+""",
+        LENGTHS,
+        ["longest = lengths.max().detach().long()"],
+    ),
     "a sum of those that the device wants": (
         """\
     total = sum(w * row.exp().mean() for row, w in zip(x, x[:, 0]) if w > 0)

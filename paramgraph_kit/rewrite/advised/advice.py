@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite.advised.asks.heard import waits_for_its_error
 from paramgraph_kit.rewrite.advised.asks.memberships import is_in_a_list
 from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.asks.stays import found_once
+from paramgraph_kit.rewrite.advised.full_rank import by_qr
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch, drawn_until
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_as_a_mask, drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
@@ -30,7 +31,7 @@ from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
-from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds
+from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds, given_its_rows
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
@@ -432,6 +433,8 @@ _ADVICE: tuple[Advice, ...] = (
     fewer_in_each_round,
     *DRAWN_WAYS,
     spare_segment,
+    given_its_rows,
+    by_qr,
     is_in_a_list,
     *GROWING,
     *LISTED,

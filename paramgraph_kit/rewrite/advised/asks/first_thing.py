@@ -17,7 +17,7 @@ _WORKS = (ast.Call, ast.BinOp, ast.Subscript, ast.AugAssign, ast.Await, ast.Yiel
 def first_thing(place: Place) -> str:
     """What to capture where the function that is captured begins with what the host has to know."""
     function, node = place.source.function_of(place.statement), place.statement
-    if function is None or place.entry != function.name or isinstance(node, ast.Return):
+    if function is None or place.entry != function.name:
         return ""
     top = next((part for part in function.body if node is part or node in within(part)), None)
     if top is None or not all(_is_still(part) for part in function.body[: function.body.index(top)]):
@@ -31,6 +31,11 @@ def first_thing(place: Place) -> str:
         )
     if top is not node:
         return ""
+    if isinstance(node, ast.Return):
+        return (
+            f"{line}, so a graph would hold nothing that does not come after it: call `{function.name}` as it is, "
+            "behind the launch of what makes its arguments"
+        )
     if isinstance(node, ast.If):
         return (
             f"{line}: make what each way does (from line {node.body[0].lineno} on) a function, capture each, and leave "

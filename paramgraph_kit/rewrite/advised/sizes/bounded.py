@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 
 
 def given_its_bounds(place: Place) -> str:
@@ -43,4 +43,19 @@ def given_its_bounds(place: Place) -> str:
             f"torch.ones_like({x}, dtype=torch.long))` "
             "counts the same, with zeros beyond the largest"
         )
+    return ""
+
+
+def given_its_rows(place: Place) -> str:
+    """``torch.repeat_interleave(x, counts, dim=0)`` and ``x.repeat_interleave(counts)``."""
+    if place.failure.code not in ("dynamic-shape", "hidden-size"):
+        return ""
+    for call in place.calls("repeat_interleave"):
+        if all(option.arg != "output_size" for option in call.keywords):
+            counts, n = call.args[-1] if call.args else call.keywords[0].value, fresh("rows", place.taken)
+            return (
+                f"give it how many it makes, `{place.text(call)[:-1]}, output_size={n})`, where the host knows "
+                f"`{n} = {place.source.bracketed(counts)}.sum()` before the launch: a number among the arguments, of "
+                "which each has a graph; else end what is captured before it, and do it behind the launch"
+            )
     return ""

@@ -76,14 +76,11 @@ def longest(place: Place) -> str:
                 end = end.args[0] if end.args else end.func.value if isinstance(end.func, ast.Attribute) else None
             if not isinstance(end, ast.Call) or called(end) not in ("max", "amax") or end.args:
                 continue
-            x, lengths = (
-                place.text(node.value),
-                place.text(end.func.value) if isinstance(end.func, ast.Attribute) else "",
-            )
+            x = place.text(node.value)
             return (
-                f"leave the cut out: `{x}` has room for the longest already. Where what lies behind an end counts, "
-                f"mask it with `torch.arange({x}.shape[{dim}], device={place.device}) < {lengths}[:, None]`; or give "
-                "the length as a number among the arguments, of which each has a graph"
+                f"leave the cut out: `{x}` has room for the longest already. Where what lies behind the cut counts (a "
+                f"mean, a softmax, a length), mask it with `torch.arange({x}.shape[{dim}], device={place.device}) < "
+                f"{place.text(end)}`; or give the length as a number among the arguments, of which each has a graph"
             )
     return ""
 

@@ -13,42 +13,51 @@ from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, in
 
 
 def reduce_the_part(place: Place) -> list[Edit]:
-    """``x[s:e].sum(0)`` becomes a sum over all rows, with zeros outside of ``s`` and ``e``."""
+    """``x[s:e].sum(0)`` and ``x[:, :e].mean(1)`` become sums over all of ``x``, with zeros beside that part."""
     found = []
     for call in place.calls("sum", "mean"):
         part = sliced(call)
         if part is None:
             continue
-        assert isinstance(part.slice, ast.Slice)
-        x = place.source.bracketed(part.value)
-        ends = ((">=", part.slice.lower), ("<", part.slice.upper))
-        at = f"torch.arange({x}.shape[0], device={x}.device)"
-        tests = [f"({at} {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None]
+        x, cut, at = place.source.bracketed(part[0].value), *part[1:]
+        ends = ((">=", cut.lower), ("<", cut.upper))
+        places = f"torch.arange({x}.shape[{at}], device={x}.device)"
+        tests = [f"({places} {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None]
         test = " & ".join(tests)
         whole = not call.args and not call.keywords
-        text = f"torch.where({test}, {x}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
+        text = f"torch.where({test}, {x}.movedim({at}, -1), 0)" + (".sum()" if whole else ".sum(-1)")
         if called(call) == "mean":
             count = f"({test}).sum()" if len(tests) > 1 else f"{test}.sum()"
-            text += f" / ({x}[0].numel() * {count})" if whole else f" / {count}"
+            others = f"{x}[0].numel()" if at == 0 else f"{x}.select({at}, 0).numel()"
+            text += f" / ({others} * {count})" if whole else f" / {count}"
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found
 
 
-def sliced(call: ast.Call) -> ast.Subscript | None:
-    """``x[s:e]`` of ``x[s:e].sum()`` and ``x[s:e].mean(0)``."""
+def sliced(call: ast.Call) -> tuple[ast.Subscript, ast.Slice, int] | None:
+    """``x[:, s:e]``, ``s:e`` and 1 of ``x[:, s:e].sum()`` and ``.mean(1)``: one part alone, along what is reduced."""
     given = [*call.args, *(option.value for option in call.keywords if option.arg == "dim")]
     if len(given) > 1 or len(given) != len(call.args) + len(call.keywords) or not isinstance(call.func, ast.Attribute):
         return None
     part = call.func.value
-    if any(integer(each) != 0 for each in given) or not isinstance(part, ast.Subscript):
+    if not isinstance(part, ast.Subscript):
         return None
-    if not isinstance(part.slice, ast.Slice) or part.slice.step is not None:
+    pieces = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
+    cuts = [(piece, at) for at, piece in enumerate(pieces) if not _is_all(piece)]
+    if len(cuts) != 1 or not all(isinstance(piece, ast.Slice) for piece in pieces):
         return None
-    ends = [end for end in (part.slice.lower, part.slice.upper) if end is not None]
+    cut, at = cuts[0]
+    if not isinstance(cut, ast.Slice) or cut.step is not None or any(integer(each) != at for each in given):
+        return None
+    ends = [end for end in (cut.lower, cut.upper) if end is not None]
     if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
         return None  # below zero it would count from the end
-    return None if all(integer(end) is not None for end in ends) else part
+    return None if all(integer(end) is not None for end in ends) else (part, cut, at)
+
+
+def _is_all(piece: ast.expr) -> bool:
+    return isinstance(piece, ast.Slice) and piece.lower is piece.upper is piece.step is None
 
 
 def take_by_rank(place: Place) -> list[Edit]:

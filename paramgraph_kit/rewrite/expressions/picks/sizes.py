@@ -124,14 +124,14 @@ def _sizes(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_summed(place: Place, node: ast.AST) -> bool:
-    """Whether a slice is that of ``x[:n].sum()``."""
+    """Whether a slice is that of ``x[:n].sum()`` or ``x[:, :n].sum(1)``."""
     above = node
-    for _ in range(3):
+    for _ in range(3 + isinstance(place.source.parents.get(node), ast.Tuple)):
         above = place.source.parents.get(above, above)
     if not isinstance(above, ast.Call) or called(above) not in ("sum", "mean"):
         return False
     part = sliced(above)
-    return part is not None and part.slice is node
+    return part is not None and part[1] is node
 
 
 def _is_put(place: Place, node: ast.AST) -> bool:
