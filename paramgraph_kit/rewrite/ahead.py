@@ -62,6 +62,7 @@ class Ahead(Lending):
         self.late: set[str] = set()  # numbers that loops read of the device, for what is behind the launch
         self.reads_there = False  # what the host reads in the middle of a step stays as it is
         self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
+        self.put_off: list[ast.stmt] = []  # what gives optimizers their numbers, where they step behind the launch
         self.ahead: list[ast.stmt] = []  # what is done before the launch, as it stands
         self.fetched: feeding.Fetched | None = None  # batches that it fetches, which are fetched there
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
@@ -82,7 +83,9 @@ class Ahead(Lending):
         own = (f.__globals__ for f in self.functions if f.__code__.co_filename == source.file)
         return self.space if source.file == self.file else {**next(own, {})}
 
-    def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
+    def _rates_ahead(
+        self, failures: Sequence[Failure], gives: Callable[[ast.stmt], object] = lambda node: optimizers.rated([node])
+    ) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
         at = self._definition()
         if at is None or not any(failure.code == "learning-rate-frozen" for failure in failures):
@@ -90,10 +93,11 @@ class Ahead(Lending):
         source, function = at
         found: list[ast.stmt] = []
         for node in moving.body_of(function):
-            if not optimizers.rated([node]) or not moving.is_closed(node):
+            if not gives(node) or not moving.is_closed(node):
                 continue
-            for value in optimizers.given_rates(node):
-                kept = feeding.slice_before(source, function, node, value)
+            call = getattr(node, "value", None)
+            for value in [*optimizers.given_rates(node), *([call] if isinstance(call, ast.Call) else [])]:
+                kept = feeding.slice_before(source, function, node, value, whole=True)
                 if kept is None:
                     return []
                 found += [each for each in kept if each not in found]
@@ -212,8 +216,7 @@ class Ahead(Lending):
             return self._choose(self._place_of(source, statement, wanted[statement]), node, condition, given)
 
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
-        called_here = {path_of(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
-        modules = {path for path in called_here if isinstance(self._value(path), torch.nn.Module)}
+        modules = self._modules_called(function)
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
             fetched = self.fetched
@@ -237,6 +240,11 @@ class Ahead(Lending):
         brought = any(makers.is_call_of(node, copying) for _, node, _ in fed)
         handled += [f for helper, f in there.items() if brought and getattr(helper, "name", "") in copying]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _modules_called(self, function: Function) -> set[str]:
+        """The paths of networks that a function calls."""
+        paths = {path_of(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
+        return {path for path in paths if isinstance(self._value(path), torch.nn.Module)}
 
     @staticmethod
     def _helper_test(helper: Function, space: Mapping[str, Any]) -> Callable[[ast.expr], bool]:

@@ -69,7 +69,7 @@ class Behind(Ahead):
         self.watch = clocks.stopwatch(source, function, wanted) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
         tail = self._tail(source, function)
-        ends = tail.statements if tail is not None else []
+        ends = [*self.put_off, *tail.statements] if tail is not None else []
         chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
         parted = self.ended.gone if self.ended is not None else []  # the rest of it is read behind the launch
         chosen = [node for node in chosen if node not in [*self.ahead, *parted]]
@@ -117,6 +117,7 @@ class Behind(Ahead):
         rated = [name for name in optimizers.rated(chosen) if not self._steps_behind(name, chosen)]
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
         more = self._filled(source, rate=rate, moved=chosen)
+        more = self._kept_there(source, failures, more) if tail is not None else more
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
@@ -166,6 +167,25 @@ class Behind(Ahead):
 
         return edits
 
+    def _kept_there(
+        self, source: Source, failures: Sequence[Failure], more: Callable[[ast.stmt], list[Edit]]
+    ) -> Callable[[ast.stmt], list[Edit]]:
+        """``more``, and edits by which tensors that a graph reads stay the same where they are written behind it."""
+        found: list[tuple[ast.stmt, list[Edit]]] = []
+        for failure in failures:
+            place = self.place(failure) if failure.code == "stale-input" and id(failure) not in self.unsafe else None
+            if place is None or place[0] is not source:
+                continue
+            one = self._place_of(*place, failure)
+            edits = edits_for(one)
+            found += [(place[1], edits)] if edits and not one.hoisted and not one.brought else []
+
+        def edits_of(node: ast.stmt) -> list[Edit]:
+            below = set(ast.walk(node))
+            return [*more(node), *(edit for at, edits in found if at in below for edit in edits)]
+
+        return edits_of
+
     def _index(self, source: Source, function: Function, failure: Failure) -> int:
         """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
         order, place = list(moving.body_of(function)), self.place(failure)
@@ -177,7 +197,10 @@ class Behind(Ahead):
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
-        return tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
+        found = tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
+        if found is not None:
+            found.again = [node for node in found.again if node not in self.put_off]
+        return found
 
     def _deferred(
         self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -12,7 +13,7 @@ from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.around.feeding import FED
 from paramgraph_kit.rewrite.around.guards import guard
 from paramgraph_kit.rewrite.caches import brought, placed
-from paramgraph_kit.rewrite.counting import advance, outside
+from paramgraph_kit.rewrite.counting import advance, optimizers, outside
 from paramgraph_kit.rewrite.fetching import Fetching
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
@@ -21,8 +22,8 @@ from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.reads import one_name
-from paramgraph_kit.rewrite.source import hosts, moving
-from paramgraph_kit.rewrite.source.edits import Function, Source, names_in, path_of
+from paramgraph_kit.rewrite.source import hosts, moving, writes
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -196,6 +197,29 @@ class Ways(Fetching):
         other.cut = min(other._index(*at, failure) for failure in left)
         computed = [n for n in list(moving.body_of(at[1]))[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
         return other if computed and other._tail(*at) is not None else None
+
+    def stepping_behind(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with an optimizer's step, all after it and the numbers that it gets behind the launch; or None.
+
+        There it takes each of them as it is: a graph would keep its weight decay, its momentum and its betas.
+        """
+        at = self._definition()
+        if at is None:
+            return None
+        found = self._rates_ahead(failures, partial(optimizers.has_renumbered, at[0]))
+        other = self.split([f for f in failures if f.code == "learning-rate-frozen"]) if found else None
+        if other is None:
+            return None
+        order = list(moving.body_of(at[1]))
+        found = other.put_off = [node for node in found if node in order[: other.cut]]
+        stay = [node for node in order[: other.cut] if node not in found]
+        made, asked = moving.stored(found), {path for node in found for path in writes.paths(node)}
+        if not found or any(names_in(node) & made & locals_of(at[1]) for node in stay):
+            return None
+        later = [node for node in stay if node.lineno > found[0].lineno]
+        known = ("zero_grad",), self._modules_called(at[1])
+        changed = {path for node in later for path in writes.written(node, *known)}
+        return other if not any(writes.touches(a, b) for a in changed for b in asked) else None
 
     def split_where_made(self, left: Sequence[Failure]) -> Ways | None:
         """The same from where an object is made that the rest writes into, as each launch has to make it anew."""

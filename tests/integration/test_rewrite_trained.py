@@ -25,6 +25,54 @@ STEP = """\
 """
 # what is whole, with lines that the diff adds
 WHOLE = {
+    "a rate, a decay and an average that one count decides, and a center that the step reads": (
+        NET
+        + """\
+teacher, center, it = nn.Linear(4, 2).to(device), torch.zeros(2, device=device), 0
+opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+def f(x, y):
+    global it, center
+    for k, group in enumerate(opt.param_groups):
+        group["lr"] = 0.01 * 0.9 ** it
+        if k == 0:
+            group["weight_decay"] = 0.1 * (1 + it)
+    with torch.no_grad():
+        made = teacher(x) - center
+    loss = F.mse_loss(net(x), y + made)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        for p, q in zip(teacher.parameters(), net[2].parameters()):
+            p.mul_(0.9 + 0.01 * it).add_(q[:, :4] if q.dim() > 1 else q, alpha=0.1)
+        center = 0.9 * center + 0.1 * made.mean(0)
+    it += 1
+    return loss
+""",
+        ["def after_f(loss, made):  # after each launch", "center.copy_(0.9 * center + 0.1 * made.mean(0))"],
+    ),
+    "betas that a method sets first": (
+        """\
+class Trainer:
+    def __init__(self):
+        self.net, self.n = nn.Linear(4, 2).to(device), 0
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=1e-2)
+    def set_numbers(self):
+        for group in self.opt.param_groups:
+            group["betas"] = (0.5 + 0.01 * self.n, 0.999)
+    def fit(self, x, y):
+        self.set_numbers()
+        loss = F.mse_loss(self.net(x), y)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.n += 1
+        return loss.detach()
+f = Trainer().fit
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+""",
+        ["def after_fit(self, loss):  # after each launch", "self.set_numbers()"],
+    ),
     "an optimizer that steps now and then, whose rate stays a number": (
         NET
         + """\

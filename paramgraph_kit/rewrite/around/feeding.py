@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.source.edits import (
     locals_of,
     names_in,
     path_of,
+    within,
 )
 from paramgraph_kit.rewrite.source.hosts import done_again, draws, is_of_host, only_sized
 from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, renamed
@@ -169,12 +170,23 @@ def _whose(source: Source, node: ast.expr) -> ast.AST | None:
 
 
 def slice_before(
-    source: Source, function: Function, statement: ast.stmt, node: ast.expr, modules: Collection[str] = ()
+    source: Source,
+    function: Function,
+    statement: ast.stmt,
+    node: ast.expr,
+    modules: Collection[str] = (),
+    *,
+    whole: bool = False,
 ) -> list[ast.stmt] | None:
-    """The statements that a value is made by, in order; None where one of them cannot be taken out."""
+    """The statements that a value is made by, in order; None where one of them cannot be taken out.
+
+    ``whole``: the statement goes there, too, with what its loops go through.
+    """
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
-    needed, quiet = set(writes.paths(node)), writes.changes_nothing(source)
+    loops = [n.target for n in within(statement) if isinstance(n, ast.For)] if whole else []
+    own = moving.stored(loops)
+    needed, quiet = {p for p in writes.paths(node) if p.partition(".")[0] not in own}, writes.changes_nothing(source)
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):

@@ -12,7 +12,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
-from paramgraph_kit.rewrite.source.edits import Edit, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
@@ -74,6 +74,25 @@ def rated(statements: Iterable[ast.stmt]) -> list[str]:
         return []
     groups = (n for n in every if isinstance(n, ast.Attribute) and n.attr == "param_groups")
     return list(dict.fromkeys(path_of(n.value) for n in groups))
+
+
+def renumbers(statement: ast.stmt) -> bool:
+    """Whether a statement gives the groups of an optimizer other numbers, as their rate or their weight decay."""
+    every = list(within(statement))
+    stores = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    named = any(isinstance(n.slice, ast.Constant) and isinstance(n.slice.value, str) for n in stores)
+    return named and any(isinstance(n, ast.Attribute) and n.attr == "param_groups" for n in every)
+
+
+def has_renumbered(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement does that, or calls a function of the file that does: ``adjust_learning_rate(opt, it)``."""
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    named = called(call) if isinstance(call, ast.Call) else ""
+    for function in (n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == named):
+        calls = {called(n) for n in ast.walk(function) if isinstance(n, ast.Call)}
+        if any(map(renumbers, function.body)) and not calls & {"backward", "step", "zero_grad"}:
+            return True
+    return renumbers(statement)
 
 
 def given_rates(statement: ast.stmt) -> list[ast.expr]:
