@@ -16,8 +16,8 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.by_hand import place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
-from paramgraph_kit.rewrite.source.edits import Source
-from paramgraph_kit.rewrite.source.place import Form, Place
+from paramgraph_kit.rewrite.source.edits import Function, Source, within
+from paramgraph_kit.rewrite.source.place import Form, Place, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
@@ -135,7 +135,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
-        if in_diff and fix is not None and at is not None and _stays(failure, fix, blocks):
+        if in_diff and fix is not None and at is not None and _stays(failure, at, fix, blocks):
             return replace(failure, fix=_text(_beside(attempt, failure, at, fix)))
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair is None:
@@ -157,16 +157,28 @@ def _text(pair: tuple[list[str], list[str]]) -> str:
     return f"before  {before}\nafter   {after}"
 
 
-def _stays(failure: Failure, fix: Fix, blocks: Sequence[_Block]) -> bool:
+def _stays(failure: Failure, place: tuple[Source, ast.stmt], fix: Fix, blocks: Sequence[_Block]) -> bool:
     """Whether a line is none of the part that was cut out of its function, and goes on as it did before or behind."""
     at = failure.frame
-    if not fix.alone or fix.is_of_loop or at is None:
+    if not fix.alone or at is None:
         return False
     own = [each for each in blocks if each.file == at.file and 0 <= at.line - each.first < len(each.gone)]
+    if fix.is_of_loop:  # what the round comes to is part of it, also where its lines are as they were
+        return not own and _is_around(place, fix)
     calls = re.compile(rf"(?<!def )\b{fix.alone}\(")
     new = "".join(line for each in blocks for line in each.new)
     behind = any(_MARK.search(line.rstrip()) for each in blocks for line in each.new) and at.text.strip() in new
     return not behind and not any(calls.search(line) for each in own for line in each.new)
+
+
+def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
+    """Whether a statement is of the function whose loop calls the round that was cut out of it."""
+    source, statement = place
+    function = source.function_of(statement)
+    lines = fix.texts.get(source.file, [])
+    callers = (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function) and n.name != fix.alone)
+    calls = (n for n in callers if function is not None and n.name == function.name)
+    return any(called(n) == fix.alone for each in calls for n in within(each) if isinstance(n, ast.Call))
 
 
 def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix: Fix) -> tuple[list[str], list[str]]:

@@ -42,9 +42,7 @@ def tell_missed(
 
 def _sized(whole: Ways, failures: Sequence[Failure], fix: Rewriting) -> list[str]:
     """What a part is given that is as long as what the device has counted before it."""
-    calls = [
-        n for line in fix.loop * (not fix.is_of_loop) for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Call)
-    ]
+    calls = [n for line in fix.loop for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Call)]
     given, found = {name for call in calls for each in call.args for name in names_in(each)}, set[str]()
     for failure in failures:
         place = whole.place(failure) if failure.code == "dynamic-shape" else None

@@ -70,3 +70,34 @@ def test_a_loop_without_a_round_is_not_said_to_be_in_the_diff(program: Program) 
     # AND nothing of the loop that has its round
     assert "rows[n].to(device)" not in told
     assert len(found.fix.left) == len(of_loop)
+
+
+COUNTED = """\
+def f(pred, target):
+    kept = target != 9
+    pred, target = pred[kept], target[kept]
+    found = []
+    for c in range(3):
+        here, there = pred == c, target == c
+        both = (here & there).sum().item()
+        either = (here | there).sum().item()
+        if either == 0:
+            found.append(float("nan"))
+        else:
+            found.append(both / either)
+    return np.nanmean(found)
+args = (torch.randint(0, 3, (20,), device=device), torch.tensor([0, 1, 9, 2], device=device).repeat(5))
+"""
+
+
+def test_what_a_function_picks_before_its_loop_is_said_to_stay_and_to_decide_sizes(program: Program) -> None:
+    # GIVEN a function that picks by a mask, and then goes over what it has picked in a loop
+    names = program(COUNTED)
+    # WHEN a round of that loop is cut out
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert found.fix.alone
+    # THEN the pick is not said to be in the diff, and who captures the round is told of its sizes
+    told = {failure.code: failure.fix for failure in found}
+    assert told["dynamic-shape"].endswith("stays as it is, beside the part that a graph holds")
+    assert "decides the size of `pred`, `target`" in str(found.fix)
