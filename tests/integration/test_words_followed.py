@@ -190,6 +190,49 @@ def f(x, edges):
             ("+    h = gcn(h, edges)", "h = h[:n_nodes]"),
         ],
     ),
+    "edges that are left out before the function adds them up": (
+        """
+lin = nn.Linear(4, 4).to(device)
+args = (torch.randn(5, 4, device=device), torch.randint(0, 5, (2, 12), device=device))
+@torch.no_grad()
+def f(x, edges, drops=True):
+    n = x.size(0)
+    if drops:
+        edges = edges[:, edges[0] != edges[1]]
+    loops = torch.arange(n, device=x.device).repeat(2, 1)
+    edges = torch.cat([edges, loops], 1)
+    row, col = edges
+    norm = torch.bincount(row, minlength=n).float().pow(-0.5)
+    return torch.zeros_like(x).index_add_(0, row, norm[row, None] * lin(x)[col])
+""",
+        "edges = edges[:, edges[0] != edges[1]]",
+        [
+            ("+        edges = edges[:, edges[0] != edges[1]]", "edges = edges"),
+            ("        edges = edges[:, edges[0] != edges[1]]", "kept = edges[0] != edges[1]"),
+            (
+                "+    edges = torch.cat([edges, loops], 1)",
+                "kept = torch.cat([kept, torch.ones((loops).shape[-1], dtype=torch.bool, device=device)])",
+            ),
+            (
+                "    norm = torch.bincount(row, minlength=n).float().pow(-0.5)",
+                (
+                    "norm = torch.zeros(n, dtype=torch.long, device=device).scatter_add_(0, row, kept.long())"
+                    ".float().pow(-0.5)"
+                ),
+            ),
+            (
+                "+    return torch.zeros_like(x).index_add_(0, row, norm[row, None] * lin(x)[col])",
+                (
+                    "return torch.zeros_like(x).index_add_(0, row, torch.where(kept.view(-1, *[1] * (messages.dim() - "
+                    "1)), messages, 0))"
+                ),
+            ),
+            (
+                "    return torch.zeros_like(x).index_add_(0, row, norm[row, None] * lin(x)[col])",
+                "messages = norm[row, None] * lin(x)[col]",
+            ),
+        ],
+    ),
 }
 
 

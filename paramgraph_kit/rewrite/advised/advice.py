@@ -33,6 +33,7 @@ from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds, given_its_rows
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
+from paramgraph_kit.rewrite.advised.sizes.kept_edges import kept_edges
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
@@ -456,6 +457,7 @@ _ADVICE: tuple[Advice, ...] = (
     _listed,
     averaged_and_counted,
     spare_node,
+    kept_edges,
     _masked,
     weighed,
     _left_early,

@@ -29,8 +29,7 @@ def spare_node(place: Place) -> str:
         if mask is not None and value is not None and place.text(value.slice) == place.text(mask):
             return (
                 f"keep all of `{place.text(value.value)}`, `{place.text(node.targets[0])} = "
-                f"{place.text(value.value)}`: what is told of line {pair.lineno} gives those left out to a node of "
-                "their own"
+                f"{place.text(value.value)}`: what is told of line {pair.lineno} has those left out add nothing"
             )
     mask, target = _mask_of(node), target_of(node)
     if (
