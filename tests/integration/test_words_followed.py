@@ -15,7 +15,8 @@ from tests.programs.running import captured, differences, eager
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
 # A program, the line that something is said of, and lines that are said, with what they take the place of; the words
-# ``before`` and ``behind`` stand for what goes around the launch.
+# ``before`` and ``behind`` stand for what goes around the launch. ``~`` stands before what is
+# said in general, as of all means.
 FOLLOWED: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
     "layers that a loop leaves out by chance, and counts": (
         """
@@ -233,6 +234,98 @@ def f(x, edges, drops=True):
             ),
         ],
     ),
+    "unique values that a function goes over": (
+        """
+n = 4
+args = (torch.randn(8, 3, device=device), torch.randint(0, 4, (8,), device=device))
+@torch.no_grad()
+def f(z, y):
+    classes = torch.unique(y)
+    classes = classes[classes != 0]
+    means = torch.stack([z[y == c].mean(0) for c in classes])
+    return torch.cdist(z, means).min(1).values.sum()
+""",
+        "",
+        [
+            ("+    classes = torch.unique(y)", "classes = torch.arange(n, device=device)"),
+            (
+                "    classes = torch.unique(y)",
+                "classes_there = torch.zeros(n, dtype=torch.bool, device=device).index_fill_(0, y.flatten(), True)",
+            ),
+            ("    classes = classes[classes != 0]", "classes_there = classes_there & (classes != 0)"),
+            (
+                "~    means = torch.stack([z[y == c].mean(0) for c in classes])",
+                "means = torch.stack([(z * (y == c)[:, None]).sum(0) / (y == c).sum().clamp(min=1) for c in classes])",
+            ),
+            (
+                "~    return torch.cdist(z, means).min(1).values.sum()",
+                "return torch.where(classes_there, torch.cdist(z, means), torch.inf).min(1).values.sum()",
+            ),
+        ],
+    ),
+    "unique values with what each is one of, and how many": (
+        """
+n = 4
+args = (torch.randn(8, 3, device=device), torch.randint(0, 4, (8,), device=device))
+@torch.no_grad()
+def f(z, y):
+    ids, at, counts = torch.unique(y, return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(ids), 3, device=z.device).index_add_(0, at, z)
+    mean = sums / counts.clamp(min=1)[:, None]
+    return (z - mean[at]).square().sum() / len(ids)
+""",
+        "",
+        [
+            (
+                "+    ids, at, counts = torch.unique(y, return_inverse=True, return_counts=True)",
+                "ids_there = torch.zeros(n, dtype=torch.bool, device=device).index_fill_(0, y.flatten(), True)",
+            ),
+            (
+                "~    return (z - mean[at]).square().sum() / len(ids)",
+                "return (z - mean[at]).square().sum() / ids_there.sum()",
+            ),
+            (
+                "+    ids, at, counts = torch.unique(y, return_inverse=True, return_counts=True)",
+                (
+                    "counts = torch.zeros(n, dtype=torch.long, device=device).scatter_add_(0, y.flatten(), "
+                    "torch.ones_like(y.flatten()))"
+                ),
+            ),
+            ("+    ids, at, counts = torch.unique(y, return_inverse=True, return_counts=True)", "at = y"),
+            (
+                "    ids, at, counts = torch.unique(y, return_inverse=True, return_counts=True)",
+                "ids = torch.arange(n, device=device)",
+            ),
+        ],
+    ),
+    "a loop over unique values": (
+        """
+n = 4
+args = (torch.randint(0, 4, (8,), device=device), torch.randint(0, 4, (8,), device=device))
+@torch.no_grad()
+def f(pred, y):
+    found = []
+    for c in torch.unique(y):
+        found.append((pred == y)[y == c].float().mean())
+    return torch.stack(found).mean()
+""",
+        "",
+        [
+            (
+                "+    found = []",
+                "there = torch.zeros(n, dtype=torch.bool, device=device).index_fill_(0, y.flatten(), True)",
+            ),
+            ("    for c in torch.unique(y):", "for c in range(n):"),
+            (
+                "~        found.append((pred == y)[y == c].float().mean())",
+                "found.append(((pred == y) & (y == c)).sum() / (y == c).sum().clamp(min=1))",
+            ),
+            (
+                "~    return torch.stack(found).mean()",
+                "return torch.where(there, torch.stack(found), 0).sum() / there.sum()",
+            ),
+        ],
+    ),
 }
 
 
@@ -260,10 +353,11 @@ def test_words_that_are_followed_to_the_letter_give_a_graph_with_eager_s_numbers
     around, shown = {"before": "", "behind": ""}, fix.diff
     for old, new in said:
         # WHEN what is said of it is written where it is said to be
-        assert not new or new.strip() in told or new in shown, str(fix)
+        assert not new or old.startswith("~") or new.strip() in told or new in shown, str(fix)
         if old in around:
             around[old] = new
             continue
+        old = old.removeprefix("~")
         kept, add = old.removeprefix("+"), old.startswith(("+", "@"))
         at = f"{kept[: len(kept) - len(kept.lstrip())]}{new}\n" if new else ""
         lines = (f"{kept}\n{at}" if old.startswith("+") else f"{at}{kept}\n") if add else at

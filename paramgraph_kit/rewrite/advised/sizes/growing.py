@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import divides
-from paramgraph_kit.rewrite.advised.sizes.uniques import unique
+from paramgraph_kit.rewrite.advised.sizes.uniques import picked_of_unique, unique
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.rows import masks_of
@@ -430,7 +430,18 @@ def _changed_by_call(place: Place, node: ast.If) -> str:
     return ""
 
 
-GROWING = (looked_up, bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)
+GROWING = (
+    looked_up,
+    bad_loss,
+    asked_first,
+    rounds,
+    cache,
+    unique,
+    picked_of_unique,
+    picked_together,
+    longest,
+    shuffled,
+)
 
 
 def _is_of_host(place: Place, target: ast.expr) -> bool:

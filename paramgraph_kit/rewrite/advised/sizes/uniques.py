@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.source.edits import path_of
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.edits import path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 
 def _unique_columns(place: Place, call: ast.Call, x: str) -> str:
@@ -63,13 +64,79 @@ def unique(place: Place) -> str:
             return _unique_columns(place, call, x)
         marked = f"torch.zeros(n, dtype=torch.bool, device={place.device}).index_fill_(0, {x}.flatten(), True)"
         if isinstance(place.statement, ast.For):
-            return (
-                f"how many there are is known on the device alone: `there = {marked}` marks them, with an `n` of which "
-                f"all of `{x}` are less; do what the loop does for all `n` at once, and take it with "
-                "`torch.where(there, ..., ...)`"
-            )
+            there = fresh("there", place.taken)
+            loop = f"for {place.text(place.statement.target)} in range(n):"
+            return _for_all(x, [f"{there} = {marked}", loop], there)
+        if told := _all_numbers(place, call, x, marked):
+            return told
         return (
             f"how many there are is known on the device alone: with an `n` of which all of `{x}` are less, `{marked}` "
             "marks them, which has a fixed size; list them behind the launch"
         )
     return ""
+
+
+def _all_numbers(place: Place, call: ast.Call, x: str, marked: str) -> str:
+    """``classes = torch.unique(y)``, which the function goes over or compares with: all numbers below an ``n`` do."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    names = _given(node, call)
+    if function is None or "unique" not in names:
+        return ""
+    classes = names["unique"]
+    later = [n for part in function.body for n in within(part) if getattr(n, "lineno", 0) > node.lineno]
+    read = [n for n in later if isinstance(n, ast.Name) and n.id == classes]
+    if all(isinstance(place.source.parents.get(n), (ast.Return, ast.Tuple, ast.Attribute)) for n in read):
+        return ""  # who only lists them, or asks how many there are, has no use for the others
+    there = fresh(f"{classes}_there", place.taken)
+    lines = [f"{classes} = torch.arange(n, device={place.device})", f"{there} = {marked}"]
+    counts = f"torch.zeros(n, dtype=torch.long, device={place.device})"
+    of_each = {
+        "return_inverse": x,
+        "return_counts": f"{counts}.scatter_add_(0, {x}.flatten(), torch.ones_like({x}.flatten()))",
+    }
+    lines += [f"{names[option]} = {made}" for option, made in of_each.items() if option in names]
+    return _for_all(x, lines, there)
+
+
+def _for_all(x: str, lines: Sequence[str], there: str) -> str:
+    return (
+        "how many there are is known on the device alone: do for all numbers below an `n` of the host's, of which all "
+        f"of `{x}` are less, what is done for these: here `{'`, `'.join(lines)}`. What comes of a number that is not "
+        f"there is left out: `torch.where({there}, ..., 0)` of what has one for each (`{there}[i]` in round i of a "
+        "loop) before it is added up, -torch.inf for 0 where the largest or a softmax is taken, torch.inf where the "
+        f"least is; `{there}.sum()` says how many there are, by which a mean over them divides; where rows of one are "
+        "averaged, divide by their number with `.clamp(min=1)`, as it may have none; what is returned with a row for "
+        f"each is picked by `[{there}]` behind the launch"
+    )
+
+
+def picked_of_unique(place: Place) -> str:
+    """``classes = classes[classes != 0]`` of unique values: the mask beside them has fewer."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code != "dynamic-shape" or function is None or not isinstance(value, ast.Subscript):
+        return ""
+    name = path_of(value.value)
+    made = [n for n in function.body if isinstance(n, ast.Assign) and n.lineno < node.lineno]
+    calls = [(n, n.value) for n in made if isinstance(n.value, ast.Call) and called(n.value) == "unique"]
+    own = [n for n, call in calls if _given(n, call) == {"unique": name}]
+    if not own or place.text(node.targets[0] if isinstance(node, ast.Assign) else node) != name:
+        return ""
+    there = fresh(f"{name}_there", place.taken)
+    mask = place.source.bracketed(value.slice)
+    return f"`{there} = {there} & {mask}` in place of it, with what is told of line {own[-1].lineno}"
+
+
+def _given(node: ast.stmt, call: ast.Call) -> dict[str, str]:
+    """Names that a statement gives to what it returns: ``values, at = torch.unique(x, return_inverse=True)``."""
+    if not isinstance(node, ast.Assign) or node.value is not call or len(node.targets) != 1:
+        return {}
+    options = {str(o.arg): o.value.value for o in call.keywords if isinstance(o.value, ast.Constant)}
+    if len(options) != len(call.keywords):
+        return {}
+    wanted = [option for option in ("return_inverse", "return_counts") if options.get(option)]
+    target = node.targets[0]
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    kinds = ["unique", *wanted]
+    names = [each.id if isinstance(each, ast.Name) else "" for each in targets]
+    return dict(zip(kinds, names, strict=True)) if len(names) == len(kinds) and all(names) else {}
