@@ -65,7 +65,7 @@ def is_library(file: str) -> bool:
         return bool(_MADE.match(file)) and not (file == "<string>" and _is_typed())
     if is_generated(file):
         return True
-    return bool(package_of(file)) or file.startswith(_library_roots())
+    return file.startswith(_library_roots()) or bool(package_of(file))  # the first is quicker: there are thousands
 
 
 @cache

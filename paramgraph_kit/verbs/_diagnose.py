@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import re
 import warnings
@@ -83,13 +82,11 @@ class Diagnose:
         if issubclass(type(what), BaseException):
             return _from_exception(what)
         from paramgraph_kit.backend.watch import aside
+        from paramgraph_kit.driver.collection import only_new
 
         try:
-            with aside():
+            with aside(), only_new() if fix else nullcontext():
                 found = self._of(what, args, kwargs, limit_s, confirm, fix)
-            if fix:
-                for _ in range(2):  # cycles of the trials hold a loss, for which the next backward pass would wait;
-                    gc.collect()  # what compiled code has held is a cycle only when that is gone
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise
@@ -118,13 +115,12 @@ class Diagnose:
             return of_captures(self._of, found, regions, limit_s, fix)
         if not found or found.state:
             return found
-        from paramgraph_kit.driver.collection import only_new
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
         if is_launch(found):  # its results are those of its graph, which is wrong: nothing is tried against them
             found.failures = told_as_launch(what, args, kwargs, found.failures)
             return found
-        with redirect_stdout(io.StringIO()), only_new() if fix else nullcontext():  # it has printed when looked at
+        with redirect_stdout(io.StringIO()):  # it has printed when looked at
             by_hand = _fixed(found, what, args, kwargs) if fix else []
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, found.fix))
         found.untried = own != found.failures and not fix

@@ -46,6 +46,13 @@ def test_what_was_there_is_set_aside_and_put_back() -> None:
     assert not gc.get_freeze_count()
 
 
+def test_what_the_block_has_left_in_circles_is_gone_after_it() -> None:
+    # GIVEN a circle that is made in the block WHEN that ends THEN it is gone, for what was there is not looked at
+    with only_new():
+        made = circle()
+    assert made() is None
+
+
 def test_what_somebody_has_set_aside_stays_so() -> None:
     # GIVEN a service that has set aside what it holds WHEN only what is new is collected THEN that stays set aside
     gc.freeze()
