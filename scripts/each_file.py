@@ -64,6 +64,7 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
     files = found(files or FOLDERS)
     if THREADS.exists():
         import_all()
+        make_device()
     gc.freeze()  # what children need not look at stays in memory that they share
     cores = len(os.sched_getaffinity(0)) if THREADS.exists() else os.cpu_count() or 1
     waiting = sorted(files, key=lambda file: Path(file).stem not in LONGEST)
@@ -110,6 +111,13 @@ def import_all() -> None:
         torch = sys.modules.get("torch")
         with mock.patch.object(torch.cuda, "is_available", return_value=False) if torch else nullcontext():
             import_whole(module)
+
+
+def make_device() -> None:
+    """Make the simulated device, which takes 0.2 s; where torch may have a GPU each child asks for its own."""
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.backends.cuda.is_built():
+        importlib.import_module("paramgraph_kit.driver.select").device()
 
 
 def import_whole(name: str) -> None:
