@@ -197,3 +197,23 @@ def test_a_matrix_of_full_rank_is_solved_by_its_qr_factors() -> None:
     solved = torch.linalg.solve_triangular(r, q.mH @ y, upper=True)
     torch.testing.assert_close(solved, torch.linalg.lstsq(x, y).solution)
     torch.testing.assert_close(torch.linalg.solve_triangular(r, q.mH, upper=True), torch.linalg.pinv(x))
+
+
+def test_a_loss_of_a_part_keeps_nan_of_the_rest_out_of_the_gradients(fixed: Fixed) -> None:
+    # GIVEN a loss of what a mask picks, in a step that trains WHEN a fix is asked for
+    given = "args = (torch.randn(5, 3, device=device), torch.randn(5, 3, device=device))\n"
+    step = "    p, m = net(x), y > 0\n    loss = F.mse_loss(p[m], y[m]) + ((p[m] - y[m]) ** 2).sum()\n"
+    step += "    loss = loss + (p[m] - y[m]).sum()\n"
+    fix = fixed(
+        f"net = nn.Linear(3, 3).to(device)\n{given}def f(x, y):\n{step}    loss.backward()\n    return loss.detach()\n"
+    )
+    # THEN what is squared is zero where the mask does not hold, and what is only added up needs no zeros below
+    kept, sum_of = "torch.where(m, p, 0)", "torch.where(m, p - y, 0).sum()"
+    assert str(fix.diff).count(kept) == 2, fix
+    assert sum_of in str(fix.diff), fix
+    # and nan among what is left out is in no gradient
+    p, y = torch.zeros(2, requires_grad=True), torch.tensor([1.0, torch.nan])
+    m = y > 0
+    torch.where(m, (torch.where(m, p, 0) - torch.where(m, y, 0)) ** 2, 0).sum().backward()
+    assert p.grad is not None
+    assert p.grad.tolist() == [-2.0, 0.0]

@@ -40,7 +40,7 @@ def reduce_the_whole(place: Place) -> list[Edit]:
         if one is not None and all_of is not None and len(one.shape) != len(all_of.shape):
             continue  # of rows
         mask = place.source.bracketed(picked[0].slice)
-        keeper = place.text(picked[0].slice) if _keeps_nan_away(place, picked[0].slice) else ""
+        keeper = place.text(picked[0].slice) if _multiplies_gradients(place, inner, picked) else ""
         text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked, keeper)}, 0).sum()"
         if called(call) == "mean":
             # What torch.where leaves out must not divide by zero: its gradient would be no number.
@@ -111,7 +111,7 @@ def weigh_the_whole(place: Place) -> list[Edit]:
             continue  # how many dimensions they have decides how the mask is spread
         more = len(all_of.shape) - len(one.shape) - (called(call) in PER_ROW)
         spread = mask + (f"[..., {', '.join(['None'] * more)}]" if more else "")
-        keeper = spread if _keeps_nan_away(place, picked[0].slice) else ""
+        keeper = spread if place.trains else ""
         values = ", ".join(_whole(place, each, picked, keeper) for each in call.args)
         text = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0).sum()'
         if way == "mean":
@@ -139,17 +139,13 @@ def _whole(place: Place, node: ast.expr, picked: list[ast.Subscript], kept: str 
     return text
 
 
-def _keeps_nan_away(place: Place, mask: ast.expr) -> bool:
-    """Whether a mask asks for nan, whose gradient would be nan, too, however little of it counts."""
-    function = place.source.function_of(place.statement)
-    if not place.trains or function is None:
-        return False
-    names, every = names_in(mask), [mask]
-    every += [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and names & set(map(path_of, n.targets))]
-    parts = [part for each in every for part in ast.walk(each)]
-    asks = any(isinstance(n, ast.Call) and called(n) in ("isnan", "isfinite", "isinf") for n in parts)
-    compared = (n for n in parts if isinstance(n, ast.Compare) and len(n.comparators) == 1)
-    return asks or any(ast.dump(n.left) == ast.dump(n.comparators[0]) for n in compared)
+def _multiplies_gradients(place: Place, node: ast.expr, picked: list[ast.Subscript]) -> bool:
+    """Whether what an expression is made of decides its gradient: that of nan is nan, however little of it counts."""
+    inside = {n for each in picked for n in ast.walk(each)}
+    parts = [n for n in ast.walk(node) if n not in inside]
+    sums = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    linear = all(isinstance(n, sums) and not isinstance(n, (ast.Mult, ast.MatMult, *RISKY)) for n in parts)
+    return place.trains and not linear
 
 
 def count_by_scatter(place: Place) -> list[Edit]:
