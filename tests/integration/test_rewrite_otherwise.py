@@ -214,6 +214,5 @@ def test_a_loss_of_a_part_keeps_nan_of_the_rest_out_of_the_gradients(fixed: Fixe
     # and nan among what is left out is in no gradient
     p, y = torch.zeros(2, requires_grad=True), torch.tensor([1.0, torch.nan])
     m = y > 0
-    torch.where(m, (torch.where(m, p, 0) - torch.where(m, y, 0)) ** 2, 0).sum().backward()
-    assert p.grad is not None
-    assert p.grad.tolist() == [-2.0, 0.0]
+    loss = torch.where(m, (torch.where(m, p, 0) - torch.where(m, y, 0)) ** 2, 0).sum()
+    assert torch.autograd.grad(loss, p)[0].tolist() == [-2.0, 0.0]
