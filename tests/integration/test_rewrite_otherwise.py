@@ -176,6 +176,9 @@ def test_numbers_that_the_host_moves_have_tensors_and_tensors_of_a_batch_are_tol
 
 TOLD = {
     "torch.repeat_interleave(x, y.abs().long(), dim=0)": "`rows = y.abs().long().sum()` before the launch",
+    "torch.repeat_interleave(x, y.long(), 0)": "`rows = y.long().sum()` before the launch",
+    "x.repeat_interleave(y.long(), 0)": "`rows = y.long().sum()` before the launch",
+    "torch.repeat_interleave(y.long())": "`rows = y.long().sum()` before the launch",
     "x.exp()[:y.long().max()].amax(0)": "mask it with `torch.arange(x.exp().shape[0], device=device) < y.long().max()`",
     "torch.linalg.lstsq(x, y[:, None]).solution": "`torch.linalg.solve_triangular(r, q.mH @ y[:, None], upper=True)`",
     "torch.linalg.pinv(x)": "`q, r = torch.linalg.qr(x)` with `torch.linalg.solve_triangular(r, q.mH, upper=True)`",

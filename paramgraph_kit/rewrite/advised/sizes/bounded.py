@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.source.edits import path_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 
 
@@ -51,8 +52,11 @@ def given_its_rows(place: Place) -> str:
     if place.failure.code not in ("dynamic-shape", "hidden-size"):
         return ""
     for call in place.calls("repeat_interleave"):
-        if all(option.arg != "output_size" for option in call.keywords):
-            counts, n = call.args[-1] if call.args else call.keywords[0].value, fresh("rows", place.taken)
+        options = {option.arg: option.value for option in call.keywords}
+        of_torch = path_of(call.func) == "torch.repeat_interleave" and len(call.args) > 1
+        counts = options.get("repeats", next(iter(call.args[of_torch:]), None))
+        if counts is not None and "output_size" not in options:
+            n = fresh("rows", place.taken)
             return (
                 f"give it how many it makes, `{place.text(call)[:-1]}, output_size={n})`, where the host knows "
                 f"`{n} = {place.source.bracketed(counts)}.sum()` before the launch: a number among the arguments, of "
