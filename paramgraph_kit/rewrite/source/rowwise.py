@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.rewrite.source.edits import path_of
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.widths import takes_all
 
 # Of each element alone, whatever they are called on.
 ELEMENTS = frozenset(
@@ -53,7 +54,7 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
         if isinstance(part.value, ast.Call) and called(part.value) in _PAIRS and integer(part.slice) in (0, 1):
             return True  # of values and places, which the call itself finds for each row or not
         first = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice
-        whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
+        whole = takes_all(first)
         return whole or (isinstance(first, ast.Constant) and first.value is ...)
     if (
         isinstance(part, ast.Attribute)

@@ -1,4 +1,7 @@
-"""How wide a slice is, where its text tells: ``p : p + t`` and ``p - t : p``, also by way of a name for an end."""
+"""What the parts of an index take, and how wide a slice is, where its text tells.
+
+``p : p + t`` and ``p - t : p``, also by way of a name for an end.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,17 @@ def width_at(source: Source, node: ast.Subscript, number: int) -> str:
 def parts_of(node: ast.Subscript) -> list[ast.expr]:
     """The parts of an index."""
     return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def takes_all(part: ast.AST | None) -> bool:
+    """Whether a part of an index is ``:``."""
+    return isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None
+
+
+def columns_of(node: ast.Subscript) -> ast.expr | None:
+    """``keep`` of ``edge_index[:, keep]``."""
+    parts = parts_of(node)
+    return parts[1] if len(parts) == 2 and takes_all(parts[0]) else None
 
 
 def width(source: Source, node: ast.expr, low: ast.expr, high: ast.expr) -> str:

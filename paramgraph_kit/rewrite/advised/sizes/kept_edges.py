@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from paramgraph_kit.rewrite.source.edits import names_in, on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.widths import columns_of
 
 _ADDS = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _KNOWN = ("bincount", "cat", "stack", "zeros", "ones", "zeros_like", "ones_like", "len", "full", "empty", "gather")
@@ -22,9 +23,11 @@ def kept_edges(place: Place) -> str:
     value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     if place.failure.code != "dynamic-shape" or function is None or not isinstance(value, ast.Subscript):
         return ""
-    mask = _mask_of(value)
+    mask = columns_of(value)
     top = next((each for each in function.body if each is node or node in getattr(each, "body", ())), None)
-    if mask is None or not isinstance(node, ast.Assign) or not (top is node or isinstance(top, ast.If)):
+    if not isinstance(mask, (ast.Name, ast.Compare, ast.UnaryOp, ast.BinOp)) or not isinstance(node, ast.Assign):
+        return ""
+    if not (top is node or isinstance(top, ast.If)):
         return ""
     own = isinstance(mask, ast.Name)
     kept = place.text(mask) if own else fresh("kept", place.taken)
@@ -45,14 +48,6 @@ def kept_edges(place: Place) -> str:
         "-torch.inf for 0; `.size(1)` of them is not their number, which is "
         f"`{kept}.sum()`"
     )
-
-
-def _mask_of(value: ast.Subscript) -> ast.expr | None:
-    """``keep`` of ``edge_index[:, keep]``."""
-    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else []
-    first = parts[0] if len(parts) == 2 else None
-    whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
-    return parts[1] if whole and isinstance(parts[1], (ast.Name, ast.Compare, ast.UnaryOp, ast.BinOp)) else None
 
 
 class _Lines:

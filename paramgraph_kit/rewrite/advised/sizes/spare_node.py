@@ -12,6 +12,7 @@ import re
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.source.widths import columns_of
 
 _PAIR = re.compile(r"int(?:64|32)\[2, \d+\], bool\[\d+\]")
 
@@ -72,10 +73,8 @@ def spare_node(place: Place) -> str:
 def _mask_of(node: ast.Assign) -> ast.expr | None:
     """``keep`` of ``edge_index = edge_index[:, keep]``."""
     value = node.value if len(node.targets) == 1 else None
-    parts = value.slice.elts if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Tuple) else []
-    first = parts[0] if len(parts) == 2 else None
-    whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
-    return parts[1] if whole and isinstance(parts[1], (ast.Name, ast.Compare)) else None
+    mask = columns_of(value) if isinstance(value, ast.Subscript) else None
+    return mask if isinstance(mask, (ast.Name, ast.Compare)) else None
 
 
 def _calls_with(place: Place, function: ast.AST, name: str) -> list[ast.Call]:

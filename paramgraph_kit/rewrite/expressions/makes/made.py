@@ -11,6 +11,7 @@ from paramgraph_kit.rewrite.expressions.decisions.hosted import is_made_by
 from paramgraph_kit.rewrite.expressions.picks.sizes import FACTORIES
 from paramgraph_kit.rewrite.source.edits import Edit, Function, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.widths import takes_all
 
 
 def make_it_there(place: Place) -> list[Edit]:
@@ -50,7 +51,7 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
 def _is_all_of(index: ast.expr) -> bool:
     """Whether an index takes all there is, as ``[:, None]`` does."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    whole = [isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in parts]
+    whole = map(takes_all, parts)
     none = [isinstance(n, ast.Constant) and (n.value is None or n.value is ...) for n in parts]
     return all(one or other for one, other in zip(whole, none, strict=True))
 

@@ -9,6 +9,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
+from paramgraph_kit.rewrite.source.widths import takes_all
 from paramgraph_kit.rewrite.source.writes import writes_through
 
 
@@ -91,7 +92,7 @@ def fill_there(place: Place) -> list[Edit]:
     parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
     there = [(n, known[0]) for n, part in enumerate(parts) if (known := _index(place, part)) is not None]
     fixed = {n: number for n, part in enumerate(parts) if (number := integer(part)) is not None}
-    whole = [p for p in parts if isinstance(p, ast.Slice) and p.lower is p.upper is p.step is None]
+    whole = list(filter(takes_all, parts))
     if not is_number(value) or len(there) != 1 or len(whole) + len(fixed) != len(parts) - 1:
         return []
     (dim, text), x = there[0], place.source.bracketed(target.value)

@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
+from paramgraph_kit.rewrite.source.widths import columns_of
 
 IsRow = Callable[[ast.AST], bool]
 _ADDS = frozenset(("index_add_", "index_add", "scatter_add_", "scatter_add"))
@@ -215,15 +216,14 @@ def _pair(place: Place, node: ast.stmt) -> ast.expr | None:
     value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     if not isinstance(node, ast.Assign) or not isinstance(value, ast.Subscript):
         return None
-    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else []
-    first = parts[0] if len(parts) == 2 else None
-    if not isinstance(first, ast.Slice) or first.lower or first.upper or first.step:
+    mask = columns_of(value)
+    if mask is None:
         return None
-    form, of = form_of(place, parts[1]), form_of(place, value.value)
+    form, of = form_of(place, mask), form_of(place, value.value)
     two = of is not None and len(of.shape) == 2 and of.shape[0] == 2 and of.dtype in (torch.int64, torch.int32)
     named = isinstance(node.targets[0], (ast.Name, ast.Tuple))
     known = form is not None and form.dtype is torch.bool and len(form.shape) == 1
-    return parts[1] if two and named and (known or _compares_ends(place, parts[1], value.value)) else None
+    return mask if two and named and (known or _compares_ends(place, mask, value.value)) else None
 
 
 def _compares_ends(place: Place, node: ast.expr, pair: ast.expr) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
+from paramgraph_kit.rewrite.source.widths import takes_all
 
 _READS = ("item", "int", "tolist")
 
@@ -78,7 +79,7 @@ def _parts(place: Place, node: ast.stmt, names: set[str]) -> list[Edit] | None:
         first, rest, part = pieces[:at], pieces[at + 1 :], ends[0]
         plain = all(isinstance(n, (ast.Name, ast.Constant)) and integer(n) != -1 for n in first)
         plain &= not any(isinstance(n, ast.Constant) and n.value is ... for n in first)
-        full = all(isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in rest)
+        full = all(map(takes_all, rest))
         x = place.source.bracketed(sub.value)
         if any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(part)):
             return None  # below zero it would count from the end
@@ -109,8 +110,8 @@ def _written(
 ) -> str:
     """``x[:, n:] = 0`` and ``x[..., :n] *= 0.5`` with a mask of the places, or ""."""
     from_the_end = bool(first) and isinstance(first[0], ast.Constant) and first[0].value is ...
-    whole = [n for n in first[from_the_end:] if not isinstance(n, ast.Slice) or n.lower or n.upper or n.step]
-    if whole or not isinstance(sub.ctx, ast.Store) or not isinstance(node, (ast.Assign, ast.AugAssign)):
+    whole = all(map(takes_all, first[from_the_end:]))
+    if not whole or not isinstance(sub.ctx, ast.Store) or not isinstance(node, (ast.Assign, ast.AugAssign)):
         return ""
     if not (_is_filler(node.value) and (isinstance(node, ast.AugAssign) or len(node.targets) == 1)):
         return ""

@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
 from paramgraph_kit.rewrite.source.edits import Edit, combined, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
+from paramgraph_kit.rewrite.source.widths import takes_all
 
 _TO_HOST = ("tolist", "cpu", "numpy", "detach")
 
@@ -84,7 +85,7 @@ def _row(place: Place, node: ast.Subscript, name: str) -> str:
 def _is_plain(place: Place, node: ast.expr) -> bool:
     """Whether an index takes a view: a number, or all."""
     if isinstance(node, ast.Slice):
-        return node.lower is node.upper is node.step is None
+        return takes_all(node)
     inner = node.operand if isinstance(node, ast.UnaryOp) else node
     if isinstance(inner, ast.Constant):
         return type(inner.value) is int

@@ -10,6 +10,7 @@ import ast
 from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
+from paramgraph_kit.rewrite.source.widths import parts_of, takes_all
 
 
 def reduce_the_part(place: Place) -> list[Edit]:
@@ -43,8 +44,8 @@ def sliced(call: ast.Call) -> tuple[ast.Subscript, ast.Slice, int] | None:
     part = call.func.value
     if not isinstance(part, ast.Subscript):
         return None
-    pieces = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
-    cuts = [(piece, at) for at, piece in enumerate(pieces) if not _is_all(piece)]
+    pieces = parts_of(part)
+    cuts = [(piece, at) for at, piece in enumerate(pieces) if not takes_all(piece)]
     if len(cuts) != 1 or not all(isinstance(piece, ast.Slice) for piece in pieces):
         return None
     cut, at = cuts[0]
@@ -54,10 +55,6 @@ def sliced(call: ast.Call) -> tuple[ast.Subscript, ast.Slice, int] | None:
     if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
         return None  # below zero it would count from the end
     return None if all(integer(end) is not None for end in ends) else (part, cut, at)
-
-
-def _is_all(piece: ast.expr) -> bool:
-    return isinstance(piece, ast.Slice) and piece.lower is piece.upper is piece.step is None
 
 
 def take_by_rank(place: Place) -> list[Edit]:

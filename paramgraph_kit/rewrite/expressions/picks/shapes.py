@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.masked import uncopied
 from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, target_of, width_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
+from paramgraph_kit.rewrite.source.widths import takes_all
 from paramgraph_kit.rewrite.source.writes import writes_through
 
 ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
@@ -354,7 +355,7 @@ def put_by_index(place: Place) -> list[Edit]:
     parts = target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
     single = [n for n in parts if not isinstance(n, ast.Slice)]
     plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.BinOp, ast.Call)) for n in single)
-    full = all(n.lower is n.upper is n.step is None for n in parts if isinstance(n, ast.Slice))
+    full = all(takes_all(n) for n in parts if isinstance(n, ast.Slice))
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript) or not single or not (plain and full):
         return []
     if len(single) > 1:
