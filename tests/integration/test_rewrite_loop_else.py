@@ -93,3 +93,22 @@ def test_a_branch_that_only_tells_is_put_off_whole_beside_a_name_like_that_of_a_
     assert fix.complete, str(fix)
     assert fix.diff.count('print("large", last.item())') == 1
     assert "def work(last, rounds, self):" in lines_of(fix)
+
+
+IN_ROUNDS = "    for i in range(3):\n        if x[i : i + 1] > 0.5:\n            {end}\n        k += 1\n"
+ONE_ELEMENT = {
+    "a branch": "    if x[:1] > 0.5:\n        k = 2\n",
+    "a loop that ends early": IN_ROUNDS.format(end="break"),
+    "a loop that leaves rounds out": IN_ROUNDS.format(end="continue"),
+}
+
+
+@pytest.mark.parametrize("title", ONE_ELEMENT)
+def test_a_number_gets_no_dimensions_of_what_decides_it(title: str, tmp_path: Path) -> None:
+    # GIVEN a number that a tensor of one element, with a dimension, decides
+    given = "total = 0\nargs = (torch.randn(4, device=device),)\n"
+    body = f"    global total\n    k = 0\n{ONE_ELEMENT[title]}    total += k\n    return x * 2 + k\n"
+    # WHEN it is rewritten THEN it is whole, and captured the number is eager's, in its shape, too
+    fix = rewritten(f"{given}def f(x):\n{body}", tmp_path)
+    assert fix.complete, str(fix)
+    assert any(".squeeze()" in line for line in lines_of(fix)), fix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import re
 
 import torch
 
@@ -163,11 +164,18 @@ def only_assigns(place: Place, node: ast.stmt) -> bool:
 
 
 def condition_of(place: Place, test: ast.expr) -> str:
-    """A test as an expression of tensors, without ``not``, ``and`` and ``or``."""
+    """A test as an expression of tensors, without ``not``, ``and`` and ``or``, and without dimensions."""
+    text = _condition(place, test)
+    if re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message):
+        return f"({text}).squeeze()"  # of one element, whose shape numbers would get that depend on it
+    return text
+
+
+def _condition(place: Place, test: ast.expr) -> str:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         if is_of_the_host(place, test.operand):
             return place.text(test)
-        return f"torch.logical_not({condition_of(place, test.operand)})"
+        return f"torch.logical_not({_condition(place, test.operand)})"
     if isinstance(test, ast.BoolOp):
         sign = " & " if isinstance(test.op, ast.And) else " | "
         parts = [_part_of(place, each) for each in test.values]
@@ -186,13 +194,13 @@ def condition_of(place: Place, test: ast.expr) -> str:
             text = f"torch.stack([{one} == each for each in {many}]).any()"
             return text if isinstance(test.ops[0], ast.In) else f"torch.logical_not({text})"
     if isinstance(test, ast.Call) and path_of(test.func) == "bool" and len(test.args) == 1:
-        return condition_of(place, test.args[0])
+        return _condition(place, test.args[0])
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
         each = test.args[0] if len(test.args) == 1 else None
         if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
             inner = place.text(each)
             inner = inner[1:-1] if inner[0] in "([" and isinstance(each, (ast.ListComp, ast.GeneratorExp)) else inner
-            inner = inner.replace(place.text(each.elt), condition_of(place, each.elt), 1)  # without ``not``
+            inner = inner.replace(place.text(each.elt), _condition(place, each.elt), 1)  # without ``not``
             return f"torch.stack([{inner}]).{called(test)}()"
         if each is not None and not isinstance(each, (ast.List, ast.Tuple)):
             return f"{place.source.bracketed(each)}.{called(test)}()"
@@ -207,7 +215,7 @@ def _part_of(place: Place, part: ast.expr) -> tuple[str, bool]:
     """A part of a condition, and whether the host knows it."""
     if is_of_the_host(place, part):
         return place.text(part), True
-    return condition_of(place, part), isinstance(part, PATHS) and is_given(place, part)
+    return _condition(place, part), isinstance(part, PATHS) and is_given(place, part)
 
 
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
