@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 import torch
 
 from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.expressions.picks.picked import sliced
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.trace.model import Failure
@@ -191,6 +193,14 @@ def test_what_a_size_or_a_rank_needs_is_told(fixed: Fixed, call: str) -> None:
     given = "args = (torch.randn(5, 3, device=device), torch.rand(5, device=device) * 3)\n"
     fix = fixed(f"{given}def f(x, y):\n    x = x * 2\n    return {call}\n")
     assert TOLD[call] in str(fix), fix
+
+
+@pytest.mark.parametrize("call", ["x[:, :n].mean(0)", "x[:n].sum(1)", "x[:, :n, m:].sum(1)", "x[:, :n - 1].sum(1)"])
+def test_a_part_that_is_not_what_is_reduced_is_no_sum_with_zeros(call: str) -> None:
+    # GIVEN a cut along another dimension, two cuts, or an end that may be below zero WHEN read THEN it is left
+    node = ast.parse(call, mode="eval").body
+    assert isinstance(node, ast.Call)
+    assert sliced(node) is None
 
 
 def test_a_matrix_of_full_rank_is_solved_by_its_qr_factors() -> None:

@@ -58,7 +58,14 @@ SHORT = {
     return x[:, :longest].mean(dim=1), (x * 2)[:, lengths.min():].sum()
 """,
         LENGTHS,
-        ["longest = lengths.max().detach().long()"],
+        [
+            "longest = lengths.max().detach().long()",
+            (
+                "return torch.where((torch.arange(x.shape[1], device=x.device) < longest), x.movedim(1, -1), 0).sum(-1)"
+                " / (torch.arange(x.shape[1], device=x.device) < longest).sum(), torch.where((torch.arange((x * 2)"
+                ".shape[1], device=(x * 2).device) >= lengths.min()), (x * 2).movedim(1, -1), 0).sum()"
+            ),
+        ],
     ),
     "a sum of those that the device wants": (
         """\
