@@ -164,10 +164,11 @@ def only_assigns(place: Place, node: ast.stmt) -> bool:
 
 
 def condition_of(place: Place, test: ast.expr) -> str:
-    """A test as an expression of tensors, without ``not``, ``and`` and ``or``, and without dimensions."""
-    text = _condition(place, test)
-    if re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message):
-        return f"({text}).squeeze()"  # of one element, whose shape numbers would get that depend on it
+    """A test as an expression of tensors, without ``not``, ``and`` and ``or``; a number has no dimensions of it."""
+    text, around = _condition(place, test), next(iter(place.loops()), place.statement)
+    given = stored([n for n in ast.walk(around) if isinstance(n, (ast.Assign, ast.AugAssign))])
+    if given & {*place.plain} and re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message):
+        return f"({text}).squeeze()"  # of one element, whose shape the numbers that it decides would get
     return text
 
 
