@@ -23,8 +23,9 @@ def check_devices(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], devic
     Raises:
         DeviceMismatchError: the module was never moved to the device.
     """
-    members: list[tuple[str, torch.Tensor]] = [*gm.named_parameters(), *gm.named_buffers()]
-    seen: list[torch.Tensor] = [tensor for _, tensor in members]
+    # What the graph holds itself is no member: Dynamo keeps an optimizer's step there, which is on the CPU by design.
+    members: list[tuple[str, torch.Tensor]] = []
+    seen: list[torch.Tensor] = [*gm.parameters(), *gm.buffers()]
     placeholders = (node for node in gm.graph.nodes if node.op == "placeholder")
     for node, value in zip(placeholders, example_inputs, strict=False):
         if isinstance(value, torch.Tensor):

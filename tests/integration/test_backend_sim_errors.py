@@ -108,6 +108,14 @@ def test_a_module_with_buffers_only_is_found_too(before: set[CompiledGraph]) -> 
     assert str(error).startswith("'by' of the compiled module is on cpu")
 
 
+def test_a_tensor_of_the_cpu_that_the_graph_holds_is_no_module_left_behind() -> None:
+    # GIVEN a tensor that Dynamo puts into the graph itself, as it does with an optimizer's step
+    step = torch.ones(())
+    torch._dynamo.mark_static_address(step, guard=True)
+    # WHEN a function of it is compiled THEN it runs ungraphed, as eager does
+    assert float(torch.compile(lambda x: x + 1, backend=paramgraph)(step)) == 2.0
+
+
 def test_work_on_the_host_without_a_module_runs_ungraphed_with_the_reason(before: set[CompiledGraph]) -> None:
     # GIVEN a function of CPU tensors, as preparing a batch is
     x = torch.randn(4)
