@@ -18,9 +18,10 @@ from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
+from paramgraph_kit.verbs._modules import compiled_in_place, compiling, modules_called
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
@@ -53,10 +54,35 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
         with lines.applied() if lines is not None else nullcontext(), _forgotten():
             if lines is not None and not _is_noted(prover.from_now(), lines):
                 return ""
-            if text := _tried(function, prover.from_now(), truth, lines, until):
+            step = _Watched(compiled := torch.compile(function, backend=paramgraph), compiled, until)
+            if text := _tried(step, prover.from_now(), truth, lines.around if lines is not None else NOTHING):
                 how = "with these lines" if lines is not None else PLAIN
-                return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
-    return ""
+                between = f"what the host does between them stays{_where(step.last())}"
+                return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
+    return _of_modules(function, prover, truth, until)
+
+
+def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> str:
+    """What compiling the modules brings that a function calls, where compiling the function itself brings nothing."""
+    space, owner = names_of(function), owner_of(function)
+    if owner is not None:
+        space = {object_name(owner, space): owner, **space}
+    try:
+        modules = modules_called(lambda: prover.from_now().eager(), space, owner)
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException:
+        return ""
+    if not modules:
+        return ""
+    with _forgotten(), compiled_in_place(modules.values()):
+        step = _Watched(function, None, until)
+        text = _tried(step, prover.from_now(), truth, NOTHING)
+    launches, kernels = step.launches() if text else (0, 0)
+    if kernels <= launches:  # a kernel each saves none
+        return ""
+    written = "; ".join(compiling(name) for name in modules)
+    return f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays"
 
 
 def _is_noted(prover: Prover, lines: Rewriting) -> bool:
@@ -85,21 +111,19 @@ def object_name(value: Any, space: dict[str, Any]) -> str:
     return next(found, type(value).__name__.lower())
 
 
-def _tried(function: Any, prover: Prover, truth: Truth, lines: Rewriting | None, until: float) -> str:
+def _tried(step: _Watched, prover: Prover, truth: Truth, around: Around) -> str:
     try:
-        step = _Watched(torch.compile(function, backend=paramgraph), until)
-        wrong = truth.wrong(prover.launched(step, lines.around if lines is not None else NOTHING))
+        wrong = truth.wrong(prover.launched(step, around))
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:  # what torch.compile cannot take; the function itself has run before
         return ""
-    report, launches, kernels = step.last()
+    launches, kernels = step.launches()
     if wrong or not launches or len(set(step.compiled[-STEADY - 1 :])) > 1:
         return ""
     return (
         f"eager's results and state {truth.closeness()} in {STEPS} steps ({driver().source().label()}), "
-        f"{launches} launch{'es' * (launches > 1)} with {kernels} kernel{'s' * (kernels > 1)} in the last; "
-        f"what the host does between them stays{_where(report)}"
+        f"{launches} launch{'es' * (launches > 1)} with {kernels} kernel{'s' * (kernels > 1)} in the last"
     )
 
 
@@ -108,28 +132,34 @@ class _Endless(Exception):  # noqa: N818 - no error: nothing is proved by going 
 
 
 class _Watched:
-    """A compiled function, and after each call what of it there is."""
+    """A function, and after each call what there is of what it compiles; ``of`` is what that is told of, or all."""
 
-    def __init__(self, compiled: Any, until: float) -> None:
-        self._compiled, self._until = compiled, until
+    def __init__(self, function: Any, of: Any, until: float) -> None:
+        self._function, self._of, self._until = function, of, until
         self._reports: list[Report] = []
+        self._known = {graph.name for graph in compiled_graphs()}
         self.compiled: list[int] = []  # how many graphs there are after each call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._compiled(*args, **kwargs)
-        self._reports.append(make_report(self._compiled))
+        result = self._function(*args, **kwargs)
+        self._reports.append(make_report(self._of))
         self.compiled.append(len(compiled_graphs()))
         late = len(self.compiled) > STEPS - STEADY and self.compiled[-1] > self.compiled[-2]
         if late or (time.monotonic() > self._until and len(self.compiled) < STEPS):
             raise _Endless
         return result
 
-    def last(self) -> tuple[Report, int, int]:
-        """The report; how many launches the last call was, and how many kernels they had."""
+    def last(self) -> Report:
+        """The report after the last call."""
+        return self._reports[-1]
+
+    def launches(self) -> tuple[int, int]:
+        """How many launches the last call was, and how many kernels they had."""
         before, after = self._reports[-2:]
         known = {(row.graph, row.partition): row.launches for row in before.rows}
-        new = [(row.launches - known.get((row.graph, row.partition), 0), row.kernels or 0) for row in after.rows]
-        return after, sum(count for count, _ in new), sum(count * kernels for count, kernels in new)
+        rows = [row for row in after.rows if row.graph not in self._known]
+        new = [(row.launches - known.get((row.graph, row.partition), 0), row.kernels or 0) for row in rows]
+        return sum(count for count, _ in new), sum(count * kernels for count, kernels in new)
 
 
 def _where(report: Report) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.verbs._modules import modules_called
+from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import rewritten, run
 from tests.programs.running import differences, eager, load
 
@@ -102,6 +106,81 @@ def test_a_function_that_is_one_graph_is_not_cut(tmp_path: Path) -> None:
     # THEN nothing else is said
     assert fix.complete
     assert not fix.pieces
+
+
+SAMPLES = """
+emb, net = nn.Linear(4, 8).to(device), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).to(device)
+generator = torch.Generator().manual_seed(0)
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    for scale in (0.9, 0.5, 0.1):
+        clean = net(emb(x))
+        noise = torch.randn(8, 4, generator=generator).to(device)
+        x = clean + scale * noise
+    return x
+"""
+
+
+def pieces_of(names: dict[str, Any]) -> str:
+    """What compiling a program's ``f`` brings where no line of it is rewritten."""
+    nothing: Any = SimpleNamespace(diff="")
+    return in_pieces(names["f"], names["args"], {}, nothing)
+
+
+def test_modules_are_compiled_where_the_function_is_cut_in_a_loop(tmp_path: Path) -> None:
+    # GIVEN a loop that copies from the host, at which Dynamo gives up the whole function, and a container of torch's
+    # WHEN it is compiled and tried
+    pieces = pieces_of(run(SAMPLES, tmp_path))
+    # THEN what compiling the modules brings is said, with what to write
+    lines = [f'{name}.forward = torch.compile({name}.forward, backend="paramgraph")' for name in ("emb", "net")]
+    assert pieces.startswith(f"{'; '.join(lines)}, without changing a line of f: eager's results and state")
+    assert pieces.endswith("6 launches with 12 kernels in the last, the rest of it stays")
+    # AND that is true
+    truth, names = eager(run(SAMPLES, tmp_path), "f"), run(SAMPLES, tmp_path)
+    exec("; ".join(lines), names)
+    assert not differences(truth, eager(names, "f"), set())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "emb, net = nn.Linear(4, 8).to(device), nn.Linear(8, 4).to(device)",
+        "net.forward = net.forward",
+        "net = torch.jit.trace(net, torch.zeros(1, 8, device=device))",
+        "net.compile(backend='eager')",
+    ],
+    ids=["is a kernel each", "is changed", "is traced", "is compiled"],
+)
+def test_modules_are_not_offered_where_that_is_not_all_of_it(tmp_path: Path, change: str) -> None:
+    # GIVEN the same with a module that no line can compile, or nothing that a launch would save
+    # WHEN / THEN nothing is promised
+    assert not pieces_of(run(SAMPLES.replace("args =", f"{change}\nargs ="), tmp_path))
+
+
+def test_modules_are_named_as_the_user_does(tmp_path: Path) -> None:
+    # GIVEN modules of an object, of a dictionary, of a list, and of one whose method is the function
+    space: dict[str, Any] = {"held": SimpleNamespace(net=nn.Linear(2, 2)), "__own": nn.Linear(2, 2)}
+    space |= {"by_name": {"a": nn.Linear(2, 2)}, "many": [nn.Linear(2, 2)], "whole": nn.Sequential(nn.Linear(2, 2))}
+    x = torch.ones(2)
+    named = {
+        "held.net": space["held"].net,
+        "by_name['a']": space["by_name"]["a"],
+        "many[0]": space["many"][0],
+        "whole": space["whole"],
+    }
+    # WHEN they are called THEN each has the shortest way to it as its name, and what the owner itself is counts not
+    assert modules_called(lambda: [module(x) for module in named.values()], space, None) == named
+    assert modules_called(lambda: space["whole"](x), {"me": space["held"]}, space["whole"]) == {}
+    space["whole"].__class__ = type("Named", (nn.Sequential,), {})
+    assert not modules_called(lambda: space["__own"](x), space, None)
+
+
+def test_a_module_of_the_owner_is_found_beside_it() -> None:
+    # GIVEN a module whose method is diagnosed, which calls another of its own
+    whole = nn.Sequential()
+    whole.add_module("first", nn.Linear(2, 2))
+    # WHEN / THEN
+    assert modules_called(lambda: whole(torch.ones(2)), {"whole": whole}, whole) == {"whole.first": whole[0]}
 
 
 def test_a_story_that_stops_says_what_can_be_launched_till_then(tmp_path: Path) -> None:
