@@ -33,10 +33,6 @@ CASES: dict[str, dict[str, Any]] = json.loads(
 
 # Where the simulator cannot know, or torch gives a device in Python no way to do it.
 LEFT_OUT = {
-    "pin_big": "torch makes pinned memory in factories in C++",
-    "self.thread_local.pin_big": "torch makes pinned memory in factories in C++",
-    "thr.thread_local.pin": "torch makes pinned memory in factories in C++",
-    "thr.relaxed.pin": "torch makes pinned memory in factories in C++",
     "self.relaxed.cudaMalloc": "the program calls the CUDA runtime itself, past torch",
 }
 

@@ -57,7 +57,7 @@ def register() -> torch.device:
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_convolutions, install_recurrent
     from .philox import drawing_kernels
-    from .pinned import is_pinned, pin
+    from .pinned import install_factories, is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import install_int_mm, refusing
     from .sparse import install_sparse, making_sparse
@@ -88,6 +88,7 @@ def register() -> torch.device:
         install_transforms(library)
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
+    install_factories()
     _library = (library, install_autocast(library))
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()

@@ -13,7 +13,6 @@ from .capture import CUDAGraph
 from .capturing import graph, graph_pool_handle, stream, synchronize
 from .cuda_device import is_available
 from .machine import DEVICE_NAME
-from .pinned import pin
 from .stream import Stream
 
 
@@ -29,12 +28,6 @@ class _Torch:
         synchronize=synchronize,
     )
     is_autocast_enabled = staticmethod(partial(torch.is_autocast_enabled, DEVICE_NAME))
-
-    @staticmethod
-    def empty(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
-        """``torch.empty``, also of pinned memory."""
-        found = torch.empty(*size, **options)
-        return pin(found) if pin_memory else found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)

@@ -1,13 +1,18 @@
 """Pinned host memory: real bytes of the host that a captured copy may name, in blocks that are used again.
 
-Only ``tensor.pin_memory()`` makes it; factories with ``pin_memory=True`` ask torch for an allocator in C++. As on a GPU
-the next request of a size gets the block of what was freed, and a graph that names it copies what is there then [H200].
+``tensor.pin_memory()`` makes it here: as on a GPU the next request of a size gets the block of what was freed, and a
+graph that names it copies what is there then [H200]. Factories with ``pin_memory=True`` ask torch for an allocator in
+C++: they get the CPU's under another address, by which their storages are known; a graph keeps such a block.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
 import weakref
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +47,12 @@ def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     return _over(storage, tensor).copy_(tensor)
 
 
+def refuse_to_pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """``aten::pin_memory`` of the device's own memory."""
+    kind = tensor.type().replace("torch.sim.", "torch.cuda.")
+    raise RuntimeError(f"cannot pin '{kind}' only dense CPU tensors can be pinned")
+
+
 def _over(storage: torch.UntypedStorage, like: torch.Tensor, offset: int = 0) -> torch.Tensor:
     return torch.empty(0, dtype=like.dtype, device="cpu").set_(storage, offset, like.shape, like.stride())
 
@@ -74,16 +85,21 @@ def forget() -> None:
 def lasting(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor over the same pinned memory that outlives what is in it now, as the address in a graph does."""
     storage = tensor.untyped_storage()
-    block, _ = _pinned.get(storage.data_ptr(), (None, None))
-    if block is None:
-        return tensor
+    block, _ = _pinned.get(storage.data_ptr(), (storage, None))
     return _over(block, tensor, int(tensor.storage_offset()))
 
 
 def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
     """``aten::is_pinned`` for host tensors."""
-    address = tensor.untyped_storage().data_ptr()
-    return address in _pinned or any(start <= address < start + size for start, size in _registered.items())
+    storage = tensor.untyped_storage()
+    address = storage.data_ptr()
+    if not address:
+        return False
+    return (
+        address in _pinned
+        or _from_factory(storage)
+        or any(start <= address < start + size for start, size in _registered.items())
+    )
 
 
 _registered: dict[int, int] = {}  # host memory that cudaHostRegister has pinned: address -> bytes
@@ -97,3 +113,37 @@ def register_host(address: int, nbytes: int) -> None:
 def unregister_host(address: int) -> None:
     """It is not pinned any more."""
     _registered.pop(address, None)
+
+
+_SLOT = 12  # of getPinnedMemoryAllocator among the virtual functions of torch's hooks for a device
+_WORD, _BEFORE, _FUNCTIONS = ctypes.sizeof(ctypes.c_void_p), 2, 24  # what stands before them, and more than there are
+_LOOKED_AT = 128  # bytes of a storage in C++, with the address of its allocator
+_allocator = ctypes.create_string_buffer(8 * _WORD)  # another object of the class of the CPU's, which has no state
+_NAME = ctypes.addressof(_allocator).to_bytes(_WORD, sys.byteorder)
+_functions = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS))()
+_give = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda hooks: ctypes.addressof(_allocator))
+
+
+def _from_factory(storage: Any) -> bool:
+    return _NAME in ctypes.string_at(storage._cdata, _LOOKED_AT)
+
+
+def install_factories() -> None:
+    """Give torch an allocator for ``pin_memory=True``; where its C++ is not as expected, factories raise as without."""
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        core, cpu = (ctypes.CDLL(str(next(folder.glob(f"lib{name}.*")))) for name in ("c10", "torch_cpu"))
+        cpus, hooks = core["_ZN3c1015GetCPUAllocatorEv"], cpu["_ZN2at6detail19getPrivateUse1HooksEv"]
+    except (StopIteration, OSError, AttributeError):  # another system, or another torch
+        return
+    cpus.restype = hooks.restype = ctypes.c_void_p
+    ctypes.memmove(_allocator, cpus(), _WORD)
+    place = ctypes.c_void_p.from_address(hooks())
+    before = place.value or 0
+    ctypes.memmove(_functions, before - _BEFORE * _WORD, ctypes.sizeof(_functions))
+    _functions[_BEFORE + _SLOT] = ctypes.cast(_give, ctypes.c_void_p).value
+    place.value = ctypes.addressof(_functions) + _BEFORE * _WORD
+    with contextlib.suppress(RuntimeError):
+        if _from_factory(torch.empty(1, pin_memory=True, device="cpu").untyped_storage()):
+            return
+    place.value = before

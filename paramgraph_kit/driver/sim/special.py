@@ -22,7 +22,7 @@ from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .outs import resize
 from .overlap import check_overlap
-from .pinned import is_pinned, lasting, pin
+from .pinned import is_pinned, lasting, pin, refuse_to_pin
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
 from .whole import convert
@@ -146,7 +146,7 @@ def empty(
 ) -> torch.Tensor:
     """``aten::empty.memory_format``."""
     stride = torch.empty(tuple(size), device="meta", memory_format=memory_format or torch.contiguous_format).stride()
-    return empty_strided(size, stride, dtype, layout, device)
+    return empty_strided(size, stride, dtype, layout, device, pin_memory)
 
 
 def empty_strided(
@@ -159,6 +159,8 @@ def empty_strided(
 ) -> torch.Tensor:
     """``aten::empty_strided``."""
     require_device(device)
+    if pin_memory:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the simulated device has dense tensors only, not {layout}")
     return _filled(machine().empty_strided(size, stride, dtype or torch.get_default_dtype()))
@@ -443,6 +445,7 @@ def special_kernels() -> dict[str, Any]:
         "index.Tensor": index_kernel(aten.index.Tensor),
         "scalar_tensor": scalar_tensor,
         "equal": equal,
+        "pin_memory": refuse_to_pin,
         "segment_reduce": segment_reduce,
         "_nested_tensor_from_mask_left_aligned": left_aligned,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
