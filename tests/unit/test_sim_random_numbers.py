@@ -144,3 +144,75 @@ def test_numbers_are_those_that_a_gpu_drew(drawn: str) -> None:
         assert (value is None) == (place >= len(seen))
         if value is not None:
             assert seen[place].item() == pytest.approx(value, rel=1e-5, abs=2e-7)
+
+
+FIRST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "any": lambda x: x.random_(),
+    "geo": lambda x: x.geometric_(0.3),
+    "lognorm": lambda x: x.log_normal_(0.5, 0.25),
+    "cauchy": lambda x: x.cauchy_(1.0, 2.0),
+    "normt": lambda x: torch.normal(x, x),
+    "bernt": lambda x: x.bernoulli_(x * 0.5),
+    "perm": lambda x: torch.randperm(len(x), device=DEVICE),
+    "again": lambda _: torch.multinomial(torch.tensor([0.1, 0.2, 0.3, 0.4], device=DEVICE), 6, replacement=True),
+    "againrows": lambda _: torch.multinomial(
+        torch.tensor([0.1, 0.2, 0.3, 0.4], device=DEVICE).expand(2, 4), 3, replacement=True
+    ),
+    "rrelu": lambda x: torch.nn.functional.rrelu(-x, training=True),
+}
+KINDS = {"d": torch.float64, "h": torch.float16, "b": torch.bfloat16, "i": torch.int32, "l": torch.int64}
+KINDS |= {"u": torch.uint8, "bool": torch.bool}
+
+
+@pytest.mark.parametrize("drawn", RECORDED["first"])
+def test_numbers_of_other_distributions_are_those_that_a_gpu_drew(drawn: str) -> None:
+    # GIVEN what an H200 drew at a seed of other distributions, to four digits
+    name, seed, count = drawn.split()
+    kind = next((kind for kind in KINDS if name.removesuffix(kind) in FIRST and name not in FIRST), "")
+    x = torch.ones(int(count), device=DEVICE, dtype=KINDS.get(kind, torch.float32))
+    torch.manual_seed(int(seed))
+    # WHEN as many are drawn here THEN they are the same
+    seen = FIRST[name.removesuffix(kind) if kind else name](x).cpu().double().flatten()
+    expected = torch.tensor(RECORDED["first"][drawn], dtype=torch.float64)
+    torch.testing.assert_close(seen[: len(expected)], expected, atol=6e-5, rtol=6e-5)
+
+
+def _ones(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(*size, device=DEVICE, dtype=dtype)
+
+
+DROPPED: dict[str, Callable[[], torch.Tensor]] = {
+    "16": lambda: _ones(16),
+    "5": lambda: _ones(5),
+    "6": lambda: _ones(6),
+    "4x4 t": lambda: _ones(4, 5).t(),
+    "8 slice": lambda: _ones(10)[1:9],
+    "8 slice2": lambda: _ones(10)[2:10],
+    "step": lambda: _ones(16)[::2],
+    "half 16": lambda: _ones(16, dtype=torch.float16),
+    "bf 8": lambda: _ones(8, dtype=torch.bfloat16),
+    "half 2": lambda: _ones(2, dtype=torch.float16),
+    "double 4": lambda: _ones(4, dtype=torch.float64),
+    "channels": lambda: _ones(1, 4, 2, 2).to(memory_format=torch.channels_last),
+    "expand": lambda: _ones(1).expand(8),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_dropout_keeps_what_a_gpu_keeps(name: str) -> None:
+    # GIVEN tensors that a kernel reads one, two, four or eight numbers at once of WHEN half of each is dropped
+    x = DROPPED[name]()
+    torch.manual_seed(7)
+    kept = torch.nn.functional.dropout(x, 0.5) != 0
+    # THEN what stays is what stayed on an H200
+    assert "".join(str(int(each)) for each in kept.flatten().tolist()) == RECORDED["dropout 7"]["kept"][name]
+
+
+@pytest.mark.parametrize("size", RECORDED["dropout 7"]["sums"])
+def test_dropout_of_much_keeps_as_many_as_a_gpu_does(size: str) -> None:
+    # GIVEN more numbers than threads, or as many as these take without rest WHEN three of ten are dropped
+    count, _, half = size.partition(" ")
+    torch.manual_seed(7)
+    x = _ones(int(count), dtype=torch.float16 if half else torch.float32)
+    # THEN as many stay as on an H200
+    assert int((torch.nn.functional.dropout(x, 0.3) != 0).sum()) == RECORDED["dropout 7"]["sums"][size]

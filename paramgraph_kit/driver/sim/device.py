@@ -51,12 +51,12 @@ def register() -> torch.device:
     from .autocast import install_autocast
     from .ctc import install_ctc
     from .cuda_runtime import install_ranges
+    from .draws import drawing_kernels
     from .evenly import nobody_asks
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_convolutions, install_recurrent
-    from .philox import drawing_kernels
     from .pinned import install_factories, is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import install_int_mm, refusing

@@ -119,12 +119,23 @@ class DeviceGenerator:
         return self._cpu.manual_seed(mix(seed, offset))
 
 
+class _UnderWay:
+    position: tuple[int, int] | None = None  # of the operation without a generator that draws now
+
+
+def drawn_at() -> tuple[int, int] | None:
+    """Seed and offset of the operation under way that takes no generator."""
+    return _UnderWay.position
+
+
 def with_default_generator(seed: int, offset: int, run: Callable[[], R]) -> R:
     """Run an operation that takes no generator with the CPU's default one seeded for it, and put that back."""
     default = torch.default_generator
     saved = default.get_state()
     default.manual_seed(mix(seed, offset))
+    _UnderWay.position = seed, offset
     try:
         return run()
     finally:
+        _UnderWay.position = None
         default.set_state(saved)
