@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing import reductions
 from torch.nn import functional as F
 
 from paramgraph_kit.driver.select import device, twin
@@ -160,3 +161,35 @@ def test_types_that_cuda_has_a_kernel_for_are_computed_though_the_cpu_has_none()
     # WHEN they are counted and pooled THEN that is computed in another type
     assert x.long().histc(4, 0, 16).tolist() == [4, 4, 4, 4]
     assert F.avg_pool3d(x.half().view(1, 2, 2, 4), 2).flatten().tolist() == [6.5, 8.5]
+
+
+def test_a_pool_has_one_number(cuda: Any) -> None:
+    # GIVEN two numbers for a pool WHEN a graph is captured there THEN what torch asserts, or says of its arguments
+    x = torch.ones(3, device=device())
+    asserted = pytest.raises(RuntimeError, match=r"!\(pool\.first && pool\.second\) INTERNAL ASSERT FAILED")
+    with asserted, cuda.graph(cuda.CUDAGraph(), pool=(7, 7)):
+        x * 2
+    cuda.recover()
+    refused = pytest.raises(TypeError, match="incompatible function arguments")
+    with refused, cuda.graph(cuda.CUDAGraph(), pool=(-1, 0)):
+        x * 2
+    cuda.recover()
+    # and either number alone is a pool
+    for pool in ((0, 77), (77, 0)):
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, pool=pool):
+            y = x * 2
+        graph.replay()
+        assert y.tolist() == [2.0] * 3
+
+
+def test_no_other_process_shares_the_memory(cuda: Any) -> None:
+    # GIVEN a tensor of the device WHEN it is to be sent to another process THEN that says so
+    x, graph = torch.ones(3, device=device()), cuda.CUDAGraph()
+    share: Any = reductions.reduce_tensor
+    with pytest.raises(NotImplementedError, match="no other process shares"):
+        share(x)
+    # and in a capture, where CUDA forbids it, that is the error
+    with pytest.raises(torch.AcceleratorError, match="operation failed due to a previous error"), cuda.graph(graph):
+        share(x)
+    cuda.recover()

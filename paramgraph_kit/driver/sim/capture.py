@@ -50,6 +50,10 @@ WRONG_POOL = (
     "(self: torch._C._CUDAGraph, pool: object | None = None, capture_error_mode: str = 'global') -> None\n\nInvoked "
     "with: {pool!r}"
 )
+BOTH_NUMBERS = (
+    '!(pool.first && pool.second) INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/CUDAGraph.cpp":90, please '
+    "report a bug to PyTorch. "
+)
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -68,6 +72,14 @@ def run_nodes(nodes: Sequence[SimNode], offsets: Mapping[DeviceGenerator, int]) 
     with _unseen(), _below_autograd():
         for node in nodes:
             node.run(arena)
+
+
+def _may_be_a_pool(pool: Any) -> bool:
+    """Whether C++ takes it for the two numbers of a pool, none of them negative."""
+    if pool is None:
+        return True
+    numbers = isinstance(pool, (tuple, list)) and len(pool) == 2 and all(isinstance(part, int) for part in pool)
+    return bool(numbers) and min(pool) >= 0
 
 
 def begin(mode: str, pool: PoolId) -> Capture:
@@ -190,15 +202,17 @@ class CUDAGraph:
             raise missing("CUDAGraph", "check_input_liveness")
         if self._ready:
             raise RuntimeError(OWNS_GRAPH)
-        is_pool = pool is None or (isinstance(pool, (tuple, list)) and [type(part) for part in pool] == [int, int])
-        if not (is_pool and isinstance(capture_error_mode, str)):
+        if not (_may_be_a_pool(pool) and isinstance(capture_error_mode, str)):
             raise TypeError(WRONG_POOL.format(pool=pool))
         allocator = machine().allocator
         if current_stream().capture is None:
             self._count(machine().generator)
             for _ in (machine().generator, *self._registered):
                 show_to_modes(made=False)
-        pool_id = (pool[0], pool[1]) if pool is not None else allocator.new_pool_id()
+        if pool is not None and all(pool) and current_stream() != default_stream() and current_stream().capture is None:
+            machine().generator.left_in_capture = True  # torch has told it by now
+            raise RuntimeError(BOTH_NUMBERS)
+        pool_id = (int(pool[0]), int(pool[1])) if pool is not None else allocator.new_pool_id()
         if current_stream().capture is None and current_stream() != default_stream():
             self._stream = current_stream()
         self._capture = begin(capture_error_mode, pool_id)

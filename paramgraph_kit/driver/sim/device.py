@@ -92,6 +92,7 @@ def register() -> torch.device:
     _library = (library, install_autocast(library))
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
+    _share_with_nobody()
     _accept_our_streams()
     _make_our_own()
     _be_the_accelerator()
@@ -197,6 +198,30 @@ def _register_serialization() -> None:
         return machine().storage(0) if storage.device.type == "sim" else empty(storage)
 
     torch.UntypedStorage.new = another  # type: ignore[method-assign,assignment]
+
+
+def _share_with_nobody() -> None:
+    """Other processes get a handle to CUDA's memory, which a capture may forbid; none of them is on this device."""
+    from multiprocessing import reduction
+
+    from torch.multiprocessing import reductions
+
+    from .under_way import forbid_unsafe_call
+
+    plain: Any = reductions.reduce_tensor
+
+    @functools.wraps(plain)
+    def reduce_tensor(tensor: Any) -> Any:
+        if tensor.device.type == "sim" and tensor.layout is torch.strided:
+            forbid_unsafe_call()
+            raise NotImplementedError(
+                "no other process shares the simulated device's memory: send .cpu(), or use a GPU"
+            )
+        return plain(tensor)
+
+    reductions.reduce_tensor = reduce_tensor
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        reduction.register(kind, reduce_tensor)
 
 
 def _accept_our_streams() -> None:

@@ -100,7 +100,7 @@ class Generator(torch.Generator):
     def seed(self) -> int:
         """Start again from a seed that nobody knows; RuntimeError in a capture."""
         _not_in_capture("call CUDAGeneratorImpl::seed")
-        self.manual_seed(int.from_bytes(os.urandom(8)))
+        self.manual_seed(int.from_bytes(os.urandom(8)) >> 11)  # 53 bits, as torch's: a float holds it
         return self.state.seed
 
     def initial_seed(self) -> int:
