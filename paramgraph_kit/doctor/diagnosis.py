@@ -55,6 +55,7 @@ class Diagnosis:
         self.state = state  # of this process, after a failed capture
         self.untried = False  # fixes are lines of the user's that nobody has run
         self.fix: Fix | None = None  # lines of the user's rewritten, where that was asked for
+        self.fix_inside: Fix | None = None  # those of what a graph of the function's own holds, which it only replays
 
     @property
     def failure(self) -> Failure:
@@ -84,8 +85,7 @@ class Diagnosis:
         parts += [failure_text(failure, most=MOST_LINES - len(now)) for failure in self.failures]
         if told := self._told():
             parts.append("\n".join(f"  note   {one_line(note)}" for note in told))
-        if self.fix is not None:
-            parts.append(str(self.fix))
+        parts += [str(fix) for fix in (self.fix, self.fix_inside) if fix is not None]
         return "\n".join(["\n\n".join(parts), *now])
 
     def _told(self) -> list[str]:
@@ -106,4 +106,5 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         cards = failure_cards(self.failures, self.heading, self._told(), self.state)
-        return cards if self.fix is None else f"{cards}<pre>{escape(str(self.fix))}</pre>"
+        fixes = (fix for fix in (self.fix, self.fix_inside) if fix is not None)
+        return cards + "".join(f"<pre>{escape(str(fix))}</pre>" for fix in fixes)

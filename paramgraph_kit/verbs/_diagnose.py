@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
-from paramgraph_kit.verbs._own_captures import headed, is_launch, of_captures, told_as_launch
+from paramgraph_kit.verbs._own_captures import add_frozen, headed, is_launch, of_captures, told_as_launch
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
@@ -110,9 +110,11 @@ class Diagnose:
                 f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
-        found, regions = _from_function(what, args, kwargs, limit_s, confirm)
+        found, regions, inside = _from_function(what, args, kwargs, limit_s, confirm)
         if regions is not None:
             return of_captures(self._of, found, regions, limit_s, fix)
+        if inside:
+            add_frozen(self._of, found, inside, limit_s, fix)
         if not found or found.state:
             return found
         from paramgraph_kit.rewrite.own_lines import in_own_lines
@@ -421,8 +423,8 @@ def _not_compiled(error: BaseException, told: list[Failure]) -> list[Failure]:
 
 def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
-) -> tuple[Diagnosis, list[Region] | None]:
-    """What was found, and what the function captures itself where it does so in each call."""
+) -> tuple[Diagnosis, list[Region] | None, list[Region]]:
+    """What was found; what the function captures itself where it does so in each call; and what it replays only."""
     from paramgraph_kit.driver.select import driver
     from paramgraph_kit.verbs._device import device
 
@@ -438,4 +440,4 @@ def _from_function(
     calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
     where = f"{calls} on {driver().source().label()}, {found.operations} operations in one"
     heading = headed(_name_of(function), problems, where)
-    return Diagnosis(problems, heading, notes, state), found.regions
+    return Diagnosis(problems, heading, notes, state), found.regions, found.inside

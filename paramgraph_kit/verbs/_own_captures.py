@@ -20,6 +20,14 @@ _ONCE = (
     "it was run once, as it is, so what its captures hold was not looked at: name a function that captures and needs "
     "no arguments, FILE.py:FUNCTION, for that"
 )
+_FROZEN = (
+    "host-counter",
+    "host-random",
+    "scalar-frozen",
+    "cpu-scalar-frozen",
+    "branch-frozen",
+    "size-frozen",
+)
 _ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
 _OF_THIS_CALL = "its pinned memory is of this call"
 _NOTE = "it captures by itself: what its captures hold was run by itself, too, and what is around them is no capture's"
@@ -74,8 +82,7 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
-    name, _, where = whole.heading.partition(": ")
-    where = where.partition("(")[2].removesuffix(")")
+    name, _, where = _head_of(whole)
     ended = [f for f in whole.failures if not _is_silent(f)]
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
     for region in {_what(each): each for each in regions if each.function is not None}.values():
@@ -96,6 +103,38 @@ def of_captures(
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result
+
+
+def add_frozen(
+    diagnose: Callable[..., Diagnosis], found: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
+) -> None:
+    """What Python did at the capture of a graph that a function only replays now: no replay does it again."""
+    from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+
+    told = {_line(f) for f in found.failures}
+    for region in {_what(each): each for each in regions}.values():
+        with region.as_it_was():
+            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
+        if any(f.code in _ENDS for f in part.failures) and NOT_ASKED not in found.notes:
+            found.notes = (*found.notes, NOT_ASKED)
+        inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
+        if inside := [f for f in inside if _line(f) not in told]:
+            found.failures = (*found.failures, *inside)
+            found.fix_inside = found.fix_inside or part.fix
+            found.heading = headed(*_head_of(found))
+    for region in regions:
+        region.forget()
+
+
+def _is_frozen(failure: Failure, region: Region) -> bool:
+    """Whether a line of Python's did once what it does at each call; results are kept by a capture's own lines."""
+    own = region.inline and failure.frame is not None and failure.frame.file == region.file
+    return failure.code in _FROZEN or (failure.code == "output-alias" and not own)
+
+
+def _head_of(found: Diagnosis) -> tuple[str, Sequence[Failure], str]:
+    name, _, where = found.heading.partition(": ")
+    return name, found.failures, where.partition("(")[2].removesuffix(")")
 
 
 def _what(region: Region) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
+from paramgraph_kit.doctor.observe.examine import NOT_ASKED
 from tests.integration.rewritten import run
 from tests.programs.reading import Program, read
 from tests.programs.running import eager, load, quiet
@@ -133,6 +134,65 @@ def test_a_program_with_graphs_of_its_own_is_told_what_they_do_not_see(program: 
     for code, line in found["broken"]:
         assert any(code in each.codes and line == each.line for each in program.expected), (code, line)
     assert not found.get("mended")
+
+
+def _of(title: str) -> Program:
+    return next(each for each in PROGRAMS if title in each.title)
+
+
+def test_what_ran_once_at_a_capture_is_rewritten_for_each_launch(tmp_path: Path) -> None:
+    # GIVEN a runner whose captured method counts, and scales by that
+    program = _of("whose body counts and warms up a scale")
+    names = load(program.broken, tmp_path / "program.py")
+    # WHEN a fix is asked for
+    found: Any = pgk.diagnose(names["infer"], *names["args"], fix=True)
+    # THEN it is of the method, and no lines of the function's, which only launches
+    assert found.fix is None
+    assert found.fix_inside.complete
+    assert str(found.fix_inside) in str(found)
+    assert "  then   call self.before_body() before each launch" in str(found)
+    assert found._repr_html_().count("<pre>") == 1
+    # AND done as it says, each replay has the number of its call
+    (lines,) = found.fix_inside.texts.values()
+    text = "".join(lines).replace(
+        "        self.graph.replay()", "        self.before_body()\n        self.graph.replay()"
+    )
+    mended = load(text, tmp_path / "mended.py")
+    net, x = mended["run"].net, mended["args"][0]
+    for call in range(1, 14):
+        assert torch.allclose(mended["infer"](x), net(x) * min(1.0, call / 10))
+
+
+def test_what_a_function_that_has_ended_has_captured_is_not_asked_and_that_is_said(tmp_path: Path) -> None:
+    # GIVEN a graph whose capture read variables of a function that is over, and one of torch's own
+    names = run(
+        """
+def made(net):
+    x, g = torch.zeros(2, 4, device=device), cuda.CUDAGraph()
+    with torch.no_grad():
+        net(x)
+        with cuda.graph(g):
+            y = net(x) * random.random()
+    def run(value):
+        x.copy_(value)
+        g.replay()
+        return y.clone()
+    return run
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 4, device=device),)
+f = made(net)
+by_torch = None
+def h(x):
+    global by_torch
+    if by_torch is None:
+        by_torch = cuda.make_graphed_callables(nn.Linear(4, 4).to(device), (torch.zeros_like(x),))
+    return by_torch(x)
+""",
+        tmp_path,
+    )
+    # WHEN / THEN
+    assert NOT_ASKED in pgk.diagnose(names["f"], *names["args"]).notes
+    assert NOT_ASKED not in pgk.diagnose(names["h"], *names["args"]).notes
 
 
 FILES = ("a side stream that nobody waits", "unfrozen behind", "cast to bfloat16", "local to it, so that it is freed")

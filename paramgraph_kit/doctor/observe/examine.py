@@ -17,10 +17,10 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
-from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
+from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
@@ -33,7 +33,6 @@ from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, syn
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
-from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -50,11 +49,11 @@ CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
+NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
 FUNCTION = "function"  # the category of what ends a call, captured or not
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
-_GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -69,6 +68,7 @@ class Examination:
     result: Any = None
     lost: bool = False  # the device answers no more, so not all could be put back
     regions: list[Region] | None = None  # what it captures in each of its calls: the rest of it is no capture's
+    inside: list[Region] = field(default_factory=list)  # what it, or its file, has captured before, and it replays
 
 
 def examine(
@@ -250,7 +250,7 @@ class _Examiner(Caller):
         ):
             problems = {at: f for at, f in problems.items() if f.code != "nested-capture"}  # its own capture failed
         found.calls, found.lost = self.number, self.lost
-        found.problems = _without_echoes(list(problems.values()))
+        found.problems = without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
@@ -375,7 +375,12 @@ class _Examiner(Caller):
             problems += rates(region, call.found)
             problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
             problems += carried_on(region)
-            region.forget()
+            region.stand_in_for_gone()
+            if not work_out(region):
+                region.forget()
+        found.inside = [region for region in self.graphs.regions or () if region.function is not None]
+        if self.graphs.has_others(region.graph for region in found.inside):
+            found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
@@ -465,32 +470,6 @@ def _comprehends(code: CodeType, frame: Frame) -> bool:
 def _launches(call: Call) -> bool:
     """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
     return bool(call.replays) and not call.captures
-
-
-def _without_echoes(problems: list[Failure]) -> list[Failure]:
-    """One line need not be told twice: what waits there, and what it freezes because of that."""
-    loud = [f for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent]
-    waits = {f.frame for f in loud}
-    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
-    read = {f.frame for f in loud if f.code not in _GIVES_NOTHING}
-    rng = {f.frame for f in problems if f.code == "host-random"}
-    read_again = {f.frame for f in problems if f.code == "stale-input"}
-    ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
-    branches = {f.frame for f in problems if f.code == "branch-frozen"}
-    return [
-        f
-        for f in problems
-        # Which part of a tensor is read there, is another one because of the branch.
-        if not (f.code == "host-random" and f.frame in branches and f.message.split()[0] in FACTORIES_AND_VIEWS)
-        # What another way through a function reads follows from that.
-        and not (
-            f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
-        )
-        and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
-        and not (f.code in echoes and f.frame in read)
-        and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
-        and not (f.code == "output-alias" and f.frame in read_again)
-    ]
 
 
 def _position(frame: Frame | None) -> tuple[list[str | int], int]:

@@ -219,6 +219,11 @@ class OwnGraphs:
         text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
         return [BY_ID["stale-input"].failure(text, at.frame())] if ignored else []
 
+    def has_others(self, graphs: Iterable[object]) -> bool:
+        """Whether a graph was replayed that is none of these, and that torch has not captured."""
+        known = {id(graph) for graph in graphs}
+        return any(own.replayed and not own.by_torch for key, own in self._known.items() if key not in known)
+
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
         return any(own.writes(tensor) for own in self._known.values())

@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
@@ -24,6 +25,28 @@ from paramgraph_kit.driver.files import is_library
 GRAPHED = "make_graphed_callables"
 _NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
+
+
+@dataclass(frozen=True, slots=True)
+class _Like:
+    """How a tensor lay."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    learns: bool
+
+    def made(self) -> torch.Tensor:
+        """One that lies so, with numbers that are not all the same."""
+        numbers = torch.linspace(0.1, 1.0, self.shape.numel()).reshape(self.shape)
+        return numbers.to(self.device, self.dtype).requires_grad_(self.learns)
+
+
+def _described(value: Any) -> Any:
+    """The same with how its tensors lie in their place; None where there is more than tensors and plain values."""
+    found = tree_map_only(torch.Tensor, lambda t: _Like(t.shape, t.dtype, t.device, t.requires_grad), value)
+    plain = (_Like, int, float, str, type(None))
+    return found if all(isinstance(leaf, plain) for leaf in tree_leaves(found)) else None
 
 
 @dataclass(slots=True)
@@ -48,6 +71,7 @@ class Region:
     own: frozenset[str] = frozenset()  # variables of the function that it stands in
     space: dict[str, Any] = field(default_factory=dict)  # the others, as they are now
     values: CapturedValues | None = None  # what its lines read of Python's
+    gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
 
     def ended(self) -> None:
         """Its capture has ended well; what its lines read is noted as it is now."""
@@ -71,7 +95,14 @@ class Region:
     def let_go(self) -> None:
         """Keep no tensor alive that the program lets go."""
         holds = (torch.Tensor, list, tuple, dict)
-        self.names = {name: value for name, value in self.names.items() if not is_a(value, holds)}
+        held = {name: value for name, value in self.names.items() if is_a(value, holds)}
+        self.names = {name: value for name, value in self.names.items() if name not in held}
+        self.gone = {name: described for name, value in held.items() if (described := _described(value)) is not None}
+
+    def stand_in_for_gone(self) -> None:
+        """Tensors that lie as those did which it has let go have their names."""
+        made = {name: tree_map_only(_Like, _Like.made, value) for name, value in self.gone.items()}
+        self.names |= {name: value for name, value in made.items() if name in self.own and name not in self.names}
 
     def stand_in(self, known: MutableMapping[torch.Tensor, torch.Tensor]) -> None:
         """The same, but for what names it: a tensor without memory stands for each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -325,8 +326,10 @@ class CUDAGraph:
     def __getattr__(self, name: str) -> Any:
         raise missing("CUDAGraph", name)
 
+    _ends = staticmethod(sys.is_finalizing)  # kept, as names of the module may be gone then
+
     def __del__(self) -> None:
-        if "_counted" in vars(self):  # made to the end
+        if "_counted" in vars(self) and not self._ends():  # made to the end
             self._drop()
             for generator in self._counted:
                 machine().take_state(generator, id(self))

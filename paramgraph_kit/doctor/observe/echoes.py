@@ -1,0 +1,37 @@
+"""What one problem says already of another at the same line."""
+
+from __future__ import annotations
+
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.calls import A_LOG
+from paramgraph_kit.doctor.observe.compare import ANOTHER
+from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
+from paramgraph_kit.trace.model import Failure
+
+_GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
+
+
+def without_echoes(problems: list[Failure]) -> list[Failure]:
+    """One line need not be told twice: what waits there, and what it freezes because of that."""
+    loud = [f for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent]
+    waits = {f.frame for f in loud}
+    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
+    read = {f.frame for f in loud if f.code not in _GIVES_NOTHING}
+    rng = {f.frame for f in problems if f.code == "host-random"}
+    read_again = {f.frame for f in problems if f.code == "stale-input"}
+    ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
+    branches = {f.frame for f in problems if f.code == "branch-frozen"}
+    return [
+        f
+        for f in problems
+        # Which part of a tensor is read there, is another one because of the branch.
+        if not (f.code == "host-random" and f.frame in branches and f.message.split()[0] in FACTORIES_AND_VIEWS)
+        # What another way through a function reads follows from that.
+        and not (
+            f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
+        )
+        and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
+        and not (f.code in echoes and f.frame in read)
+        and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
+        and not (f.code == "output-alias" and f.frame in read_again)
+    ]
