@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import warnings
 from functools import partial
 from typing import Any
 
@@ -153,6 +154,28 @@ def test_capture_needs_a_side_stream_and_its_own_thread(sim: torch.device, cuda:
     ):
         with pytest.raises(RuntimeError, match=message):
             getattr(cuda.CUDAGraph(), call)()
+
+
+def test_a_graph_that_goes_and_could_not_begin_is_told_of(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a graph whose capture is to begin while another one is under way WHEN it goes
+    first, box = cuda.CUDAGraph(), [cuda.CUDAGraph()]
+    x = torch.ones(3, device=sim)
+    with cuda.stream(cuda.Stream()):
+        first.capture_begin()
+        with pytest.raises(RuntimeError, match="Cannot register the state during capturing stage") as raised:
+            box[0].capture_begin()
+        x.mul_(2)
+        first.capture_end()
+    del raised  # its frames hold the graph
+    # THEN a warning says that a GPU's process ends there, and no such thing of the other one
+    with pytest.warns(RuntimeWarning, match="on a GPU torch ends the process here"):
+        box.clear()
+    box.append(first)
+    del first
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        box.clear()
+    assert not told
 
 
 def test_a_capture_that_never_began_is_ended(sim: torch.device, cuda: Any) -> None:

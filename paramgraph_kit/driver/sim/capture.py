@@ -55,6 +55,10 @@ BOTH_NUMBERS = (
     '!(pool.first && pool.second) INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/CUDAGraph.cpp":90, please '
     "report a bug to PyTorch. "
 )
+ENDS_PROCESS = (
+    "a CUDAGraph goes whose capture was to begin while another one was under way on its stream: on a GPU torch ends "
+    "the process here, the simulated device goes on"
+)
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -173,6 +177,7 @@ class CUDAGraph:
         self._ready = False
         self._pool: PoolId | None = None
         self._instantiated = False
+        self._unknown = False  # to its generator, which a capture under way does not tell of another graph
         self._registered: list[DeviceGenerator] = []
         self._counted: list[DeviceGenerator] = []  # those that count this graph among theirs
 
@@ -216,6 +221,7 @@ class CUDAGraph:
         pool_id = (int(pool[0]), int(pool[1])) if pool is not None else allocator.new_pool_id()
         if current_stream().capture is None and current_stream() != default_stream():
             self._stream = current_stream()
+        self._unknown = current_stream().capture is not None and machine().generator not in self._counted
         self._capture = begin(capture_error_mode, pool_id)
         self._capture.offsets.update(dict.fromkeys(self._registered, 0))
         self._stream = self._capture.origin
@@ -330,6 +336,8 @@ class CUDAGraph:
 
     def __del__(self) -> None:
         if "_counted" in vars(self) and not self._ends():  # made to the end
+            if self._unknown:
+                warnings.warn(ENDS_PROCESS, RuntimeWarning, stacklevel=2)
             self._drop()
             for generator in self._counted:
                 machine().take_state(generator, id(self))
