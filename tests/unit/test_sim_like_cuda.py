@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -119,3 +120,66 @@ def test_a_spoiled_capture_takes_no_copies_of_pinned_memory(cuda: Any) -> None:
     with pytest.raises(torch.AcceleratorError, match="previous error"), cuda.graph(cuda.CUDAGraph()):
         body()
     cuda.recover()
+
+
+def test_emptying_the_cache_is_forbidden_in_a_capture_where_a_pool_is_to_be_freed(cuda: Any) -> None:
+    # GIVEN what is left in the pool of a graph that is gone WHEN it goes in a capture, and the cache is emptied there
+    x = torch.ones(3, device=device())
+
+    def empties(mode: str, *, drops: bool) -> None:
+        first = cuda.CUDAGraph()
+        with cuda.graph(first):
+            kept = [x * 2]
+        first.reset()
+        with cuda.graph(cuda.CUDAGraph(), capture_error_mode=mode):
+            x.add_(1)
+            if drops:
+                kept.clear()
+            cuda.empty_cache()
+
+    # THEN CUDA's cudaFree fails, unless the capture's mode allows it; and nothing happens where nothing is to be freed
+    empties("global", drops=False)
+    empties("relaxed", drops=True)
+    with pytest.raises(torch.AcceleratorError, match="operation failed due to a previous error"):
+        empties("global", drops=True)
+    cuda.recover()
+
+
+def test_autocast_of_the_cpu_leaves_the_device_as_it_is(cuda: Any) -> None:
+    # GIVEN autocast of the CPU WHEN matrices of the device are multiplied, eagerly and by a graph
+    x, graph = torch.ones(2, 2, device=device()), cuda.CUDAGraph()
+    x @ x  # cuBLAS's handle
+    with torch.autocast("cpu", torch.bfloat16):
+        with cuda.graph(graph):
+            y = x @ x
+        graph.replay()
+        eager, host = x @ x, torch.ones(2, 2) @ torch.ones(2, 2)
+    # THEN they are as precise as without, and the CPU's are not
+    assert (y.dtype, eager.dtype, host.dtype) == (torch.float32, torch.float32, torch.bfloat16)
+    assert y.tolist() == eager.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+IN_FLOAT32: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "norm": torch.linalg.norm,
+    "vector norm": torch.linalg.vector_norm,
+    "logsumexp": lambda x: x.logsumexp(0),
+    "log10": torch.log10,
+    "interpolation": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "a distance": lambda x: torch.dist(x, x + 1),
+    "a triplet's loss": lambda x: F.triplet_margin_loss(x, x + 1, x + 2),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+def test_autocast_runs_in_float32_what_cuda_does(name: str) -> None:
+    # GIVEN a product in half precision WHEN what CUDA's list has follows THEN it is in float32
+    x = torch.ones(2, 2, device=device())
+    with torch.autocast("sim", torch.float16):
+        assert IN_FLOAT32[name](x @ x).dtype == torch.float32
+
+
+def test_vectors_of_two_types_have_no_product() -> None:
+    # GIVEN whole numbers and others WHEN multiplied THEN what is said is about their types
+    x = torch.ones(3, device=device())
+    with pytest.raises(RuntimeError, match="expected both vectors to have same dtype, but found Long and Float"):
+        x.long() @ x

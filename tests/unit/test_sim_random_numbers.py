@@ -216,3 +216,11 @@ def test_dropout_of_much_keeps_as_many_as_a_gpu_does(size: str) -> None:
     x = _ones(int(count), dtype=torch.float16 if half else torch.float32)
     # THEN as many stay as on an H200
     assert int((torch.nn.functional.dropout(x, 0.3) != 0).sum()) == RECORDED["dropout 7"]["sums"][size]
+
+
+def test_both_parts_of_complex_numbers_are_drawn() -> None:
+    # GIVEN a seed WHEN complex numbers are drawn THEN their parts are what real ones would be
+    torch.manual_seed(4)
+    found = torch.view_as_real(torch.rand(2, device=DEVICE, dtype=torch.complex64)).flatten()
+    torch.manual_seed(4)
+    assert torch.equal(found, torch.rand(4, device=DEVICE))

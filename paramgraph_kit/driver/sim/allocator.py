@@ -165,7 +165,7 @@ class CachingAllocator:
         self.tallies = Tallies(), Tallies()  # of large requests, of small ones
         self.failed = 0  # requests that found no room
         self.listeners: list[Callable[[PoolEvent], None]] = []
-        self.captures_underway = 0  # while positive nothing is unmapped, as under stream capture
+        self.captures_underway = 0  # while positive no request has the unused unmapped: cudaFree may be forbidden
         self.left_recording: list[PoolId] = []  # of captures whose end has failed: torch goes on recording
         self._time = 0
         self._private = 0
@@ -264,8 +264,9 @@ class CachingAllocator:
             total = -(-size // LARGE_ROUND) * LARGE_ROUND
         address = self._backing.map(total)
         if address is None:
-            self._release_cached()
-            address = self._backing.map(total)
+            if not self.captures_underway:
+                self._release_cached()
+                address = self._backing.map(total)
             if address is None:
                 self.failed += 1
                 return None
@@ -355,26 +356,28 @@ class CachingAllocator:
                 self._busy = False
             self._drain()
 
-    def _release_cached(self) -> None:
-        if self.captures_underway:
-            return
+    def unused(self) -> Iterator[tuple[Pool, Segment]]:
+        """Segments without live blocks, but for private pools in use, and while capturing for the default one."""
         for pool in list(self.pools.values()):
-            if pool.users and pool.id != DEFAULT_POOL:
-                continue
-            for segment in list(pool.segments.values()):
-                block = segment.first
-                if block.live or block.after is not None:
-                    continue
-                del segment.free[bisect_left(segment.free, (block.size, block.address))]
-                del self.blocks[block.address]
-                del pool.segments[segment.address]
-                self.tallies[segment.small].segments.freed += 1
-                self.tallies[segment.small].reserved.freed += segment.size
-                self.stats.reserve(-segment.size)
-                pool.stats.reserve(-segment.size)
-                self._backing.unmap(segment.address)
-                if self.listeners:
-                    self._tell(pool, PoolAction.SEGMENT_FREE, segment.address, segment.size)
+            if not (self.captures_underway if pool.id == DEFAULT_POOL else pool.users):
+                for segment in list(pool.segments.values()):
+                    if not segment.first.live and segment.first.after is None:
+                        yield pool, segment
+
+    def _release_cached(self) -> None:
+        for pool, segment in self.unused():
+            block = segment.first
+            del segment.free[bisect_left(segment.free, (block.size, block.address))]
+            del self.blocks[block.address]
+            del pool.segments[segment.address]
+            self.tallies[segment.small].segments.freed += 1
+            self.tallies[segment.small].reserved.freed += segment.size
+            self.stats.reserve(-segment.size)
+            pool.stats.reserve(-segment.size)
+            self._backing.unmap(segment.address)
+            if self.listeners:
+                self._tell(pool, PoolAction.SEGMENT_FREE, segment.address, segment.size)
+        for pool in list(self.pools.values()):
             if not pool.segments and not pool.users and pool.id != DEFAULT_POOL:
                 del self.pools[pool.id]
 

@@ -18,37 +18,27 @@ from paramgraph_kit.driver.torch_names import torch_name
 from .kernels import flatten, unflatten
 from .machine import DEVICE_NAME
 
+# The lists of torch's autocast_mode.h, but for what cuDNN and fused kernels alone do.
 LOWER = (
-    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "matmul", "linear", "prelu", "chain_matmul"),
-    *("conv1d", "conv2d", "conv3d", "_convolution", "convolution", "scaled_dot_product_attention", "einsum"),
-    *("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"),
+    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "addr", "matmul", "linear", "prelu", "chain_matmul"),
+    *("conv1d", "conv2d", "conv3d", "conv_tbc", "_convolution", "convolution", "scaled_dot_product_attention"),
+    *("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "einsum", "linalg_vecdot"),
+    *("linalg_multi_dot", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
 )
 FLOAT32 = (
-    *(
-        "exp",
-        "log",
-        "log1p",
-        "expm1",
-        "rsqrt",
-        "reciprocal",
-        "softplus",
-        "cumsum",
-        "cumprod",
-        "prod",
-        "sum",
-        "sum.dim_IntList",
-    ),
-    *(
-        "pow.Tensor_Scalar",
-        "pow.Tensor_Tensor",
-        "softmax.int",
-        "log_softmax.int",
-        "layer_norm",
-        "group_norm",
-        "rms_norm",
-    ),
-    *("norm.Scalar", "norm.ScalarOpt_dim", "cosine_similarity", "cross_entropy_loss", "nll_loss", "nll_loss_nd"),
-    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits", "cdist"),
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt"),
+    *("sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm"),
+    *("native_layer_norm", "rms_norm", "group_norm", "cosine_similarity", "frobenius_norm.dim", "nuclear_norm"),
+    *("nuclear_norm.dim", "norm.Scalar", "norm.ScalarOpt_dim", "linalg_vector_norm", "linalg_matrix_norm"),
+    *("linalg_matrix_norm.str_ord", "cumsum", "cumprod", "prod", "prod.dim_int", "sum", "sum.dim_IntList"),
+    *("softmax.int", "log_softmax.int", "logsumexp", "renorm", "dist", "cdist", "pdist"),
+    *("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "mse_loss", "l1_loss", "smooth_l1_loss"),
+    *("huber_loss", "kl_div", "binary_cross_entropy_with_logits", "poisson_nll_loss", "cosine_embedding_loss"),
+    *("hinge_embedding_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss"),
+    *("triplet_margin_loss", "multi_margin_loss"),
+    *(f"{exact}{d}" for exact in ("upsample_nearest", "_upsample_nearest_exact") for d in ("1d", "2d", "3d")),
+    *("upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d"),
+    *("upsample_bicubic2d", "_upsample_bicubic2d_aa"),
 )
 # What takes arguments of the widest type among them.
 WIDEST = (

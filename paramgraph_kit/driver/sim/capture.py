@@ -170,6 +170,10 @@ class CUDAGraph:
 
     _debug = False
 
+    def __new__(cls, keep_graph: bool = False) -> CUDAGraph:
+        """As torch's, which makes it here: a wrong argument is told of this one."""
+        return super().__new__(cls)
+
     def __init__(self, keep_graph: bool = False) -> None:
         self.kept = keep_graph  # a GPU's cannot be looked at otherwise, once its capture has ended
         self._stream = current_stream()  # on which to end, until a capture begins on another

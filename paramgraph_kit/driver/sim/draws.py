@@ -66,6 +66,10 @@ def _positioned(plain: Any) -> Callable[[Draw], Draw]:
 @_positioned(aten.uniform_.default)
 def _uniform(position: Position, tensor: torch.Tensor, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
     """``aten::uniform_``: what came out as the upper bound becomes the lower one."""
+    if tensor.is_complex():
+        parts = torch.view_as_real(tensor)
+        _put(parts, uniform(position, parts.numel(), parts.dtype).astype(np.float64) * (high - low) + low)
+        return tensor
     numbers = torch.from_numpy(uniform(position, tensor.numel(), tensor.dtype).astype(np.float64))
     narrow = numbers.mul_(high - low).add_(low).to(tensor.dtype)
     narrow[narrow == torch.tensor(high, dtype=tensor.dtype)] = low

@@ -29,7 +29,7 @@ from .overlap import check_overlap
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
-from .wider import is_of_types, say_as_cuda, wider
+from .wider import is_of_types, say_as_cuda, uncast, wider
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -212,7 +212,8 @@ class Kernel:
 
     def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
-            return self.function(*args, **kwargs)
+            with uncast():
+                return self.function(*args, **kwargs)
         except NotImplementedError as error:
             types = wider(self.op._opname, error) if len(self.written) <= len(self.out_names) else None
             if types is None:
@@ -345,8 +346,7 @@ class Kernel:
         shapes = self._infer(meta_flat, spec, slots)
         for i in outs:
             fit_out(flat[i], meta_flat[i])
-        results: list[Any] = []
-        fresh: list[torch.Tensor] = []
+        results, fresh = list[Any](), list[torch.Tensor]()
         copies: list[tuple[int, int]] = []  # (which result, which operand receives it)
         for k, value in enumerate(shapes):
             if not isinstance(value, torch.Tensor):

@@ -102,7 +102,10 @@ UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
 
 
 def check_product(name: str, operands: Sequence[Any]) -> None:
-    """Raise NotImplementedError for a product of integers."""
+    """Raise NotImplementedError for a product of integers, RuntimeError for one of vectors of two types."""
+    if name in ("dot", "vdot") and len({each.dtype for each in operands[:2]}) > 1:
+        kinds = " and ".join(TYPES[each.dtype] for each in operands[:2])
+        raise RuntimeError(f"{name} : expected both vectors to have same dtype, but found {kinds}")
     matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
     if matrix is None or matrix.is_floating_point() or matrix.is_complex():
         return

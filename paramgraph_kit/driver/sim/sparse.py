@@ -55,6 +55,7 @@ LOOPS = {
 MAKING = ("_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_bsc", "_to_sparse_bsr", "_to_sparse_csc", "_to_sparse_csr")
 # Those of these that are cuSPARSE's.
 CUSPARSE = "addmm addmm_ bmm hspmm mm mv sparse_sampled_addmm _sparse_sparse_matmul".split()  # noqa: SIM905 - shorter so
+THRUST = ("_sparse_softmax", "_sparse_log_softmax")  # of COO, where Thrust's algorithms wait
 COUNTED = (*COUNTING, "_to_sparse_csc")  # how many numbers these give of COO is asked
 _SORTED = 2  # numbers that have an order
 _COMPRESSED = {
@@ -160,6 +161,8 @@ def loop(op: Any) -> Callable[..., Any]:
             use("cuSPARSE")
             if any(isinstance(each, torch.Tensor) and each.layout is torch.sparse_csc for each in args):
                 pageable_copy_forbidden(current_stream())  # columns are made rows, on the host
+        if op._opname in THRUST and _is_coo(args[0]):
+            thrust("transform")
         if op._opname in COUNTED and _is_coo(args[0]):
             forbid_in_capture(current_stream())
         given = [_Form.parts(each) if _is_sparse(each) else each for each in args]

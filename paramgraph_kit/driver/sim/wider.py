@@ -7,8 +7,11 @@ whole numbers; all else is refused, as a GPU refuses it.
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
 
 _UNKNOWN = re.compile(r"\"([\w.]+)\" not implemented for '(\w+)'")
 _WIDER = {
@@ -70,3 +73,16 @@ def say_as_cuda(error: RuntimeError) -> None:
     if found is not None:
         name = _OTHER_NAMES.get(found[1], found[1].replace("cpu", "cuda"))
         error.args = (str(error).replace(found[1], name, 1),)
+
+
+_without = torch_name("_ExcludeDispatchKeyGuard")
+_CPU_AUTOCAST = torch_name("DispatchKeySet")(torch_name("DispatchKey").AutocastCPU)
+_AS_IT_IS: AbstractContextManager[None] = nullcontext()
+
+
+def uncast() -> AbstractContextManager[None]:
+    """Let autocast of the CPU, which is for the user's own tensors there, leave the device's as they are."""
+    if not torch.is_autocast_enabled("cpu"):
+        return _AS_IT_IS
+    found: AbstractContextManager[None] = _without(_CPU_AUTOCAST)
+    return found
