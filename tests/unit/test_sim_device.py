@@ -198,6 +198,17 @@ def test_factories_make_pinned_memory(sim: torch.device, cuda: Any) -> None:
     graph.replay()
     assert host.tolist() == [3.0] * 4
     assert y.tolist() == [4.0] * 4
+    del made
+    # and what a graph still copies from when it is freed is told of, once, but for what its own capture has made
+    with cuda.graph(other := cuda.CUDAGraph()):
+        x.copy_(torch.full((4,), 2.0, pin_memory=True), non_blocking=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph.replay()
+        other.replay()
+    del host
+    with pytest.warns(UserWarning, match="names pinned memory that is freed by now"):
+        graph.replay()
     # and the device's own memory is not pinned
     with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         torch.empty(3, device=sim, pin_memory=True)

@@ -2,7 +2,7 @@
 
 ``tensor.pin_memory()`` makes it here: as on a GPU the next request of a size gets the block of what was freed, and a
 graph that names it copies what is there then [H200]. Factories with ``pin_memory=True`` ask torch for an allocator in
-C++: they get the CPU's under another address, by which their storages are known; a graph keeps such a block.
+C++: they get the CPU's under another address, by which their storages are known; a graph keeps such a block, and warns.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import warnings
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,12 @@ from .under_way import forbid_unsafe_call
 
 _free: dict[int, list[torch.UntypedStorage]] = defaultdict(list)  # blocks that torch keeps, by their size
 _pinned: dict[int, tuple[torch.UntypedStorage, weakref.ref[Any]]] = {}  # address -> (its block, what is in it)
+_held: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()  # by address
+_users = torch_name("_storage_Use_Count")
+FREED = (
+    "a captured copy names pinned memory that is freed by now: on a GPU the next tensor that is pinned may lie there, "
+    "and be copied; here it still is what was there. Keep the tensor as long as the graph"
+)
 _construct = torch_name("_construct_storage_from_data_pointer")
 
 
@@ -82,11 +90,40 @@ def forget() -> None:
     _registered.clear()
 
 
-def lasting(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same pinned memory that outlives what is in it now, as the address in a graph does."""
-    storage = tensor.untyped_storage()
-    block, _ = _pinned.get(storage.data_ptr(), (storage, None))
-    return _over(block, tensor, int(tensor.storage_offset()))
+class _Held:
+    """Memory of a factory's that graphs name, and keep: of what comes after it the host's allocator tells nobody."""
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.storage = storage
+        # What a capture allocates is its graph's; which of the graph's blocks that is, is not known.
+        self.told = current_stream().capture in _allocating
+
+    def tell_if_freed(self) -> None:
+        """Warn, once, where nobody but graphs has it any more."""
+        if not self.told and _users(self.storage._cdata) == 1:  # this very object
+            self.told = True
+            warnings.warn(FREED, UserWarning, stacklevel=2)
+
+
+def lasting(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Makes tensors over the same pinned memory that outlive what is in it now, as the address in a graph does."""
+    storage, offset = tensor.untyped_storage(), int(tensor.storage_offset())
+    address = storage.data_ptr()
+    block, _ = _pinned.get(address, (None, None))
+    if block is None and not _from_factory(storage):
+        return lambda: tensor
+    like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    if block is not None:
+        return lambda: _over(block, like, offset)
+    held = _held.get(address)
+    if held is None:
+        held = _held[address] = _Held(storage)
+
+    def there() -> torch.Tensor:
+        held.tell_if_freed()
+        return _over(held.storage, like, offset)
+
+    return there
 
 
 def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
@@ -121,7 +158,17 @@ _LOOKED_AT = 128  # bytes of a storage in C++, with the address of its allocator
 _allocator = ctypes.create_string_buffer(8 * _WORD)  # another object of the class of the CPU's, which has no state
 _NAME = ctypes.addressof(_allocator).to_bytes(_WORD, sys.byteorder)
 _functions = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS))()
-_give = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda hooks: ctypes.addressof(_allocator))
+_allocating: weakref.WeakSet[Any] = weakref.WeakSet()  # captures in which a factory has made pinned memory
+
+
+def _given(hooks: int) -> int:
+    """``getPinnedMemoryAllocator()``, which torch calls for each allocation."""
+    if (capture := current_stream().capture) is not None:
+        _allocating.add(capture)
+    return ctypes.addressof(_allocator)
+
+
+_give = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_given)
 
 
 def _from_factory(storage: Any) -> bool:

@@ -214,9 +214,9 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
 
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
         if to_device:
-            views[0].copy_(there)
+            views[0].copy_(there())
         else:
-            convert(there, views[0])
+            convert(there(), views[0])
 
     # The host address is baked.
     name = f"{HOST_COPIES[0 if to_device else 1]}, {bytes_text(device.nbytes)}"
