@@ -178,6 +178,34 @@ def test_a_graph_that_goes_and_could_not_begin_is_told_of(sim: torch.device, cud
     assert not told
 
 
+LATE: dict[str, tuple[Any, str]] = {
+    "eigenvalues": (torch.linalg.eigh, "CUSOLVER_STATUS_EXECUTION_FAILED, when calling `cusolverDnXsyevd"),
+    "a singular value decomposition": (
+        torch.linalg.svd,
+        "CUSOLVER_STATUS_INVALID_VALUE, when calling `cusolverDnSgesvdjBatched",
+    ),
+    "a factorization": (torch.linalg.qr, "CUSOLVER_STATUS_EXECUTION_FAILED, when calling `cusolverDnXgeqrf"),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_solver_that_fails_in_a_capture_fails_once_more(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN eigenvalues that were asked for in a capture WHEN the next call of the solver comes, outside
+    solve, words = LATE[name]
+    x = torch.tensor([[4.0, 1.0], [1.0, 3.0]], device=sim)
+    expected = solve(x)
+    with pytest.raises(torch.AcceleratorError), cuda.graph(cuda.CUDAGraph()):
+        torch.linalg.eigh(x)
+    cuda.set_stream(cuda.default_stream())
+    # THEN it fails, too, and the one after it does not; what is no call of that kind comes through before
+    torch.linalg.inv(x)
+    with pytest.raises(RuntimeError, match=words):
+        solve(x)
+    for got, wanted in zip(solve(x), expected, strict=True):
+        assert torch.equal(got, wanted)
+    cuda.recover()
+
+
 def test_a_capture_that_never_began_is_ended(sim: torch.device, cuda: Any) -> None:
     # GIVEN a fresh graph WHEN it is ended on another stream than it was made on THEN torch speaks of streams
     graph, side = cuda.CUDAGraph(), cuda.Stream()

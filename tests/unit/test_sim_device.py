@@ -178,44 +178,6 @@ def test_copies_between_host_and_device(sim: torch.device) -> None:
     assert not torch.ones(3).is_pinned()
 
 
-def test_factories_make_pinned_memory(sim: torch.device, cuda: Any) -> None:
-    # GIVEN what factories make with pin_memory=True WHEN asked THEN it is pinned, and its views, but no copy of it
-    host = torch.zeros(4, pin_memory=True)
-    made = (
-        torch.tensor([1.0], pin_memory=True),
-        torch.empty_like(host, pin_memory=True),
-        torch.ones(2).new_empty(3, pin_memory=True),
-    )
-    assert all(each.is_pinned() for each in (host, host[1:], *made))
-    assert not any(each.is_pinned() for each in (host.clone(), torch.empty_like(host), torch.empty(0, pin_memory=True)))
-    # and a captured copy into it, and out of it, is copied again
-    x, graph = torch.ones(4, device=sim), cuda.CUDAGraph()
-    with cuda.graph(graph):
-        y = host.to(sim, non_blocking=True) + 1
-        host.copy_(x, non_blocking=True)
-    x.fill_(3)
-    graph.replay()
-    graph.replay()
-    assert host.tolist() == [3.0] * 4
-    assert y.tolist() == [4.0] * 4
-    del made
-    # and what a graph still copies from when it is freed is told of, once, but for what its own capture has made
-    with cuda.graph(other := cuda.CUDAGraph()):
-        x.copy_(torch.full((4,), 2.0, pin_memory=True), non_blocking=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        graph.replay()
-        other.replay()
-    del host
-    with pytest.warns(UserWarning, match="names pinned memory that is freed by now"):
-        graph.replay()
-    # and the device's own memory is not pinned
-    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
-        torch.empty(3, device=sim, pin_memory=True)
-    with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors"):
-        x.pin_memory()
-
-
 def test_printing_shows_values_and_the_device(sim: torch.device) -> None:
     # GIVEN a tensor WHEN it is printed THEN it reads like any device tensor
     assert repr(torch.tensor([1.5, 2], device=sim)) == "tensor([1.5000, 2.0000], device='sim:0')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -183,3 +184,41 @@ def test_vectors_of_two_types_have_no_product() -> None:
     x = torch.ones(3, device=device())
     with pytest.raises(RuntimeError, match="expected both vectors to have same dtype, but found Long and Float"):
         x.long() @ x
+
+
+def test_factories_make_pinned_memory(cuda: Any) -> None:
+    # GIVEN what factories make with pin_memory=True WHEN asked THEN it is pinned, and its views, but no copy of it
+    sim, host = device(), torch.zeros(4, pin_memory=True)
+    made = (
+        torch.tensor([1.0], pin_memory=True),
+        torch.empty_like(host, pin_memory=True),
+        torch.ones(2).new_empty(3, pin_memory=True),
+    )
+    assert all(each.is_pinned() for each in (host, host[1:], *made))
+    assert not any(each.is_pinned() for each in (host.clone(), torch.empty_like(host), torch.empty(0, pin_memory=True)))
+    # and a captured copy into it, and out of it, is copied again
+    x, graph = torch.ones(4, device=sim), cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = host.to(sim, non_blocking=True) + 1
+        host.copy_(x, non_blocking=True)
+    x.fill_(3)
+    graph.replay()
+    graph.replay()
+    assert host.tolist() == [3.0] * 4
+    assert y.tolist() == [4.0] * 4
+    del made
+    # and what a graph still copies from when it is freed is told of, once, but for what its own capture has made
+    with cuda.graph(other := cuda.CUDAGraph()):
+        x.copy_(torch.full((4,), 2.0, pin_memory=True), non_blocking=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph.replay()
+        other.replay()
+    del host
+    with pytest.warns(UserWarning, match="names pinned memory that is freed by now"):
+        graph.replay()
+    # and the device's own memory is not pinned
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        torch.empty(3, device=sim, pin_memory=True)
+    with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors"):
+        x.pin_memory()

@@ -135,6 +135,7 @@ def recover() -> None:
         capture.leave()
         open_captures().remove(capture)
     m = machine()
+    m.solver_failed = False
     m.allocator.captures_underway = 0
     m.allocator.left_recording.clear()
     for generator in m.generators:

@@ -29,14 +29,14 @@ from .transforms import TRANSFORMS, forget_plans, transform_kernel
 from .under_way import forbid_in_capture, forbidding
 
 CUSOLVER = (
-    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "
+    "cusolver error: CUSOLVER_STATUS_{status}, when calling `{call}`. If you keep seeing this error, you may use "
     "`torch.backends.cuda.preferred_linalg_library()` to try linear algebra operators with other supported backends. "
     "See https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library"
 )
 NO_HANDLE = {
     "cuBLAS": "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
     "cuDNN": "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "cuSOLVER": CUSOLVER.format(call="cusolverDnCreate(handle)"),
+    "cuSOLVER": CUSOLVER.format(status="INTERNAL_ERROR", call="cusolverDnCreate(handle)"),
     "cuSPARSE": "CUDA error: initialization error when calling `cusparseCreate(handle)`",
 }
 
@@ -71,8 +71,16 @@ UNSOLVED = {
     "info)",
 }
 
-UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
-ONE_BLOCK = 2048  # numbers that a block of threads sorts
+QR = (
+    "cusolverDnXgeqrf( handle, params, m, n, {a}, reinterpret_cast<void*>(A), lda, {a}, reinterpret_cast<void*>(tau), "
+    "{a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, reinterpret_cast<void*>(bufferOnHost), "
+    "workspaceInBytesOnHost, info)"
+)
+BATCHED_SVD = (
+    "cusolverDn{x}gesvdjBatched( handle, jobz, m, n, A, lda, S, U, ldu, V, ldv, static_cast<float*>(dataPtr.get()), "
+    "lwork, info, params, batchSize)"
+)
+
 UNCONVERGED = (
     "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated eigenvalues (error code: 1)."
@@ -157,6 +165,9 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
         first = args[0]
         try:
             if first.numel():
+                if op._opname in ("linalg_qr", "geqrf"):
+                    call_ = _of_type(QR, first.dtype)
+                    _tell_late(RuntimeError(CUSOLVER.format(status="EXECUTION_FAILED", call=call_)))
                 which = "cuBLAS" if batched and first.dim() > 2 else library
                 use(which, lambda: _check(op, args, kwargs))
                 if op._opname in BY_TRIANGLES and first.size(-1) < FEW_ROWS:
@@ -281,17 +292,28 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
 
     def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         use("cuSOLVER")
-        if matrix.dim() > 2 and op._opname == "_linalg_eigh":
-            forbid_in_capture(current_stream())
+        text = CUSOLVER.format(status="{status}", call=_of_type(UNSOLVED[op._opname], matrix.dtype))
+        if op._opname == "_linalg_eigh":
+            if matrix.dim() > 2:
+                forbid_in_capture(current_stream())
+            _tell_late(RuntimeError(text.replace("{status}", "EXECUTION_FAILED")))
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
-            raise RuntimeError(CUSOLVER.format(call=_of_type(UNSOLVED[op._opname], matrix.dtype)))
+            machine().solver_failed = op._opname == "_linalg_eigh"
+            raise RuntimeError(text.replace("{status}", "INTERNAL_ERROR"))
         if op._opname == "_linalg_eigh" and not machine().twin(matrix).isfinite().all():
             raise torch.linalg.LinAlgError(UNCONVERGED)  # type: ignore[attr-defined]  # torch leaves it out
         return run(matrix, *args, **kwargs)
 
     return call
+
+
+def _tell_late(error: Exception) -> None:
+    """Raise what cuSOLVER says of a call outside captures, where eigenvalues were to be found in one before."""
+    if machine().solver_failed and current_stream().capture is None:
+        machine().solver_failed = False
+        raise error
 
 
 def _of_type(call: str, dtype: torch.dtype) -> str:
@@ -334,6 +356,8 @@ def svd(
         return _svd_unsolved(matrix, full_matrices, compute_uv)
     use("cuSOLVER")
     pageable_copy_forbidden(current_stream(), after="svd")
+    text = CUSOLVER.format(status="INVALID_VALUE", call=_of_type(BATCHED_SVD, matrix.dtype))
+    _tell_late(torch.linalg.LinAlgError(text))  # type: ignore[attr-defined]  # torch leaves it out
     if machine().twin(matrix).isfinite().all():
         return _svd(matrix, full_matrices, compute_uv)
     found = _svd(torch.zeros_like(matrix), full_matrices, compute_uv)
@@ -350,32 +374,6 @@ def svd_into(*args: Any, U: torch.Tensor, S: torch.Tensor, Vh: torch.Tensor, **k
 
 
 _svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
-
-
-def thrust(step: str) -> None:
-    """Thrust's algorithms wait after each of their steps, of which a capture hears at the first."""
-    if (capture := current_stream().capture) is not None:
-        capture.check()
-        capture.fail(900)
-        raise RuntimeError(f"{step}: failed to synchronize: {UNSUPPORTED}")
-    forbid_in_capture(current_stream())
-
-
-def unique_dim(*args: Any, **kwargs: Any) -> Any:
-    """``aten::unique_dim``: Thrust sorts, and waits."""
-    thrust("merge_sort")
-    return _unique_dim(*args, **kwargs)
-
-
-def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """``aten::mode``: one kernel where a block of threads can sort all that is compared, otherwise Thrust."""
-    if tensor.dim() and tensor.size(dim) > ONE_BLOCK and tensor.numel():
-        thrust("transform")
-    return _mode(tensor, dim, keepdim)
-
-
-_mode = Kernel(torch.ops.aten.mode.default)
-_unique_dim = Kernel(torch.ops.aten.unique_dim.default)
 
 
 def _forms(name: str) -> Iterator[tuple[str, Any]]:
@@ -401,8 +399,7 @@ def library_kernels() -> dict[str, Any]:
     for names, library in ((PRODUCTS, "cuBLAS"), (SOLVERS, "cuSOLVER")):
         kernels((*names, *(f"{name}_" for name in names)), partial(library_kernel, library=library))
     kernels(("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"), unsolved_kernel)
-    found["_linalg_svd"], found["_linalg_svd.U"], found["unique_dim"] = svd, svd_into, unique_dim
-    found["mode"] = mode
+    found["_linalg_svd"], found["_linalg_svd.U"] = svd, svd_into
     for name, waits in WAITS.items():
         kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
     kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)

@@ -50,6 +50,7 @@ class Machine:
         self.arena = Arena(capacity)
         self.allocator = CachingAllocator(self.arena)
         self.hearing: list[Callable[[str], None]] = []  # who is told of operations that run in no graph
+        self.solver_failed = False  # cuSOLVER, in a capture; it tells of that once more, outside
         self.generator = DeviceGenerator()
         self.generator.manual_seed(torch.initial_seed())  # as with CUDA, a seed counts that was set before
         self.user_pools: list[tuple[int, int, PoolId]] = []  # (thread, moment, pool) of use_mem_pool, innermost last

@@ -15,9 +15,10 @@ from paramgraph_kit.driver.asked import COUNTING
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .kernels import Kernel, pageable_copy_forbidden
-from .libraries import thrust, use
+from .libraries import use
 from .machine import CPU_KEY
 from .stream import current_stream
+from .ties import thrust
 from .under_way import forbid_in_capture
 
 aten = torch.ops.aten

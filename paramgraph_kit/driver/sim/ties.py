@@ -2,7 +2,7 @@
 
 Up to 32 numbers are sorted by a bitonic network, where nobody asks for a stable sort; all others are stable there, too.
 The largest of ``topk`` are collected first, those that are larger than the last of them before those equal to it, and
-then sorted like that.
+then sorted like that. What Thrust sorts makes the host wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from typing import Any
 import torch
 
 from .kernels import Kernel
+from .stream import current_stream
+from .under_way import forbid_in_capture
 
 aten: Any = torch.ops.aten
 NETWORK = 32  # numbers that one sorts
+ONE_BLOCK = 2048  # numbers that a block of threads sorts
+UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
 Found = tuple[torch.Tensor, torch.Tensor]  # values and indices
 
 
@@ -117,11 +121,39 @@ def into(made: Callable[..., Found]) -> Callable[..., Found]:
     return call
 
 
-def sorting_kernels() -> dict[str, Kernel]:
+def thrust(step: str) -> None:
+    """Thrust's algorithms wait after each of their steps, of which a capture hears at the first."""
+    if (capture := current_stream().capture) is not None:
+        capture.check()
+        capture.fail(900)
+        raise RuntimeError(f"{step}: failed to synchronize: {UNSUPPORTED}")
+    forbid_in_capture(current_stream())
+
+
+def unique_dim(*args: Any, **kwargs: Any) -> Any:
+    """``aten::unique_dim``: Thrust sorts, and waits."""
+    thrust("merge_sort")
+    return _unique_dim(*args, **kwargs)
+
+
+def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """``aten::mode``: one kernel where a block of threads can sort all that is compared, otherwise Thrust."""
+    if tensor.dim() and tensor.size(dim) > ONE_BLOCK and tensor.numel():
+        thrust("transform")
+    return _mode(tensor, dim, keepdim)
+
+
+_mode = Kernel(aten.mode.default)
+_unique_dim = Kernel(aten.unique_dim.default)
+
+
+def sorting_kernels() -> dict[str, Any]:
     """The operations that order numbers, by name."""
     return {
         "sort.stable": Kernel(aten.sort.stable, sort),
         "sort.values_stable": Kernel(aten.sort.values_stable, into(sort)),
         "topk": Kernel(aten.topk.default, topk),
         "topk.values": Kernel(aten.topk.values, into(topk)),
+        "unique_dim": unique_dim,
+        "mode": mode,
     }
