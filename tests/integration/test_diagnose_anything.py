@@ -277,7 +277,6 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
 
     x, square = torch.ones(4, device=DEVICE), torch.ones(1, 1, 16, 16, device=DEVICE)
     for function in (
-        lambda x: x + torch.empty(4, pin_memory=True).to(x.device),
         lambda x: pgk.cuda.Stream().priority_of_mine,
         lambda x: torch.zeros(4, device="cuda"),
         lambda x: torch.linalg.lu_factor(x * torch.ones(4, 1, device=DEVICE), pivot=False),
