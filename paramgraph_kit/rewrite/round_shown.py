@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.kept_results import KEEPS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
 from paramgraph_kit.rewrite.loops.spans import Block
@@ -69,6 +71,10 @@ def shown_of(
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     if none := _none_at_times(outer, found):
         told.append(f"`{'`, `'.join(none)}` may be None: capture a graph of its own for that, whatever this trial had")
+    if kept := _kept_by(loop, found):
+        told.append(
+            f"each replay writes to the same `{'`, `'.join(kept)}`: where the loop keeps it, keep `{kept[0]}.clone()`"
+        )
     told += [f"{found.name}: {line}" for line in fix.verified]
 
     @contextmanager
@@ -104,6 +110,15 @@ def with_anew(shown: Rewriting, anew: tuple[str, ...], name: str, *, own_gradien
     if own_gradients:
         told.append("each graph has gradients of its own, which it steps with: `p.grad` shows those of one of them")
     return replace(shown, anew=anew, verified=[*shown.verified, *told])
+
+
+def _kept_by(loop: ast.AST, found: Round) -> list[str]:
+    """Results of a round that what stays in the loop puts into a list, as they are."""
+    inside = {n for part in found.part for n in ast.walk(part)}
+    outside = [n for n in ast.walk(loop) if n not in inside and isinstance(n, ast.Call)]
+    given = [(last_name(n.func), arg) for n in outside for arg in n.args]
+    names = {arg.id for into, arg in given if into in KEEPS and isinstance(arg, ast.Name)}
+    return [name for name in found.results if name in names]
 
 
 def _none_at_times(function: ast.AST, found: Round) -> list[str]:

@@ -89,3 +89,29 @@ def test_a_smoothing_of_labels_that_each_round_has_another_of_is_written_out(tmp
         names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
         assert not differences(truth, eager(names, "f"), TIMES), fix
     assert launches.replays > 6
+
+
+TRELLIS = """\
+import bisect
+moves, names = torch.randn(4, 4).to(device), ["low", "high"]
+args = (torch.randn(5, 4).to(device),)
+def f(scores):
+    best, back, ways = scores[0], [], []
+    for row in scores[1:]:
+        top, way = (best[:, None] + moves).max(0)
+        best = top + row
+        back.append(way)
+        ways.append(names[bisect.bisect([2], way[0].item())])
+    return best, torch.stack(back), ways
+"""
+
+
+def test_what_a_loop_keeps_of_its_rounds_is_told_to_be_cloned(tmp_path: Path) -> None:
+    # GIVEN a loop that keeps a result of each round, and another that only goes on to the next
+    names = run(TRELLIS, tmp_path)
+    # WHEN it is rewritten
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN it is said of what is kept alone: who replays a graph by hand would have the last round's in all of them
+    assert fix.alone == "f_round", fix
+    told = [line for line in fix.verified if "clone" in line]
+    assert told == ["each replay writes to the same `way`: where the loop keeps it, keep `way.clone()`"]
