@@ -54,6 +54,7 @@ FUNCTION = "function"  # the category of what ends a call, captured or not
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
+_AROUND_ITS_OWN = ("nested-capture", "work-elsewhere")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -245,10 +246,9 @@ class _Examiner(Caller):
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         made = made_inside.generators(problems.values(), self.codes(self.first or calls[0]))
         problems |= {(f.code, f.frame): f for f in made}
-        if any(
-            call.captures and call.ended is not None and BY_ID[call.ended.code].category != FUNCTION for call in calls
-        ):
-            problems = {at: f for at, f in problems.items() if f.code != "nested-capture"}  # its own capture failed
+        ended = [call.ended for call in calls if call.captures and call.ended is not None]
+        if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
+            problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
         found.problems = without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
