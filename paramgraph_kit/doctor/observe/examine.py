@@ -23,7 +23,7 @@ from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differe
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
-from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
+from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
@@ -338,8 +338,8 @@ class _Examiner(Caller):
                 text = "its results are kept, and each replay writes to the same memory: keep a clone()"
                 found.notes.append(f"{text} at {frame.label()}")
         if not (call.left.made or call.left.added) or sets_to_none(codes):
-            return []
-        problems = problems_between(call.left, around(self.function), self.function, codes)
+            return unscaled(call.steps)
+        problems = unscaled(call.steps) + problems_between(call.left, around(self.function), self.function, codes)
         if not problems and (text := note(call.left)):
             found.notes.append(text)
         return problems

@@ -12,17 +12,21 @@ import ast
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.observer import Step
 
 CODE = "gradients-rebound"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,6 +119,28 @@ def sets_to_none(codes: Iterable[CodeType]) -> bool:
             if code.co_firstlineno <= getattr(node, "lineno", -1) <= last_line(code) and _nulled(node):
                 return True
     return False
+
+
+def unscaled(steps: Iterable[Step]) -> list[Failure]:
+    """Lines that unscale gradients for a step that is taken elsewhere, which unscales them once more.
+
+    That they are unscaled is a note in the scaler's Python, which no replay makes, and ``update()`` wipes the first.
+    """
+    ran = codes_in(step.place.stack for step in steps)
+    nodes = ((c, n) for c in ran for n in nodes_of(c))
+    calls = [(c, n) for c, n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    if any(last_name(node.func) == "step" for _, node in calls):  # it may be the scaler's, by another name
+        return []
+    found: dict[tuple[str, int], Failure] = {}
+    for code, node in calls:
+        if last_name(node.func) != "unscale_" or not node.args:
+            continue
+        line, file = ast.unparse(node), code.co_filename
+        said = "a replay does not note that gradients are unscaled, and a step outside of it unscales them once more"
+        frame = Frame(display_name(file), node.lineno, code.co_name, linecache.getline(file, node.lineno).strip())
+        words = f"before  {line}\nafter   {line} outside of the capture: right behind g.replay(), ahead of the step"
+        found[file, node.lineno] = replace(BY_ID["host-counter"].failure(said, frame), fix=words)
+    return list(found.values())
 
 
 class Search:
