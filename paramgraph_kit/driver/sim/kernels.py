@@ -485,7 +485,7 @@ def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
 
 def for_every_cpu_operation(make: Callable[[torch._ops.OpOverload], Any]) -> dict[str, Any]:
     """``make(op)`` by name for every aten operation with a CPU kernel that fits dense tensors."""
-    unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_", "_jagged")
+    unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_")
     found = {}
     has_kernel = torch_name("_dispatch_has_kernel_for_dispatch_key")
     for full in torch_name("_dispatch_get_all_op_names")():
