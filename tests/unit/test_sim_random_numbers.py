@@ -158,6 +158,8 @@ FIRST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "againrows": lambda _: torch.multinomial(
         torch.tensor([0.1, 0.2, 0.3, 0.4], device=DEVICE).expand(2, 4), 3, replacement=True
     ),
+    "poisson": lambda x: torch.poisson(x * 4),
+    "binomial": lambda x: torch.binomial(x * 9, x * 0.5),
     "rrelu": lambda x: torch.nn.functional.rrelu(-x, training=True),
 }
 KINDS = {"d": torch.float64, "h": torch.float16, "b": torch.bfloat16, "i": torch.int32, "l": torch.int64}

@@ -2,7 +2,7 @@
 
 Uniform and normal numbers, whole ones, Bernoulli's, exponential ones, what others make of these, dropout, permutations
 and ``torch.multinomial`` are a GPU's, up to the last digits of a logarithm (an H200 drew what
-``tests/data/h200_draws.json`` has); those of Poisson, of gamma and its kin are not.
+``tests/data/h200_draws.json`` has); those of gamma and its kin, and of Poisson of a large mean, are not.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from .ties import topk
 aten: Any = torch.ops.aten
 
 _SAMPLERS = 128  # threads of a block that looks for multinomial's places
+_LARGE_MEAN, _MANY_HITS = 64, 10  # from here on Poisson's and binomial numbers are drawn in other ways
+_BINARY, _BITS = 128, (1 << 24) - 1  # threads of a block that draws binomial numbers, and the bits that it takes
 _SKEWED = 1 << 28  # ranges from here on take 64 bits
 
 
@@ -232,6 +234,59 @@ def _rrelu(
     return tensor * noise
 
 
+def _one_by_one(position: Position, threads: Array) -> Callable[[Array], Array]:
+    """Takes the next word of the threads that are chosen among these, each time that it is called."""
+    taken = np.zeros(int(threads.max()) + 1, dtype=np.int64)
+
+    def take(chosen: Array) -> Array:
+        mine = threads[chosen]
+        calls, which = np.divmod(taken[mine], WORDS)
+        taken[mine] += 1
+        found: Array = np.choose(which, words(position[0], mine, position[1] // WORDS + calls))
+        return found
+
+    return take
+
+
+@_positioned(aten.poisson.default)
+def _poisson(position: Position, tensor: torch.Tensor) -> torch.Tensor:
+    """``aten::poisson``: numbers are multiplied until they are small; large means have other ways."""
+    means = _in_memory(tensor).float().flatten().numpy()
+    if means.max() >= _LARGE_MEAN:
+        plain: torch.Tensor = aten.poisson.default(tensor)
+        return plain
+    take, left = _one_by_one(position, np.arange(means.size)), np.arange(means.size)
+    product, counts = np.exp(means), np.full(means.size, -1)
+    while left.size:
+        counts[left] += 1
+        product[left] *= narrow(take(left))
+        left = left[product[left] > 1]
+    return _put(torch.empty_like(tensor), counts)
+
+
+@_positioned(aten.binomial.default)
+def _binomial(position: Position, tensor: torch.Tensor, prob: torch.Tensor) -> torch.Tensor:
+    """``aten::binomial``: a thread has four numbers, one after the other, and jumps from success to success."""
+    counts, chances = (each.float().expand_as(tensor).flatten().numpy() for each in (tensor, prob))
+    rare = np.where(chances > 0.5, 1 - chances, chances)
+    if (counts * rare).max() >= _MANY_HITS:
+        plain: torch.Tensor = aten.binomial.default(tensor, prob)
+        return plain
+    blocks, rest = np.divmod(np.arange(counts.size), _BINARY * WORDS)
+    rounds, thread = np.divmod(rest, _BINARY)
+    take, hits = _one_by_one(position, blocks * _BINARY + thread), np.zeros(counts.size)
+    for each in range(WORDS):
+        left, reached = np.flatnonzero((rounds == each) & (rare > 0) & (counts > 0)), np.zeros(counts.size, np.float32)
+        while left.size:
+            drawn_ = (take(left) & np.uint64(_BITS)).astype(np.float32) / np.float32(_BITS + 1)
+            with np.errstate(divide="ignore"):
+                reached[left] += np.ceil(np.log(drawn_) / np.log1p(-rare[left]))
+            left = left[reached[left] <= counts[left]]
+            hits[left] += 1
+    found = np.where(chances > 0.5, counts - hits, hits)
+    return torch.from_numpy(found).view(tensor.shape).to(tensor.dtype)
+
+
 def _permuted(position: Position, count: int) -> Array:
     """``torch.randperm``: places sorted by some bits of a number each; where these are the same, one thread turns."""
     bits = min(64, math.ceil(math.log2(count - (6 * count**2 + 1) / (math.log(0.9) * 12))))
@@ -329,5 +384,7 @@ def drawing_kernels() -> dict[str, Any]:
             f"normal.{op._overloadname}": waiting_kernel(op, _normal_of(op))  # whether any deviation is negative
             for op in (aten.normal.Tensor_Tensor, aten.normal.float_Tensor)
         },
+        "poisson": Kernel(aten.poisson.default, _poisson),
+        "binomial": Kernel(aten.binomial.default, _binomial),
         "native_dropout": Kernel(aten.native_dropout.default, _dropout),
     }
