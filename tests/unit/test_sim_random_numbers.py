@@ -159,6 +159,7 @@ FIRST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         torch.tensor([0.1, 0.2, 0.3, 0.4], device=DEVICE).expand(2, 4), 3, replacement=True
     ),
     "poisson": lambda x: torch.poisson(x * 4),
+    "gamma": lambda x: torch._standard_gamma(x * 2),
     "binomial": lambda x: torch.binomial(x * 9, x * 0.5),
     "rrelu": lambda x: torch.nn.functional.rrelu(-x, training=True),
 }

@@ -65,9 +65,10 @@ def register() -> torch.device:
     from .stream import follow_this_thread, note_made_in_backward
     from .ties import sorting_kernels
     from .transforms import install_transforms
+    from .until import until_kernels
 
     kernels = for_every_cpu_operation(Kernel)
-    kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels())
+    kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
     kernels.update(nobody_asks(kernels))
     kernels.update(making_sparse(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")

@@ -2,7 +2,7 @@
 
 Uniform and normal numbers, whole ones, Bernoulli's, exponential ones, what others make of these, dropout, permutations
 and ``torch.multinomial`` are a GPU's, up to the last digits of a logarithm (an H200 drew what
-``tests/data/h200_draws.json`` has); those of gamma and its kin, and of Poisson of a large mean, are not.
+``tests/data/h200_draws.json`` has), as are those of ``until.py``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ from .ties import topk
 aten: Any = torch.ops.aten
 
 _SAMPLERS = 128  # threads of a block that looks for multinomial's places
-_LARGE_MEAN, _MANY_HITS = 64, 10  # from here on Poisson's and binomial numbers are drawn in other ways
-_BINARY, _BITS = 128, (1 << 24) - 1  # threads of a block that draws binomial numbers, and the bits that it takes
 _SKEWED = 1 << 28  # ranges from here on take 64 bits
 
 
-def _put(target: torch.Tensor, numbers: Array) -> torch.Tensor:
+def put(target: torch.Tensor, numbers: Array) -> torch.Tensor:
     """Write numbers in the order in which a kernel goes through memory."""
-    inner = _in_memory(target)
+    inner = in_memory(target)
     inner.copy_(torch.from_numpy(np.ascontiguousarray(numbers)).view(inner.shape))
     return target
 
 
-def _in_memory(target: torch.Tensor) -> torch.Tensor:
+def in_memory(target: torch.Tensor) -> torch.Tensor:
     """The tensor with its dimensions in the order of memory, the longest steps first."""
     steps = target.stride()
     return target.permute(sorted(range(target.dim()), key=lambda i: -steps[i]))
@@ -47,7 +45,7 @@ def _in_memory(target: torch.Tensor) -> torch.Tensor:
 Draw = Callable[..., torch.Tensor]
 
 
-def _positioned(plain: Any) -> Callable[[Draw], Draw]:
+def positioned(plain: Any) -> Callable[[Draw], Draw]:
     """A function of a position in place of CPU's kernel, where it is known and there is something to draw."""
 
     def make(draw: Draw) -> Draw:
@@ -65,38 +63,38 @@ def _positioned(plain: Any) -> Callable[[Draw], Draw]:
     return make
 
 
-@_positioned(aten.uniform_.default)
+@positioned(aten.uniform_.default)
 def _uniform(position: Position, tensor: torch.Tensor, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
     """``aten::uniform_``: what came out as the upper bound becomes the lower one."""
     if tensor.is_complex():
         parts = torch.view_as_real(tensor)
-        _put(parts, uniform(position, parts.numel(), parts.dtype).astype(np.float64) * (high - low) + low)
+        put(parts, uniform(position, parts.numel(), parts.dtype).astype(np.float64) * (high - low) + low)
         return tensor
     numbers = torch.from_numpy(uniform(position, tensor.numel(), tensor.dtype).astype(np.float64))
     narrow = numbers.mul_(high - low).add_(low).to(tensor.dtype)
     narrow[narrow == torch.tensor(high, dtype=tensor.dtype)] = low
-    inner = _in_memory(tensor)
+    inner = in_memory(tensor)
     inner.copy_(narrow.view(inner.shape))
     return tensor
 
 
-@_positioned(aten.normal_.default)
+@positioned(aten.normal_.default)
 def _normal(position: Position, tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
     """``aten::normal_``."""
     if tensor.is_complex():
         parts = torch.view_as_real(tensor)
-        _put(parts, normal(position, parts.numel(), parts.dtype) * (std / math.sqrt(2)) + mean)
+        put(parts, normal(position, parts.numel(), parts.dtype) * (std / math.sqrt(2)) + mean)
         return tensor
-    return _put(tensor, normal(position, tensor.numel(), tensor.dtype).astype(np.float64) * std + mean)
+    return put(tensor, normal(position, tensor.numel(), tensor.dtype).astype(np.float64) * std + mean)
 
 
 def _whole(position: Position, tensor: torch.Tensor, low: int, high: int) -> torch.Tensor:
     size = high - low
     if size >= _SKEWED:
         first, second = pairs(position, tensor.numel())
-        return _put(tensor, (((first << HALF) | second) % np.uint64(size)).astype(np.int64) + low)
+        return put(tensor, (((first << HALF) | second) % np.uint64(size)).astype(np.int64) + low)
     four, which = drawn(position, tensor.numel(), WORDS)
-    return _put(tensor, (np.choose(which, four) % np.uint64(size)).astype(np.int64) + low)
+    return put(tensor, (np.choose(which, four) % np.uint64(size)).astype(np.int64) + low)
 
 
 def _between(position: Position, tensor: torch.Tensor, low: int, high: int | None) -> torch.Tensor:
@@ -104,35 +102,36 @@ def _between(position: Position, tensor: torch.Tensor, low: int, high: int | Non
     return tensor if high is None else _whole(position, tensor, low, high)
 
 
-@_positioned(aten.random_.to)
+@positioned(aten.random_.to)
 def _below(position: Position, tensor: torch.Tensor, high: int) -> torch.Tensor:
     """``aten::random_.to``."""
     return _whole(position, tensor, 0, high)
 
 
-def _real(dtype: torch.dtype) -> torch.dtype:
+def real(dtype: torch.dtype) -> torch.dtype:
+    """The type that a kernel draws in for one of a type."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-@_positioned(aten.bernoulli_.float)
+@positioned(aten.bernoulli_.float)
 def _bernoulli(position: Position, tensor: torch.Tensor, p: float = 0.5) -> torch.Tensor:
     """``aten::bernoulli_.float``."""
-    return _put(tensor, uniform(position, tensor.numel(), _real(tensor.dtype)) < p)
+    return put(tensor, uniform(position, tensor.numel(), real(tensor.dtype)) < p)
 
 
 def _exponents(position: Position, count: int, dtype: torch.dtype) -> Array:
-    numbers = uniform(position, count, _real(dtype))
+    numbers = uniform(position, count, real(dtype))
     least = np.finfo(numbers.dtype).eps / 2
     return -np.where(numbers >= 1 - least, -least, np.log(numbers))
 
 
-@_positioned(aten.exponential_.default)
+@positioned(aten.exponential_.default)
 def _exponential(position: Position, tensor: torch.Tensor, lambd: float = 1.0) -> torch.Tensor:
     """``aten::exponential_``."""
-    return _put(tensor, _exponents(position, tensor.numel(), tensor.dtype) / lambd)
+    return put(tensor, _exponents(position, tensor.numel(), tensor.dtype) / lambd)
 
 
-@_positioned(aten.multinomial.default)
+@positioned(aten.multinomial.default)
 def _multinomial(position: Position, tensor: torch.Tensor, num_samples: int, replacement: bool = False) -> torch.Tensor:
     """``aten::multinomial``, of one number or of different ones: a race of exponential ones."""
     race = tensor / torch.from_numpy(_exponents(position, tensor.numel(), tensor.dtype)).view(tensor.shape).to(tensor)
@@ -141,7 +140,7 @@ def _multinomial(position: Position, tensor: torch.Tensor, num_samples: int, rep
     return topk(race, num_samples)[1]
 
 
-@_positioned(aten.multinomial.default)
+@positioned(aten.multinomial.default)
 def _with_replacement(position: Position, tensor: torch.Tensor, count: int, replacement: bool = True) -> torch.Tensor:
     """``aten::multinomial`` of numbers that may come again: each thread looks for the sum that its number reaches."""
     rows = tensor.reshape(-1, tensor.size(-1)).float()
@@ -158,7 +157,7 @@ def _several(tensor: torch.Tensor, num_samples: int, replacement: bool = False, 
     return draw(tensor, num_samples, replacement, generator=generator)
 
 
-@_positioned(aten.random_.default)
+@positioned(aten.random_.default)
 def _any_whole(position: Position, tensor: torch.Tensor) -> torch.Tensor:
     """``aten::random_`` without bounds: what a type holds exactly."""
     dtype = tensor.dtype
@@ -168,31 +167,31 @@ def _any_whole(position: Position, tensor: torch.Tensor) -> torch.Tensor:
         most = 2 if dtype is torch.bool else torch.iinfo(dtype).max + 1
     if dtype in (torch.float64, torch.int64):
         first, second = pairs(position, tensor.numel())
-        return _put(tensor, (((first << HALF) | second) % np.uint64(most)).astype(np.int64))
+        return put(tensor, (((first << HALF) | second) % np.uint64(most)).astype(np.int64))
     four, which = drawn(position, tensor.numel(), WORDS)
-    return _put(tensor, (np.choose(which, four) % np.uint64(most)).astype(np.int64))
+    return put(tensor, (np.choose(which, four) % np.uint64(most)).astype(np.int64))
 
 
-@_positioned(aten.geometric_.default)
+@positioned(aten.geometric_.default)
 def _geometric(position: Position, tensor: torch.Tensor, p: float) -> torch.Tensor:
     """``aten::geometric_``."""
-    numbers = uniform(position, tensor.numel(), _real(tensor.dtype))
-    return _put(tensor, np.ceil(np.log(numbers) / numbers.dtype.type(math.log1p(-p))))
+    numbers = uniform(position, tensor.numel(), real(tensor.dtype))
+    return put(tensor, np.ceil(np.log(numbers) / numbers.dtype.type(math.log1p(-p))))
 
 
-@_positioned(aten.log_normal_.default)
+@positioned(aten.log_normal_.default)
 def _log_normal(position: Position, tensor: torch.Tensor, mean: float = 1.0, std: float = 2.0) -> torch.Tensor:
     """``aten::log_normal_``."""
-    return _put(tensor, np.exp(normal(position, tensor.numel(), tensor.dtype) * std + mean))
+    return put(tensor, np.exp(normal(position, tensor.numel(), tensor.dtype) * std + mean))
 
 
-@_positioned(aten.cauchy_.default)
+@positioned(aten.cauchy_.default)
 def _cauchy(position: Position, tensor: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torch.Tensor:
     """``aten::cauchy_``."""
-    numbers = uniform(position, tensor.numel(), _real(tensor.dtype))
+    numbers = uniform(position, tensor.numel(), real(tensor.dtype))
     least = np.finfo(numbers.dtype).eps
     turns = np.clip(numbers, least, 1 - least) - numbers.dtype.type(0.5)
-    return _put(tensor, np.tan(numbers.dtype.type(math.pi) * turns) * sigma + median)
+    return put(tensor, np.tan(numbers.dtype.type(math.pi) * turns) * sigma + median)
 
 
 def _four_each(position: Position, count: int) -> Array:
@@ -201,21 +200,21 @@ def _four_each(position: Position, count: int) -> Array:
     return narrow(np.choose(which, words(position[0], threads, np.full(count, position[1] // WORDS))))
 
 
-@_positioned(aten.bernoulli_.Tensor)
+@positioned(aten.bernoulli_.Tensor)
 def _bernoulli_of(position: Position, tensor: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """``aten::bernoulli_.Tensor``."""
-    chances = _in_memory(tensor.double().copy_(p.expand_as(tensor))).flatten().numpy()
-    return _put(tensor, _four_each(position, tensor.numel()) <= chances)
+    chances = in_memory(tensor.double().copy_(p.expand_as(tensor))).flatten().numpy()
+    return put(tensor, _four_each(position, tensor.numel()) <= chances)
 
 
-@_positioned(aten.bernoulli.default)
+@positioned(aten.bernoulli.default)
 def _bernoulli_like(position: Position, tensor: torch.Tensor) -> torch.Tensor:
     """``aten::bernoulli``."""
-    chances = _in_memory(tensor).double().flatten().numpy()
-    return _put(torch.empty_like(tensor), _four_each(position, tensor.numel()) <= chances)
+    chances = in_memory(tensor).double().flatten().numpy()
+    return put(torch.empty_like(tensor), _four_each(position, tensor.numel()) <= chances)
 
 
-@_positioned(aten.rrelu_with_noise.default)
+@positioned(aten.rrelu_with_noise.default)
 def _rrelu(
     position: Position,
     tensor: torch.Tensor,
@@ -228,63 +227,10 @@ def _rrelu(
     if not training:
         plain: torch.Tensor = aten.rrelu_with_noise.default(tensor, noise, lower, upper, training)
         return plain
-    numbers = uniform(position, tensor.numel(), _real(tensor.dtype)) * (upper - lower) + lower
+    numbers = uniform(position, tensor.numel(), real(tensor.dtype)) * (upper - lower) + lower
     found = torch.from_numpy(numbers).view(tensor.shape).to(tensor.dtype)
     noise.copy_(torch.where(tensor <= 0, found, 1))
     return tensor * noise
-
-
-def _one_by_one(position: Position, threads: Array) -> Callable[[Array], Array]:
-    """Takes the next word of the threads that are chosen among these, each time that it is called."""
-    taken = np.zeros(int(threads.max()) + 1, dtype=np.int64)
-
-    def take(chosen: Array) -> Array:
-        mine = threads[chosen]
-        calls, which = np.divmod(taken[mine], WORDS)
-        taken[mine] += 1
-        found: Array = np.choose(which, words(position[0], mine, position[1] // WORDS + calls))
-        return found
-
-    return take
-
-
-@_positioned(aten.poisson.default)
-def _poisson(position: Position, tensor: torch.Tensor) -> torch.Tensor:
-    """``aten::poisson``: numbers are multiplied until they are small; large means have other ways."""
-    means = _in_memory(tensor).float().flatten().numpy()
-    if means.max() >= _LARGE_MEAN:
-        plain: torch.Tensor = aten.poisson.default(tensor)
-        return plain
-    take, left = _one_by_one(position, np.arange(means.size)), np.arange(means.size)
-    product, counts = np.exp(means), np.full(means.size, -1)
-    while left.size:
-        counts[left] += 1
-        product[left] *= narrow(take(left))
-        left = left[product[left] > 1]
-    return _put(torch.empty_like(tensor), counts)
-
-
-@_positioned(aten.binomial.default)
-def _binomial(position: Position, tensor: torch.Tensor, prob: torch.Tensor) -> torch.Tensor:
-    """``aten::binomial``: a thread has four numbers, one after the other, and jumps from success to success."""
-    counts, chances = (each.float().expand_as(tensor).flatten().numpy() for each in (tensor, prob))
-    rare = np.where(chances > 0.5, 1 - chances, chances)
-    if (counts * rare).max() >= _MANY_HITS:
-        plain: torch.Tensor = aten.binomial.default(tensor, prob)
-        return plain
-    blocks, rest = np.divmod(np.arange(counts.size), _BINARY * WORDS)
-    rounds, thread = np.divmod(rest, _BINARY)
-    take, hits = _one_by_one(position, blocks * _BINARY + thread), np.zeros(counts.size)
-    for each in range(WORDS):
-        left, reached = np.flatnonzero((rounds == each) & (rare > 0) & (counts > 0)), np.zeros(counts.size, np.float32)
-        while left.size:
-            drawn_ = (take(left) & np.uint64(_BITS)).astype(np.float32) / np.float32(_BITS + 1)
-            with np.errstate(divide="ignore"):
-                reached[left] += np.ceil(np.log(drawn_) / np.log1p(-rare[left]))
-            left = left[reached[left] <= counts[left]]
-            hits[left] += 1
-    found = np.where(chances > 0.5, counts - hits, hits)
-    return torch.from_numpy(found).view(tensor.shape).to(tensor.dtype)
 
 
 def _permuted(position: Position, count: int) -> Array:
@@ -313,7 +259,7 @@ def _permutation(count: int, *, generator: Any = None, out: torch.Tensor) -> tor
     plain: torch.Tensor = aten.randperm.generator_out(count, generator=generator, out=out)
     if out.is_meta or not isinstance(generator, Positioned) or count < 2:
         return plain
-    return _put(out, _permuted(generator.position, count))
+    return put(out, _permuted(generator.position, count))
 
 
 def _normal_of(operation: Any) -> Draw:
@@ -323,7 +269,7 @@ def _normal_of(operation: Any) -> Draw:
         plain: torch.Tensor = operation(mean, std, generator=generator)  # raises for what it does not take
         if plain.is_meta or not isinstance(generator, Positioned) or not plain.numel():
             return plain
-        return _put(plain, normal(generator.position, plain.numel(), plain.dtype)).mul_(std).add_(mean)
+        return put(plain, normal(generator.position, plain.numel(), plain.dtype)).mul_(std).add_(mean)
 
     return draw
 
@@ -346,7 +292,7 @@ def _dropped(position: Position, tensor: torch.Tensor, keep: float) -> torch.Ten
     rounds, thread = np.divmod(groups, threads)
     calls = -(-at_once // WORDS)
     four = words(seed, thread, start + rounds * calls + which // WORDS)
-    return _put(kept, narrow(np.choose(which % WORDS, four)) < np.float32(keep))
+    return put(kept, narrow(np.choose(which % WORDS, four)) < np.float32(keep))
 
 
 def _dropout(tensor: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -362,7 +308,7 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool | None) -> tuple[torch.
 
 def drawing_kernels() -> dict[str, Any]:
     """The operations that draw as CUDA's do, by name."""
-    between = _positioned(aten.random_.__getattr__("from"))(_between)
+    between = positioned(aten.random_.__getattr__("from"))(_between)
     return {
         "uniform_": Kernel(aten.uniform_.default, _uniform),
         "normal_": Kernel(aten.normal_.default, _normal),
@@ -384,7 +330,5 @@ def drawing_kernels() -> dict[str, Any]:
             f"normal.{op._overloadname}": waiting_kernel(op, _normal_of(op))  # whether any deviation is negative
             for op in (aten.normal.Tensor_Tensor, aten.normal.float_Tensor)
         },
-        "poisson": Kernel(aten.poisson.default, _poisson),
-        "binomial": Kernel(aten.binomial.default, _binomial),
         "native_dropout": Kernel(aten.native_dropout.default, _dropout),
     }
