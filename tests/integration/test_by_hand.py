@@ -263,6 +263,20 @@ def test_rows_that_a_mask_picks_are_no_zeros_where_they_are_divided(fixed: Fixed
     assert "before each sum" in line
 
 
+RANKS = """
+args = (torch.rand(8, device=device),)
+def f(scores):
+    kept = scores[scores > 0.4]
+    return ((torch.arange(len(kept), device=device) + 1) / kept).mean()
+"""
+
+
+def test_what_numbers_those_that_a_mask_keeps_is_told_with_the_mask(fixed: Fixed) -> None:
+    # GIVEN ranks of what a mask keeps WHEN that is left to the user THEN it is told what counts only those
+    (line,) = [each for each in fixed(RANKS).instead if "kept = scores[scores > 0.4]" in each]
+    assert "which numbers those that are kept, `((scores > 0.4).cumsum(0) - 1)`" in line
+
+
 def test_one_cut_is_told_for_all_that_a_mask_picks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN rows that a mask picks, and below them a line of which only a cut is told
     file = tmp_path / "program.py"

@@ -326,6 +326,34 @@ def f(pred, y):
             ),
         ],
     ),
+    "ranks among those that a mask keeps": (
+        """
+args = (torch.rand(8, device=device), (torch.rand(8, device=device) > 0.4).long())
+def f(scores, target):
+    target = target[torch.argsort(scores, descending=True)]
+    places = torch.arange(1, len(target) + 1, device=target.device, dtype=torch.float32)[target > 0]
+    ranks = torch.arange(len(places), device=places.device, dtype=torch.float32) + 1
+    return torch.div(ranks, places).mean()
+""",
+        "[target > 0]",
+        [
+            (
+                "    places = torch.arange(1, len(target) + 1, device=target.device, dtype=torch.float32)[target > 0]",
+                (
+                    "places = torch.where(target > 0, "
+                    "torch.arange(1, len(target) + 1, device=target.device, dtype=torch.float32), 1)"
+                ),
+            ),
+            (
+                "~    ranks = torch.arange(len(places), device=places.device, dtype=torch.float32) + 1",
+                "ranks = ((target > 0).cumsum(0) - 1) + 1",
+            ),
+            (
+                "~    return torch.div(ranks, places).mean()",
+                "return torch.where((target > 0), torch.div(ranks, places), 0).sum() / (target > 0).sum()",
+            ),
+        ],
+    ),
 }
 
 

@@ -262,6 +262,8 @@ def rows_of_a_mask(place: Place) -> str:
             f"`{name}{x}[{order}.byte().argsort(stable=True)]` has those of `{mask}` {ends}, in their order, {others}: "
             f"`{place.text(picked)}` stays as it is where there are as many; `{mask}.sum()` says how many there are"
         )
+    if one is None or len(one.shape) == 1:
+        more += _numbered(place, node.targets[0], mask)
     if divides(place, node.targets[0]):
         return (
             f"keep all of `{x}`, ones elsewhere, as zeros would be divided, and the mask beside it: "
@@ -272,6 +274,18 @@ def rows_of_a_mask(place: Place) -> str:
         f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
         f"there are `{mask}.sum()` of them, by which a mean divides its sum"
     )
+
+
+def _numbered(place: Place, target: ast.expr, mask: str) -> str:
+    """What numbers those that are kept where a function does so: ``torch.arange(len(kept))``."""
+    if not isinstance(target, ast.Name):
+        return ""
+    name, function = target.id, place.source.function_of(place.statement)
+    counts = {f"len({name})", f"{name}.shape[0]", f"{name}.size(0)", f"{name}.numel()"}
+    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)) if function is not None else ():
+        if called(call) == "arange" and len(call.args) == 1 and place.text(call.args[0]) in counts:
+            return f", for `{place.text(call)}`, which numbers those that are kept, `({mask}.cumsum(0) - 1)`"
+    return ""
 
 
 def _is_an_index(place: Place, target: ast.expr) -> bool:
