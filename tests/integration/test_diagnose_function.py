@@ -463,3 +463,20 @@ def test_one_value_of_the_device_through_a_mask_is_told_however_it_is_made() -> 
         ("mask-assignment", first + 2),
         ("mask-assignment", first + 3),
     }
+
+
+def test_what_a_function_reads_is_asked_only_where_a_loop_could_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function whose caller has no loop around it: for a large model what it reads takes long to find
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    asked: list[Any] = []
+
+    def uses_in(*given: Any) -> list[Any]:
+        asked.append(given)
+        return []
+
+    monkeypatch.setattr("paramgraph_kit.doctor.observe.examine.uses_in", uses_in)
+    # WHEN diagnosed THEN nobody asks
+    assert not pgk.diagnose(step, torch.ones(4, device=DEVICE))
+    assert not asked

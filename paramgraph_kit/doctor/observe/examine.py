@@ -352,8 +352,8 @@ class _Examiner(Caller):
     def settings(self, base: Call) -> list[Setting]:
         """What code around the function sets, as far as the function reads it."""
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            uses, ran = uses_in(self.function, self.given()), codes_in(step.place.stack for step in base.steps)
-            return settings(around(self.function), self.function, uses, ran)
+            ran = codes_in(step.place.stack for step in base.steps)
+            return settings(around(self.function), self.function, lambda: uses_in(self.function, self.given()), ran)
         return []
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:

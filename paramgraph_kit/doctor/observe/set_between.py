@@ -95,10 +95,13 @@ class Setting:
         return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and this line stays as it is"
 
 
-def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Iterable[CodeType]) -> list[Setting]:
-    """What is set in loops around calls of a function, each once."""
+def settings(
+    scopes: Iterable[Scope], function: Any, uses_of: Callable[[], list[Use]], own: Iterable[CodeType]
+) -> list[Setting]:
+    """What is set in loops around calls of a function, each once; what it reads is asked only where there are any."""
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
     found: dict[tuple[str, str, int], Setting] = {}
+    uses: list[Use] | None = None
     for scope in scopes:
         search = Search(scope.names, function, set())
         callers = _callers(scope.file, function)
@@ -106,6 +109,7 @@ def settings(scopes: Iterable[Scope], function: Any, uses: list[Use], own: Itera
             if any(file == of and first <= node.lineno <= last for of, first, last in mine):
                 continue
             at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
+            uses = uses_of() if uses is None else uses
             for use in uses:
                 for key, target in _sets(node, scope, search, use):
                     found.setdefault(
