@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+from tests.integration.rewritten import Fixed, lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -426,3 +428,26 @@ def test_what_grows_or_ends_is_told_with_what_to_write(text: str, wanted: str, f
     # GIVEN a line that no rewrite is safe for WHEN left to the user THEN it says what to write, in the user's names
     found = fixed(text)
     assert any(wanted in line for line in found.instead), str(found)
+
+
+HARDEST = """
+labels = torch.tensor([0, 0, 1, 1], device=device)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    d = torch.cdist(x, x)
+    same = labels[:, None] == (labels + 0 * (x[:, 0] > 9))[None]
+    far, near = [], []
+    for i in range(len(x)):
+        far.append(d[i][same[i]].max())
+        near.append(d[i][~same[i]].min())
+    return F.relu(torch.stack(far) - torch.stack(near) + 0.3).mean()
+"""
+
+
+def test_a_row_of_a_mask_picks_as_a_mask_does_and_its_number_is_none(tmp_path: Path) -> None:
+    # GIVEN the hardest of each row, picked by a row of a mask WHEN it is rewritten
+    fix = rewritten(HARDEST, tmp_path)
+    # THEN both are taken of all, and the row's number is taken for no mask
+    assert fix.complete, fix
+    assert "far.append(torch.where(same[i], d[i].movedim(0, -1), -math.inf).max())" in lines_of(fix)
+    assert "near.append(torch.where(~same[i], d[i].movedim(0, -1), math.inf).min())" in lines_of(fix)

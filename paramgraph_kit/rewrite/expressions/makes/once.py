@@ -76,6 +76,7 @@ def _pick_by_places(place: Place) -> list[Edit]:
             continue  # as a whole
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         chosen = [n for n in parts if not isinstance(n, (ast.Slice, ast.Constant)) and names_in(n)]
+        chosen = [n for n in chosen if path_of(n) not in place.plain]  # a row's number, which is no mask
         found_by = [deciders(place, each) for each in chosen]
         told = tuple(dict.fromkeys(text for each in found_by for text in each or ()))
         if not chosen or None in found_by:

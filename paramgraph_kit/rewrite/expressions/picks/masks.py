@@ -202,8 +202,14 @@ def picks(place: Place) -> Iterator[ast.Subscript]:
         above = place.source.parents.get(part)
         if isinstance(above, ast.Call) and above.func is part:
             continue  # ``experts[e](x[at])``
-        if isinstance(part, ast.Subscript) and (isinstance(mask, MASKS) or asks):
+        if isinstance(part, ast.Subscript) and (isinstance(mask, MASKS) or asks or _is_row(place, mask)):
             yield part
+
+
+def _is_row(place: Place, mask: ast.expr | None) -> bool:
+    """Whether a mask is a row of one with a row for each: ``same[i]``."""
+    form = form_of(place, mask) if isinstance(mask, ast.Subscript) else None
+    return form is not None and form.dtype is torch.bool and len(form.shape) == 1
 
 
 def mask_of(place: Place, node: ast.Subscript) -> ast.expr:
