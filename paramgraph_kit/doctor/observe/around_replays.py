@@ -212,7 +212,7 @@ class _Around:
 
     def gradients(self) -> Iterator[Failure]:
         """Gradients that the graph writes, and that are set to None behind its capture."""
-        codes = [*_codes_of(self.region)]
+        codes = [*codes_of(self.region)]
         used = {name for code in codes for name in code.co_names}
         if "backward" not in used or "zero_grad" in used:
             return
@@ -221,7 +221,7 @@ class _Around:
         for node in self.behind():
             if not self.launches_after(node):
                 continue
-            if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and not _keeps(node):
+            if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and not keeps(node):
                 text = "it sets gradients to None that the graph goes on writing to"
                 line = ast.unparse(node)
                 lines = (line, f"{ast.unparse(node.func)}(set_to_none=False)")
@@ -234,7 +234,7 @@ class _Around:
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
         last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
         outside = (n for n in calls if n.lineno > last or self.region.code.co_name != "<module>")
-        if any(last_name(n.func) in _ZEROES and (_keeps(n) or last_name(n.func) != "zero_grad") for n in outside):
+        if any(last_name(n.func) in _ZEROES and (keeps(n) or last_name(n.func) != "zero_grad") for n in outside):
             return
         if any(last_name(n.func) == "zero_grad" for n in self.behind() if isinstance(n, ast.Call)):
             return
@@ -273,7 +273,7 @@ class _Around:
 
     def rates(self) -> Iterator[Failure]:
         """Rates that a scheduler, or a line, gives an optimizer as numbers, of which the graph has the first."""
-        if not any("step" in code.co_names for code in _codes_of(self.region)):
+        if not any("step" in code.co_names for code in codes_of(self.region)):
             return
         text = "the next rate is a number of Python's, and the graph has that of its capture"
         for node in self.behind():
@@ -360,7 +360,7 @@ class _Around:
         found -= self.made()
         if self.is_graphed():
             found = set()  # its lines make samples, and are no part of it
-        for code in _codes_of(self.region):
+        for code in codes_of(self.region):
             shared = set(code.co_freevars)
             whole = self.region.inline or self.region.code.co_name == "<module>"
             if whole and code.co_filename == self.region.code.co_filename:
@@ -470,7 +470,8 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
         yield from ((n.id, None) for n in ast.walk(node.target) if isinstance(n, ast.Name))
 
 
-def _keeps(call: ast.Call) -> bool:
+def keeps(call: ast.Call) -> bool:
+    """``zero_grad(set_to_none=False)``."""
     given = [*call.args, *(k.value for k in call.keywords if k.arg == "set_to_none")]
     return bool(given) and _is_false(given[0])
 
@@ -479,7 +480,7 @@ def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
 
-def _codes_of(region: Region) -> Iterator[CodeType]:
+def codes_of(region: Region) -> Iterator[CodeType]:
     """The code of what is captured, and of the functions beside it that it names."""
     own = region.function
     first = code_of(own.forward if is_a(own, torch.nn.Module) else own)

@@ -36,6 +36,7 @@ from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.unordered import Unordered
+from paramgraph_kit.doctor.observe.zeroed_ahead import zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -378,6 +379,7 @@ class _Examiner(Caller):
             region.stand_in_for_gone()
             if not work_out(region):
                 region.forget()
+            problems += zeroed_ahead(region, self.function, self.given(), self.codes(call))
         found.inside = [region for region in self.graphs.regions or () if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

@@ -160,11 +160,11 @@ def _region(code: CodeType, line: int, names: dict[str, Any], graph: object, kin
     modules = (value for value in names.values() if is_a(value, torch.nn.Module))
     memory = {id(m): [p.data_ptr() for p in m.parameters()] for m in modules}
     region = Region(code, line, names, graph, settings, memory)
-    region.has_gradients = any(p.grad is not None for p in _parameters(names))
+    region.has_gradients = any(p.grad is not None for p in parameters_of(names))
     return region
 
 
-def _parameters(names: dict[str, Any]) -> Iterator[torch.Tensor]:
+def parameters_of(names: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
     for value in (*names.values(), *attributes_of(names.get("self")).values()):
         if is_a(value, torch.nn.Module):

@@ -1,0 +1,71 @@
+"""Gradients that a function sets to None although the graph that it replays goes on writing to them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.around_replays import codes_of, keeps
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of
+from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.trace.model import Failure
+
+
+def zeroed_ahead(
+    region: Region, function: Callable[..., Any], given: Mapping[str, Any], codes: Iterable[CodeType]
+) -> Iterator[Failure]:
+    """Lines of a function that only replays, and of the object whose method has captured, that call ``zero_grad()``."""
+    if region.function is None:
+        return
+    used = {name for code in codes_of(region) for name in code.co_names}
+    if "backward" not in used or "zero_grad" in used:
+        return
+    held = {**region.names, **attributes_of(region.names.get("self"))}
+    mine = {id(p) for p in parameters_of({name: value for name, value in held.items() if name in used})}
+    own = code_of(getattr(function, "forward", None) or function)
+    for code in codes:
+        known = {**given} if code is own else _of_object(code, region)
+        if known is None or (code is region.code and not any(map(_replays, nodes_of(code)))):
+            continue  # what stands around a capture alone runs once, as that does
+        for node in nodes_of(code):
+            if not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad" or keeps(node):
+                continue
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+            theirs = {id(p) for p in parameters_of({"": path_value(owner, known, region.space)})}
+            if theirs & mine and not _captures_there(node, code, region):
+                text = "it sets gradients to None that the graph goes on writing to"
+                line, better = ast.unparse(node), f"{ast.unparse(node.func)}(set_to_none=False)"
+                failure = BY_ID["gradients-rebound"].failure(text, frame_at(code, node.lineno))
+                yield replace(failure, fix=f"before  {line}\nafter   {better}")
+
+
+def _of_object(code: CodeType, region: Region) -> dict[str, Any] | None:
+    """What names mean in a method of the object whose method has captured."""
+    own = next(iter(code.co_varnames[: code.co_argcount]), "")
+    held = region.names.get(own)
+    methods = [code_of(each) for kind in type(held).__mro__ for each in vars(kind).values()] if own == "self" else []
+    return {own: held} if code in methods else None
+
+
+def _replays(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "replay"
+
+
+def _captures_there(node: ast.AST, code: CodeType, region: Region) -> bool:
+    """Whether a line runs where the graph is captured, once: in a branch that has the capture, or calls what has it."""
+    branches = (n for n in nodes_of(code) if isinstance(n, ast.If) and any(part is node for part in ast.walk(n)))
+    for branch in branches:
+        lines = range(branch.lineno, (branch.end_lineno or branch.lineno) + 1)
+        if code is region.code and region.line in lines:
+            return True
+        calls = (n for n in ast.walk(branch) if isinstance(n, ast.Call))
+        if any(last_name(call.func) == region.code.co_name for call in calls):
+            return True
+    return code is not region.code and code.co_name == region.code.co_name
