@@ -480,3 +480,24 @@ def test_what_a_function_reads_is_asked_only_where_a_loop_could_set_it(monkeypat
     # WHEN diagnosed THEN nobody asks
     assert not pgk.diagnose(step, torch.ones(4, device=DEVICE))
     assert not asked
+
+
+def test_what_a_scheduler_moves_beside_the_rate_is_told_whatever_else_its_optimizer_does() -> None:
+    # GIVEN an optimizer that no graph can hold as it is, and a scheduler that cycles its betas
+    net = nn.Linear(4, 1).to(DEVICE)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=200)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss.detach()
+
+    # WHEN diagnosed THEN both are told at its step
+    told = pgk.diagnose(step, torch.randn(8, 4, device=DEVICE))
+    codes = {f.code for f in told if f.frame is not None and "optimizer.step()" in f.frame.text}
+    assert {"optimizer-not-capturable", "scalar-frozen"} <= codes, str(told)
+    assert "betas goes from (0.95, 0.999) to " in str(told)

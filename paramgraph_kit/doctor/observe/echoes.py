@@ -8,6 +8,7 @@ from paramgraph_kit.doctor.observe.compare import ANOTHER
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.trace.model import Failure
 
+MOVED = " goes from "  # from call to call
 _GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
 
 
@@ -31,7 +32,8 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
-        and not (f.code in echoes and f.frame in read)
+        # What a scheduler moves is frozen whatever else its optimizer's step does.
+        and not (f.code in echoes and f.frame in read and MOVED not in f.message)
         and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
         and not (f.code == "output-alias" and f.frame in read_again)
     ]
