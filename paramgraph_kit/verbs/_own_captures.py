@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,11 @@ _FROZEN = (
     "cpu-scalar-frozen",
     "branch-frozen",
     "size-frozen",
+)
+_GIVEN = re.compile(r"\bafter_\w*\(\w")  # what goes behind a launch, with what it is given
+_KEPT = (
+    "what goes behind a launch is given what the captured call has returned: keep that at the capture, and its object "
+    "where the replay stands elsewhere"
 )
 _ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
 _OF_THIS_CALL = "its pinned memory is of this call"
@@ -121,6 +127,8 @@ def add_frozen(
         if inside := [f for f in inside if _line(f) not in told]:
             found.failures = (*found.failures, *inside)
             found.fix_inside = found.fix_inside or part.fix
+            if part.fix is not None and _GIVEN.search(part.fix.usage) and _KEPT not in found.notes:
+                found.notes = (*found.notes, _KEPT)
             found.heading = headed(*_head_of(found))
     for region in regions:
         region.forget()

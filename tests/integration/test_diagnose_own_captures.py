@@ -163,6 +163,19 @@ def test_what_ran_once_at_a_capture_is_rewritten_for_each_launch(tmp_path: Path)
         assert torch.allclose(mended["infer"](x), net(x) * min(1.0, call / 10))
 
 
+def test_what_goes_behind_a_replay_is_given_what_the_capture_has_made(tmp_path: Path) -> None:
+    # GIVEN a captured method that counts, and flips its result by that WHEN a fix is asked for
+    names = load(_of("flips every second frame").broken, tmp_path / "program.py")
+    found: Any = pgk.diagnose(names["process"], *names["args"], fix=True)
+    # THEN what goes behind is given names of that method, and it is said what these are where the replay stands
+    assert "call self.after_step(y)" in found.fix_inside.usage
+    assert any("keep that at the capture" in note for note in found.notes)
+    # AND it is not said where nothing is given
+    names = load(_of("whose body counts and warms up a scale").broken, tmp_path / "other.py")
+    counted: Any = pgk.diagnose(names["infer"], *names["args"], fix=True)
+    assert not any("keep that at the capture" in note for note in counted.notes)
+
+
 def test_what_a_function_that_has_ended_has_captured_is_not_asked_and_that_is_said(tmp_path: Path) -> None:
     # GIVEN a graph whose capture read variables of a function that is over, and one of torch's own
     names = run(
