@@ -163,6 +163,56 @@ def test_what_ran_once_at_a_capture_is_rewritten_for_each_launch(tmp_path: Path)
         assert torch.allclose(mended["infer"](x), net(x) * min(1.0, call / 10))
 
 
+CAPTURED_STEP = """
+class Trainer:
+    def __init__(self):
+        self.net, self.held = nn.Linear(4, 1).to(device), {}
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=0.05, capturable=True)
+        self.x, self.y = torch.zeros(8, 4, device=device), torch.zeros(8, 1, device=device)
+    def body(self):
+        self.opt.zero_grad(set_to_none=False)
+        loss = F.mse_loss(self.net(self.x), self.y)
+        loss.backward()
+        self.opt.step()
+        return loss
+    def step(self, x, y):
+        self.x.copy_(x)
+        self.y.copy_(y)
+        if not self.held:
+            side = cuda.Stream()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                self.body()
+            cuda.current_stream().wait_stream(side)
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                loss = self.body()
+            self.held["step"] = graph, loss
+        self.held["step"][0].replay()
+        return self.held["step"][1].clone()
+trainer = Trainer()
+def feed(i):
+    g = torch.Generator().manual_seed(i)
+    return torch.randn(8, 4, generator=g).to(device), torch.randn(8, 1, generator=g).to(device)
+args = feed(0)
+def f(x, y):
+    return trainer.step(x, y)
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_captured_training_step_goes_on_as_if_nobody_had_looked(calls: int, tmp_path: Path) -> None:
+    # GIVEN a trainer that has made some steps, of which all but the first are replays
+    names, others = run(CAPTURED_STEP, tmp_path), run(CAPTURED_STEP, tmp_path)
+    for i in range(calls):
+        assert torch.equal(names["f"](*names["feed"](i)), others["f"](*others["feed"](i)))
+    # WHEN its step is diagnosed, which calls it a few times
+    assert not pgk.diagnose(names["f"], *names["args"])
+    # THEN the weights and what the optimizer holds are as they were, and it goes on with the same losses
+    for i in range(calls, 6):
+        assert torch.equal(names["f"](*names["feed"](i)), others["f"](*others["feed"](i)))
+
+
 def test_what_goes_behind_a_replay_is_given_what_the_capture_has_made(tmp_path: Path) -> None:
     # GIVEN a captured method that counts, and flips its result by that WHEN a fix is asked for
     names = load(_of("flips every second frame").broken, tmp_path / "program.py")

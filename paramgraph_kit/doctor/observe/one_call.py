@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
+from paramgraph_kit.doctor.observe.kept_for_replays import written_by_replays
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -127,6 +128,8 @@ class Caller:
         places = Places(run.__code__)
         at: list[Frame | None] = []
         current = cuda.current_stream()
+        for tensor in written_by_replays(self.state, self.graphs.device):
+            keeper.keep(tensor)
         if not plainly:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)

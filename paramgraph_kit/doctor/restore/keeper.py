@@ -22,6 +22,7 @@ class Keeper:
         self.stays: set[int] = set()  # of what is written, what ``put_back`` leaves as it is
         self.counting: set[int] = set()  # of what is written, flags and counters: small, and of whole numbers
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # what may be written unseen
         self._plain: dict[int, torch.Tensor] = {}  # what was written and needed no gradients before
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
@@ -48,9 +49,12 @@ class Keeper:
         storage = tensor.untyped_storage()
         if not (tensor.is_floating_point() or tensor.is_complex()) and storage.nbytes() <= _OF_A_COUNTER:
             self.counting.add(key)
-        with torch.no_grad(), torch.inference_mode(False):  # what it makes is written outside of one
-            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-            self._written[key] = (flat, flat.clone())
+        self._written[key] = _copied(tensor)
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Copy memory from outside that may be written unseen, as by the replay of a graph."""
+        if (key := storage_key(tensor)) and key not in self._kept:
+            self._kept[key] = _copied(tensor)
 
     def note_leaf(self, tensor: torch.Tensor) -> None:
         """Remember the gradient of a parameter."""
@@ -102,7 +106,7 @@ class Keeper:
     def put_back(self) -> None:
         """Undo everything, but what stays."""
         with torch.no_grad():
-            for key, (flat, saved) in self._written.items():
+            for key, (flat, saved) in (self._written | self._kept).items():  # that was copied first
                 if key not in self.stays:
                     flat.copy_(saved)
         for tensor in self._plain.values():  # a graph that is held so would keep its backward pass on its stream
@@ -114,7 +118,15 @@ class Keeper:
         for generator, state in self._generators.values():
             generator.set_state(state)
         self._written.clear()
+        self._kept.clear()
         self._plain.clear()
+
+
+def _copied(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """All memory that a tensor has, and a copy of it."""
+    with torch.no_grad(), torch.inference_mode(False):  # what it makes is written outside of one
+        flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        return flat, flat.clone()
 
 
 def storage_key(tensor: torch.Tensor) -> int:

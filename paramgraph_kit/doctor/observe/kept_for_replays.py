@@ -1,0 +1,45 @@
+"""What the replay of a graph may write, and no operation shows: it is kept ahead of each call of who can replay one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.restore.host_state import HostState
+
+MOST_BYTES = 1 << 26  # of one tensor: a cache of a server's is larger, and is written by what is seen, too
+
+
+def written_by_replays(state: HostState, device: str) -> Iterator[torch.Tensor]:
+    """Tensors in reach of a function that can name a graph: what its optimizers step, and buffers of some size.
+
+    Weights that no optimizer has are as large as memory may be, and nobody writes them.
+    """
+    held = [each for holder in state.holders for each in _parts(holder.read())]
+    if not any(map(_is_graph, held)):
+        return
+    optimizers = [each for each in held if is_a(each, torch.optim.Optimizer)]
+    stepped = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    for tensor in (t for t in state.tensors if t.device.type == device):
+        if id(tensor) in stepped and tensor.grad is not None:
+            yield tensor.grad
+        is_small = not is_a(tensor, torch.nn.Parameter) and tensor.untyped_storage().nbytes() <= MOST_BYTES
+        if id(tensor) in stepped or is_small:
+            yield tensor
+
+
+def _is_graph(value: Any) -> bool:
+    with suppress(Exception):  # an object of the user's answers as it likes
+        return hasattr(type(value), "capture_begin") and hasattr(type(value), "replay")
+    return False
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """What a holder holds, with what tuples in it do: ``graphs[n] = graph, x, y``."""
+    kind = type(value)  # what answers as it likes is left alone
+    for part in value.values() if kind is dict else value if kind in (list, tuple) else [value]:
+        yield from part if type(part) is tuple else (part,)
