@@ -14,14 +14,15 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 MOST_BYTES = 1 << 26  # of one tensor: a cache of a server's is larger, and is written by what is seen, too
 
 
-def written_by_replays(state: HostState, device: str) -> Iterator[torch.Tensor]:
+def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterator[torch.Tensor]:
     """Tensors in reach of a function that can name a graph: what its optimizers step, and buffers of some size.
 
-    Weights that no optimizer has are as large as memory may be, and nobody writes them.
+    Weights that no optimizer has are as large as memory may be, and nobody writes them. ``own`` is what the user's
+    own objects hold now.
     """
-    held = [each for holder in state.holders for each in _parts(holder.read())]
-    if not any(map(_is_graph, held)):
+    if not any(_is_graph(each) for value in own for each in _parts(value)):
         return
+    held = [each for holder in state.holders for each in _parts(holder.read())]
     optimizers = [each for each in held if is_a(each, torch.optim.Optimizer)]
     stepped = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     for tensor in (t for t in state.tensors if t.device.type == device):

@@ -128,7 +128,7 @@ class Caller:
         places = Places(run.__code__)
         at: list[Frame | None] = []
         current = cuda.current_stream()
-        for tensor in written_by_replays(self.state, self.graphs.device):
+        for tensor in written_by_replays(self.state, before, self.graphs.device):
             keeper.keep(tensor)
         if not plainly:
             self.stream.wait_stream(current)
