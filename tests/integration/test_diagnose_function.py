@@ -488,7 +488,7 @@ def test_what_a_scheduler_moves_beside_the_rate_is_told_whatever_else_its_optimi
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=200)
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> Any:
         loss = net(x).square().mean()
         optimizer.zero_grad()
         loss.backward()

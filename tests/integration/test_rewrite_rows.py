@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of, rewritten
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of, rewritten, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -451,3 +453,21 @@ def test_a_row_of_a_mask_picks_as_a_mask_does_and_its_number_is_none(tmp_path: P
     assert fix.complete, fix
     assert "far.append(torch.where(same[i], d[i].movedim(0, -1), -math.inf).max())" in lines_of(fix)
     assert "near.append(torch.where(~same[i], d[i].movedim(0, -1), math.inf).min())" in lines_of(fix)
+
+
+SPREAD = """
+args = (torch.arange(6.0, device=device),)
+def f(x):
+    return x[x > 2].var(), x[x > 2].std()
+"""
+
+
+def test_the_spread_of_no_row_is_no_number_as_eager_has_it(tmp_path: Path) -> None:
+    # GIVEN the spread of what a mask picks WHEN it is rewritten, and the mask picks one row, or none
+    names = run(SPREAD, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.complete, fix
+    with fix.applied():
+        for rows in (torch.zeros(4), torch.tensor([3.0, 0.0])):
+            # THEN it is no number
+            assert all(part.isnan() for part in names["f"](rows.to(pgk.device())))
