@@ -170,3 +170,41 @@ def test_what_was_compiled(name: str, text: str, tmp_path: Path) -> None:
     found = pgk.diagnose(names[name], *names["args"])
     told = {(f.code, f.frame.line if f.frame else 0) for f in found if f.code != "graph-break"}
     assert told == marked(text), str(found)
+
+
+def test_what_a_function_reads_is_asked_only_where_a_loop_could_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function whose caller has no loop around it: for a large model what it reads takes long to find
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    asked: list[Any] = []
+
+    def uses_in(*given: Any) -> list[Any]:
+        asked.append(given)
+        return []
+
+    monkeypatch.setattr("paramgraph_kit.doctor.observe.examine.uses_in", uses_in)
+    # WHEN diagnosed THEN nobody asks
+    assert not pgk.diagnose(step, torch.ones(4, device=pgk.device()))
+    assert not asked
+
+
+def test_what_a_scheduler_moves_beside_the_rate_is_told_whatever_else_its_optimizer_does() -> None:
+    # GIVEN an optimizer that no graph can hold as it is, and a scheduler that cycles its betas
+    net = torch.nn.Linear(4, 1).to(pgk.device())
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=200)
+
+    def step(x: torch.Tensor) -> Any:
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss.detach()
+
+    # WHEN diagnosed THEN both are told at its step
+    told = pgk.diagnose(step, torch.randn(8, 4, device=pgk.device()))
+    codes = {f.code for f in told if f.frame is not None and "optimizer.step()" in f.frame.text}
+    assert {"optimizer-not-capturable", "scalar-frozen"} <= codes, str(told)
+    assert "betas goes from (0.95, 0.999) to " in str(told)
