@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
@@ -61,7 +62,7 @@ def frozen_by_it(attempt: Attempt, found: Sequence[Failure], known: Sequence[Fai
 
 def _cycles(failure: Failure) -> bool:
     """Whether a scheduler moves a number of an optimizer: where its step has moved away that is not seen again."""
-    return failure.code == "scalar-frozen" and " goes from " in failure.message
+    return failure.code == "scalar-frozen" and MOVED in failure.message
 
 
 def _what(failure: Failure) -> tuple[str, str]:

@@ -21,14 +21,6 @@ _ONCE = (
     "it was run once, as it is, so what its captures hold was not looked at: name a function that captures and needs "
     "no arguments, FILE.py:FUNCTION, for that"
 )
-_FROZEN = (
-    "host-counter",
-    "host-random",
-    "scalar-frozen",
-    "cpu-scalar-frozen",
-    "branch-frozen",
-    "size-frozen",
-)
 _GIVEN = re.compile(r"\bafter_\w*\(\w")  # what goes behind a launch, with what it is given
 _KEPT = (
     "what goes behind a launch is given what the captured call has returned: keep that at the capture, and its object "
@@ -136,8 +128,10 @@ def add_frozen(
 
 def _is_frozen(failure: Failure, region: Region) -> bool:
     """Whether a line of Python's did once what it does at each call; results are kept by a capture's own lines."""
+    from paramgraph_kit.rewrite.advised.host.from_host import DECIDED
+
     own = region.inline and failure.frame is not None and failure.frame.file == region.file
-    return failure.code in _FROZEN or (failure.code == "output-alias" and not own)
+    return failure.code in DECIDED or (failure.code == "output-alias" and not own)
 
 
 def _head_of(found: Diagnosis) -> tuple[str, Sequence[Failure], str]:

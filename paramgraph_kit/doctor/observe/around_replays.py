@@ -222,10 +222,7 @@ class _Around:
             if not self.launches_after(node):
                 continue
             if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and not keeps(node):
-                text = "it sets gradients to None that the graph goes on writing to"
-                line = ast.unparse(node)
-                lines = (line, f"{ast.unparse(node.func)}(set_to_none=False)")
-                yield _told("gradients-rebound", text, self.region.code, node.lineno, lines)
+                yield gradients_nulled(node, self.region.code)
 
     def added(self, codes: list[CodeType]) -> Iterator[Failure]:
         """Gradients that are there when the capture begins, to which each replay adds, and that nobody zeroes."""
@@ -468,6 +465,13 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
                 yield from ((n.id, None) for n in target.elts if isinstance(n, ast.Name))
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         yield from ((n.id, None) for n in ast.walk(node.target) if isinstance(n, ast.Name))
+
+
+def gradients_nulled(call: ast.Call, code: CodeType) -> Failure:
+    """What is told of ``zero_grad()`` around the replays of a graph with a backward pass."""
+    text = "it sets gradients to None that the graph goes on writing to"
+    lines = (ast.unparse(call), f"{ast.unparse(call.func)}(set_to_none=False)")
+    return _told("gradients-rebound", text, code, call.lineno, lines)
 
 
 def keeps(call: ast.Call) -> bool:

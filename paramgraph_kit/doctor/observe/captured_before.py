@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.own_regions import Region, region_at
@@ -132,7 +132,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     for block, method in blocks:
         for names, at in _scopes(method, space, [*objects.values()], file):
             graph = path_value(_graph_of(block), names, space)
-            if hasattr(type(graph), "replay") and hasattr(type(graph), "capture_begin"):
+            if is_graph(graph):
                 yield region_at(at, block.lineno, names, graph, kind, space)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER
+from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.trace.model import Failure
 
-MOVED = " goes from "  # from call to call
 _GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
 
 

@@ -22,6 +22,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.places import codes_in
+from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -135,11 +136,11 @@ def unscaled(steps: Iterable[Step]) -> list[Failure]:
     for code, node in calls:
         if last_name(node.func) != "unscale_" or not node.args:
             continue
-        line, file = ast.unparse(node), code.co_filename
+        line = ast.unparse(node)
         said = "a replay does not note that gradients are unscaled, and a step outside of it unscales them once more"
-        frame = Frame(display_name(file), node.lineno, code.co_name, linecache.getline(file, node.lineno).strip())
         words = f"before  {line}\nafter   {line} outside of the capture: right behind g.replay(), ahead of the step"
-        found[file, node.lineno] = replace(BY_ID["host-counter"].failure(said, frame), fix=words)
+        failure = BY_ID["host-counter"].failure(said, frame_at(code, node.lineno))
+        found[code.co_filename, node.lineno] = replace(failure, fix=words)
     return list(found.values())
 
 

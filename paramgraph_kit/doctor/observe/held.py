@@ -24,6 +24,13 @@ def is_a(value: Any, kinds: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
     return issubclass(type(value), kinds)
 
 
+def is_graph(value: Any) -> bool:
+    """Whether a value captures and replays, as a ``CUDAGraph`` does."""
+    with suppress(Exception):
+        return hasattr(type(value), "capture_begin") and hasattr(type(value), "replay")
+    return False
+
+
 def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has of its own; nothing where it does not tell."""
     with suppress(Exception):

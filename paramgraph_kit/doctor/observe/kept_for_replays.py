@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held import is_a, is_graph
 from paramgraph_kit.doctor.restore.host_state import HostState
 
 MOST_BYTES = 1 << 26  # of one tensor: a cache of a server's is larger, and is written by what is seen, too
@@ -20,7 +19,7 @@ def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterato
     Weights that no optimizer has are as large as memory may be, and nobody writes them. ``own`` is what the user's
     own objects hold now.
     """
-    if not any(_is_graph(each) for value in own for each in _parts(value)):
+    if not any(is_graph(each) for value in own for each in _parts(value)):
         return
     held = [each for holder in state.holders for each in _parts(holder.read())]
     optimizers = [each for each in held if is_a(each, torch.optim.Optimizer)]
@@ -31,12 +30,6 @@ def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterato
         is_small = not is_a(tensor, torch.nn.Parameter) and tensor.untyped_storage().nbytes() <= MOST_BYTES
         if id(tensor) in stepped or is_small:
             yield tensor
-
-
-def _is_graph(value: Any) -> bool:
-    with suppress(Exception):  # an object of the user's answers as it likes
-        return hasattr(type(value), "capture_begin") and hasattr(type(value), "replay")
-    return False
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -37,6 +37,8 @@ from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
+MOVED = " goes from "  # in a message: what a scheduler moves from call to call
+
 
 @dataclass(slots=True, eq=False)
 class Call:
@@ -238,7 +240,7 @@ class Caller:
                         continue
                     if now != then:  # a rate can be a tensor; what else a scheduler moves, such as the momentum, cannot
                         code = "scalar-frozen" if scheduled else "learning-rate-frozen"
-                        observer.findings.silent(code, f"{name} goes from {then} to {now} in one call", place)
+                        observer.findings.silent(code, f"{name}{MOVED}{then} to {now} in one call", place)
 
 
 def _is_number(value: Any) -> bool:

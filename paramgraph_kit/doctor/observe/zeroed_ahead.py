@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.around_replays import codes_of, keeps
+from paramgraph_kit.doctor.observe.around_replays import codes_of, gradients_nulled, keeps
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of
 from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
-from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure
 
 
@@ -40,10 +37,7 @@ def zeroed_ahead(
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
             theirs = {id(p) for p in parameters_of({"": path_value(owner, known, region.space)})}
             if theirs & mine and not _captures_there(node, code, region):
-                text = "it sets gradients to None that the graph goes on writing to"
-                line, better = ast.unparse(node), f"{ast.unparse(node.func)}(set_to_none=False)"
-                failure = BY_ID["gradients-rebound"].failure(text, frame_at(code, node.lineno))
-                yield replace(failure, fix=f"before  {line}\nafter   {better}")
+                yield gradients_nulled(node, code)
 
 
 def _of_object(code: CodeType, region: Region) -> dict[str, Any] | None:

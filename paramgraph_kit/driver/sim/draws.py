@@ -71,10 +71,10 @@ def _uniform(position: Position, tensor: torch.Tensor, low: float = 0.0, high: f
         put(parts, uniform(position, parts.numel(), parts.dtype).astype(np.float64) * (high - low) + low)
         return tensor
     numbers = torch.from_numpy(uniform(position, tensor.numel(), tensor.dtype).astype(np.float64))
-    narrow = numbers.mul_(high - low).add_(low).to(tensor.dtype)
-    narrow[narrow == torch.tensor(high, dtype=tensor.dtype)] = low
+    found = numbers.mul_(high - low).add_(low).to(tensor.dtype)
+    found[found == torch.tensor(high, dtype=tensor.dtype)] = low
     inner = in_memory(tensor)
-    inner.copy_(narrow.view(inner.shape))
+    inner.copy_(found.view(inner.shape))
     return tensor
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
@@ -33,7 +34,7 @@ HOSTS = ("random", "np", "numpy", "time", "math")
 
 
 def _moved_by_scheduler(failure: Failure) -> str:
-    name = failure.message.partition(" goes from ")[0]
+    name = failure.message.partition(MOVED)[0]
     return name if failure.code == "scalar-frozen" and name in ("momentum", "betas") else ""
 
 

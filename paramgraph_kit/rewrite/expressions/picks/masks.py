@@ -386,9 +386,9 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         less = next((given[name] for name in ("unbiased", "correction") if name in given), ast.Constant(1))
         if not isinstance(less, ast.Constant) or not isinstance(less.value, int):
             return ""
-        divisor = (
-            f"({bracketed(mask)}.sum() - {int(less.value)}).clamp(min=0)" if less.value else count
-        )  # 0 / 0, as eager
+        divisor = count
+        if less.value:  # of no row 0 / 0, as eager has it
+            divisor = f"({bracketed(mask)}.sum() - {int(less.value)}).clamp(min=0)"
         return f"({squares} / {divisor}){_SPREAD[called(call)]}"
     text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
     if called(call) == "mean":
