@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +156,24 @@ def test_modules_are_not_offered_where_that_is_not_all_of_it(tmp_path: Path, cha
     # GIVEN the same with a module that no line can compile, or nothing that a launch would save
     # WHEN / THEN nothing is promised
     assert not pieces_of(run(SAMPLES.replace("args =", f"{change}\nargs ="), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net, "forward", net.forward),
+        lambda net: net.compile(backend="eager"),
+    ],
+    ids=["has a forward of its own", "is compiled"],
+)
+def test_a_module_that_the_user_has_changed_is_left_as_it_is(change: Callable[[nn.Module], None]) -> None:
+    # GIVEN a module whose calls are not those of its class: what compiles it in place would undo that
+    net = nn.Linear(2, 2)
+    assert modules_called(lambda: net.requires_grad_(False), {"net": net}, None) == {}
+    assert modules_called(lambda: net(torch.ones(2)), {"net": net}, None) == {"net": net}
+    # WHEN it is changed THEN it is not offered
+    change(net)
+    assert modules_called(lambda: net(torch.ones(2)), {"net": net}, None) == {}
 
 
 def test_modules_are_named_as_the_user_does(tmp_path: Path) -> None:
