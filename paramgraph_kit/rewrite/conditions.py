@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, loosely_apart
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
@@ -186,8 +186,9 @@ class Conditions:
             seen = {name: values for name, values in one.eager().items() if name in self._names}
         except Exception:
             return None
-        if not all(bool(each.isfinite().all()) for each in seen.get(GRADIENTS, [])):
-            del seen[GRADIENTS]  # such a step is left out, or its network lost: nobody reads the others of them
+        for kind in (GRADIENTS, OF_ARGUMENTS):
+            if not all(bool(each.isfinite().all()) for each in seen.get(kind, [])):
+                del seen[kind]  # such a step is left out, or its network lost: nobody reads the others of them
         return one, seen
 
     @staticmethod

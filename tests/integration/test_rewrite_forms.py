@@ -57,7 +57,7 @@ FORMS = {
     return ((x / scale).round() + zero) * scale + half
 """,
         [
-            "zero = (-low.detach().double() / scale).round().long()",
+            "zero = (-low.detach().double() / scale.double()).round().long()",
             "half = (low.detach().double() * 4 + 0.5).round().long()",
         ],
     ),

@@ -256,7 +256,7 @@ def f(x, y):
     opt.step()
     return loss.detach()
 """,
-        ["done = done | (inner < 0.9)"],
+        ["done = done | (inner.double() < 0.9)"],
     ),
     "a branch of the device's that bounds in place": (
         """

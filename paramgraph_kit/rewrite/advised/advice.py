@@ -367,7 +367,8 @@ def _masked_loss(place: Place) -> str:
             continue
         (x, y), mask, function = (place.text(each.value) for each in picks), masks.pop(), place.text(call.func)
         if called(call) in PER_ROW:
-            text = f"{function}({x}.flatten(0, -2), torch.where({mask}, {y}, -100).flatten())"
+            scores = f"torch.where({place.source.bracketed(picks[0].slice)}[..., None], {x}, 0)"
+            text = f"{function}({scores}.flatten(0, -2), torch.where({mask}, {y}, -100).flatten())"
             return f"`{text}` gives the same mean: rows of -100 are left out"
         kept, whole = (place.source.bracketed(each) for each in (picks[0].slice, picks[0].value))
         return (

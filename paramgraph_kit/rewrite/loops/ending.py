@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it
 from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
 from paramgraph_kit.rewrite.loops.emptied import emptied
 from paramgraph_kit.rewrite.loops.inner import Inner, ends_of, unset_in
@@ -162,7 +163,8 @@ class _Rounds(Inner):
                 while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and called(given) == "cpu":
                     given = given.func.value
                 inner = self.source.bracketed(given)
-                self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze()"
+                more = as_python_has_it(self.place, value, given)
+                self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze(){more}"
         for call in (n for part in self.loop.body for n in within(part) if isinstance(n, ast.Call)):
             listed, sizes = call.args[0] if len(call.args) == 1 and called(call) == "tensor" else None, list[str]()
             while isinstance(listed, (ast.List, ast.Tuple)) and len(listed.elts) == 1:

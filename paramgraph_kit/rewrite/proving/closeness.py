@@ -11,6 +11,7 @@ from paramgraph_kit.rewrite.proving.printed import PRINTS, difference
 
 RETURNS = "what it returns"
 GRADIENTS = "gradients"
+OF_ARGUMENTS = f"{GRADIENTS} of its arguments"
 LEADS = "whether gradients go back from what it returns"
 WRITES = "a tensor that it writes"
 FEW = 4.0  # roundings

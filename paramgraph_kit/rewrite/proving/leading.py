@@ -1,7 +1,8 @@
-"""Whether gradients go back from what a step returns: a backward pass of the step's own has used them up."""
+"""Whether gradients go back from what a step returns, and those that have come back: a backward pass uses a step up."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,12 @@ def leads_back(value: Any) -> bool:
             return True
         todo += [each for each, _ in node.next_functions if each is not None and len(todo) < MOST]
     return led
+
+
+def gradients_of(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies of gradients: none and zeros are the same to whoever adds to them; a step that differs shows elsewhere."""
+    found = (leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in leaves)
+    return [each.detach().cpu().clone() for each in found]
 
 
 def _keeps(node: Any) -> bool | None:

@@ -20,12 +20,12 @@ from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, WRITES, Plain, differences, farther
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUMENTS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
-from paramgraph_kit.rewrite.proving.leading import leads_back
+from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
@@ -170,7 +170,11 @@ class Prover:
             self.leads = []
             results = [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
-            return {LEADS: [*self.leads], **self._seen(results, keeper)}
+            return {
+                LEADS: [*self.leads],
+                OF_ARGUMENTS: gradients_of(self._given_leaves()),
+                **self._seen(results, keeper),
+            }
 
     def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
         """What variables, objects and dictionaries of the user's hold before the first step and after each.
@@ -297,6 +301,8 @@ class Prover:
             twin().synchronize()
             self._written |= keeper.keeper.written()
             keeper.keeper.put_back()
+            for leaf in self._given_leaves():
+                leaf.grad = None  # the next run would add to it
             self.state.put_back()
             self._random.put_back()
             self._surroundings.put_back()
@@ -310,9 +316,7 @@ class Prover:
             known = keeper.keeper.is_written(tensor) or (tensor.is_leaf and tensor.requires_grad)
             if known and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
-        leaves = self._leaves()
-        # None and zeros are the same to whoever adds to them; where a step differs, the parameters tell.
-        found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
+        found[GRADIENTS] = gradients_of(self._leaves())
         for number, holder in enumerate(self.state.holders):
             if holder.of_torch or holder.kind in ("class", "generator"):
                 continue
@@ -325,6 +329,12 @@ class Prover:
             if values := _numbers(_without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
+
+    def _given_leaves(self) -> list[torch.Tensor]:
+        """Leaves with gradients that the steps are given, and that nothing but them has."""
+        known = {id(t) for t in self.state.tensors} | self._without
+        every = (t for t in tree_leaves(self._inputs) if isinstance(t, torch.Tensor) and id(t) not in known)
+        return [t for t in every if t.is_leaf and t.requires_grad]
 
     def _leaves(self) -> list[torch.Tensor]:
         return [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]

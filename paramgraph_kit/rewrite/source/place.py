@@ -59,6 +59,7 @@ class Place:
     seen: Collection[str] = ()  # local names that held a tensor, where ``tensors`` has none
     plain: Collection[str] = ()  # local names that held a number of Python's, or None, as the function returned
     forms: Mapping[str, Form] = field(default_factory=dict)  # of ``seen``, for sizes
+    exact: Collection[str] = ()  # names for what stays on the device, and is compared as Python has it
     entry: str = ""  # the name of the function that is captured
 
     @property

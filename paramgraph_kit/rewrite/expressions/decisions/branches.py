@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given, is_of_the_host
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
+from paramgraph_kit.rewrite.expressions.numbers.exact import compared_exactly
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
@@ -182,9 +183,9 @@ def _condition(place: Place, test: ast.expr) -> str:
         parts = [_part_of(place, each) for each in test.values]
         # A number of the host's is taken for true or not as Python does.
         return sign.join(f"bool({text})" if of_host else f"({text})" for text, of_host in parts)
-    text = place.text(test)
+    text = compared_exactly(place, test)
     if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(_between(test)):  # it asks for the truth of each
-        every = [place.text(each) for each in (test.left, *test.comparators)]
+        every = [compared_exactly(place, each) for each in (test.left, *test.comparators)]
         texts = zip(every, _between(test), every[1:], strict=False)
         return " & ".join(f"({one} {sign} {other})" for one, sign, other in texts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.In, ast.NotIn)):

@@ -14,11 +14,14 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.decisions.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.chains import choose_among
 from paramgraph_kit.rewrite.expressions.makes.made import is_a_tensor
+from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it, is_exact, where_it_decides
 from paramgraph_kit.rewrite.expressions.numbers.filled import default_for, taken_as_it_is
 from paramgraph_kit.rewrite.expressions.numbers.readings import (
     around_rounded,
+    divided,
     is_computed,
     is_given_to_torch,
+    of_torch,
     only_around,
     read_of,
     rounded,
@@ -62,13 +65,13 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
         value = read_of(place, node)
         within |= set(ast.walk(node)) if value is not None else set()
         if value is not None:
-            if called(node) == "int" and place.source.file.endswith(REWRITTEN) and isinstance(value, ast.BinOp):
+            if called(node) == "int" and place.source.file.endswith(REWRITTEN) and not is_exact(place, value):
                 return []  # which number it is cut to may hang on a rounding, and Python's are finer
         elif isinstance(node.func, ast.Name) and node.func.id == "divmod" and len(node.args) == 2:
-            if edits := _divided(place, node):
+            if edits := divided(place, node):
                 return edits
         elif isinstance(node.func, ast.Attribute) and is_computed(place, node):
-            found.append(place.source.replace(node.func.value, "torch"))
+            found += of_torch(place, node)
         if value is not None and is_in_size(place, node):
             return []
         if value is not None:
@@ -79,7 +82,12 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
                 text = f"{text}.clone()"  # a number does not change when its tensor does
             if has_dimensions(place, value) or _was_no_scalar(place):
                 text += ".squeeze()"  # as a number has none
-            text += ".double()" * (node in exact)
+            more = ".double()" if node in exact else as_python_has_it(place, node, value)
+            if more == ".double()" and (there := where_it_decides(place, node)):
+                more, simple = "", [n for n in there if isinstance(place.source.statement_of(n), ast.Assign)]
+                found += [place.source.replace(n, f"{n.id}.double()") for n in simple]
+                place.exact = {n.id for n in there if n not in simple}
+            text += more
             if called(node) == "int" and (_ends_a_part(place) or "_dense of float" in place.failure.message):
                 text += ".long()"
             whole = place.source.parents.get(node)
@@ -171,18 +179,6 @@ def _from_the_beginning(place: Place) -> Iterator[Edit]:
     if len(made) == 1 and made[0].lineno < loop.lineno and is_number(made[0].value) and len(made[0].targets) == 1:
         text = f"torch.full((), {place.text(made[0].value)}, device={place.device})"
         yield place.source.replace(made[0].value, text)
-
-
-def _divided(place: Place, call: ast.Call) -> list[Edit]:
-    """``divmod(i.item(), n)`` as a quotient and a rest of the device."""
-    one, other = call.args
-    if not isinstance(one, ast.Call) or called(one) not in ("item", "int"):
-        return []
-    value = one.func.value if isinstance(one.func, ast.Attribute) else one.args[0] if one.args else None
-    if value is None:
-        return []
-    x, by = place.source.bracketed(value), place.source.bracketed(other)
-    return [place.source.replace(call, f"({x} // {by}, {x} % {by})")]
 
 
 def _is_written_behind(place: Place, value: ast.expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite.expressions.numbers.exact import each_as_python_has_it
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -21,7 +22,10 @@ def list_on_device(place: Place) -> list[Edit]:
             continue  # a set knows tensors apart that are equal numbers
         text = place.source.bracketed(call.func.value)
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(node, ast.For) or isinstance(target, ast.Tuple):
+        if isinstance(node, ast.For):
+            more = each_as_python_has_it(place, node, call.func.value)
+            return [place.source.replace(call, f"{text}{more}.unbind()")]
+        if isinstance(target, ast.Tuple):
             return [place.source.replace(call, f"{text}.unbind()")]
         if isinstance(target, ast.Name) and only_indexes(place, target):
             return [place.source.replace(call, text)]

@@ -57,20 +57,22 @@ def rounded(place: Place, node: ast.Call) -> ast.expr | None:
 
 
 def around_rounded(place: Place, node: ast.Call) -> list[Edit]:
-    """``int(round(-low.item() / scale))``, of which what is inside is rounded there; nothing where it is no such."""
-    rounding = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "int" and node.args else node
-    if not isinstance(rounding, ast.Call) or not isinstance(rounding.func, ast.Name) or rounding.func.id != "round":
+    """``int(round(-low.item() / scale))`` and ``int(n.item() * 0.3)``, of which what is inside is rounded there."""
+    name, inner = path_of(node.func), node.args[0] if len(node.args) == 1 else None
+    if name == "int" and isinstance(inner, ast.Call) and path_of(inner.func) == "round":
+        name, inner = "round", inner.args[0] if len(inner.args) == 1 and not inner.keywords else None
+    if name not in ("int", "round") or name in place.space or node.keywords or inner is None:
         return []
-    plain = "round" not in place.space and len(rounding.args) == 1 and not rounding.keywords
-    inner = rounding.args[0] if plain else None
     parts = list(ast.walk(inner)) if isinstance(inner, (ast.BinOp, ast.UnaryOp)) else []
     reads = [n for n in parts if isinstance(n, ast.Call) and read_of(place, n) is not None]
-    if inner is None or not reads or len(reads) < sum(isinstance(n, ast.Call) for n in parts):
+    known = {n for each in reads for n in ast.walk(each)}
+    if not reads or any(isinstance(n, ast.Call) and n not in known for n in parts):
         return []
     whole, part = place.source.replace(node, ""), place.source.replace(inner, "")
+    then = ".round().long()" if name == "round" else ".long()"
     return [
         Edit(whole.line, whole.column, part.line, part.column, "("),
-        Edit(part.end_line, part.end_column, whole.end_line, whole.end_column, ").round().long()"),
+        Edit(part.end_line, part.end_column, whole.end_line, whole.end_column, f"){then}"),
     ]
 
 
@@ -103,6 +105,28 @@ def is_computed(place: Place, call: ast.Call) -> bool:
     reads = (n for each in call.args for n in ast.walk(each) if isinstance(n, ast.Call))
     of_numpy = library in ("np", "numpy") and call.func.attr in _SAME and len(call.args) == 1
     return library == "math" or (of_numpy and any(read_of(place, n) is not None for n in reads))
+
+
+def of_torch(place: Place, call: ast.Call) -> list[Edit]:
+    """``torch.exp(...)`` for ``math.exp(...)``; what ``math`` rounds is a whole number."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    found = [place.source.replace(owner, "torch")]
+    if place.text(owner) == "math" and called(call) in ("ceil", "floor", "trunc"):
+        end = place.source.replace(call, ".long()")
+        found.append(Edit(end.end_line, end.end_column, end.end_line, end.end_column, end.text))
+    return found
+
+
+def divided(place: Place, call: ast.Call) -> list[Edit]:
+    """``divmod(i.item(), n)`` as a quotient and a rest of the device."""
+    one, other = call.args
+    if not isinstance(one, ast.Call) or called(one) not in ("item", "int"):
+        return []
+    value = one.func.value if isinstance(one.func, ast.Attribute) else one.args[0] if one.args else None
+    if value is None:
+        return []
+    x, by = place.source.bracketed(value), place.source.bracketed(other)
+    return [place.source.replace(call, f"({x} // {by}, {x} % {by})")]
 
 
 def is_given_to_torch(place: Place, call: ast.Call) -> bool:

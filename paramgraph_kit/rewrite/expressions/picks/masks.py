@@ -346,7 +346,10 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
                 return ""
             rest = "".join(f", {place.text(o)}" for o in call.keywords)
             labels = f"torch.where({mask}, {other}, -100).flatten()"
-            return f"{place.text(call.func)}({_call(call.args[0], one)}.flatten(0, -2), {labels}{rest})"
+            scores = _call(call.args[0], one)
+            if place.trains:  # of a row that is left out nan would come back, whatever its label says
+                scores = f"torch.where({bracketed(mask)}[..., None], {one}, 0)"
+            return f"{place.text(call.func)}({scores}.flatten(0, -2), {labels}{rest})"
         if given.keys() - {"beta", "delta", "log_target"}:
             return ""
         rest = "".join(f", {place.text(o)}" for o in call.keywords if o.arg in given)

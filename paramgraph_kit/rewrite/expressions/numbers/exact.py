@@ -1,0 +1,213 @@
+"""Numbers that decide something: Python has them as doubles, and whole ones without an end.
+
+A tensor of float32 is compared with ``0.1`` in float32, whose 0.1 is another number, and ``50 * 0.3`` of one is more
+than 15, of which ``ceil`` makes 16. What is only computed with may be rounded as the tensors are that it is given to.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import struct
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
+
+_NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
+_HALF = (torch.float16, torch.bfloat16)
+_ROUND = ("ceil", "floor", "trunc", "round", "rint", "int")
+_PICKS = ("max", "min", "amax", "amin", "median", "detach", "squeeze", "view", "reshape", "flatten", "cpu", "abs")
+_WHOLE = ("argmax", "argmin", "count_nonzero", "numel", "size", "len", "long", "int", "nonzero", "bincount")
+_DEEP = 8  # names that a number goes through
+
+
+def as_python_has_it(place: Place, read: ast.expr, value: ast.expr) -> str:
+    """What follows a number that stays on the device, ``.double()`` or ``.long()``, so that it decides the same.
+
+    ``read`` is where the user reads ``value``.
+    """
+    return _followed(place, value, [read], _seen(place) or _kind(place, value))
+
+
+def where_it_decides(place: Place, read: ast.expr) -> list[ast.Name]:
+    """Where a name for such a number decides, if it is given to tensors elsewhere, which may get its type."""
+    statement = place.source.statement_of(read)
+    loads = [n for name in _stored(statement) for n in _loads(place, statement, name)]
+    there = [n for n in loads if _decides(place, n, real=True, computed=False)]
+    return there if any(n not in there and _gives_its_type(place, n) for n in loads) else []
+
+
+def each_as_python_has_it(place: Place, loop: ast.For, value: ast.expr) -> str:
+    """The same for numbers that a loop goes through, once they are read as a list."""
+    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+    return _followed(place, value, [n for name in names for n in _loads(place, loop.iter, name)], _kind(place, value))
+
+
+def is_exact(place: Place, value: ast.expr) -> bool:
+    """Whether what is computed with tensors is as exact as what Python computes with numbers."""
+    forms = [place.tensors[name] for name in names_in(value) & place.tensors.keys()]
+    return not isinstance(value, ast.BinOp) or (bool(forms) and all(each.dtype is torch.float64 for each in forms))
+
+
+def compared_exactly(place: Place, test: ast.expr) -> str:
+    """A test in which what is read and has to be exact is a tensor that is."""
+    text = place.text(test)
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name) and node.id in place.exact:
+            text = re.sub(rf"(?<![\w.]){node.id}(?![\w.(])", f"{node.id}.double()", text)
+        value = read_of(place, node) if isinstance(node, ast.Call) else None
+        if value is None or not isinstance(node, ast.Call) or called(node) == "int":
+            continue
+        if more := as_python_has_it(place, node, value):
+            text = text.replace(place.text(node), f"{place.source.bracketed(value)}{more}")
+    return text
+
+
+def _followed(place: Place, value: ast.expr, reads: Sequence[ast.expr], kind: torch.dtype | None) -> str:
+    if kind in _NARROW:
+        return ".long()"
+    if kind in _HALF:
+        return ".double()"
+    real = (kind is None or kind.is_floating_point) and not _is_whole(value)
+    return ".double()" if any(_decides(place, each, real=real, computed=False) for each in reads) else ""
+
+
+def _gives_its_type(place: Place, node: ast.expr) -> bool:
+    """Whether a number of another type may change that of what is computed with it: of a tensor without dimensions."""
+    above = place.source.parents.get(node)
+    if isinstance(above, ast.BinOp):
+        other = above.right if above.left is node else above.left
+        if isinstance(other, ast.Constant) or isinstance(place.value(path_of(other)), NUMBER):
+            return _gives_its_type(place, above)
+        form = place.tensors.get(path_of(other))
+        return form is None or not form.shape
+    if not isinstance(above, ast.Call) or isinstance(above.func, ast.Name):
+        return False
+    kept = called(above) in ("append", "add_scalar", "update") or called(above).endswith("_")  # in the type that it has
+    return not kept and path_of(above.func).partition(".")[0] != "math"
+
+
+def _kind(place: Place, value: ast.expr) -> torch.dtype | None:
+    """The type of a tensor that is read, as far as it is seen: what picks one of its elements leaves it."""
+    while not path_of(value):
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in _PICKS:
+            value = value.func.value
+        elif isinstance(value, ast.Subscript):
+            value = value.value
+        else:
+            return None
+    form = place.tensors.get(path_of(value))
+    return form.dtype if form is not None else None
+
+
+def _seen(place: Place) -> torch.dtype | None:
+    """The type of the only number that a statement reads, as it was seen."""
+    seen = re.search(r"_local_scalar_dense of (\w+)\[", place.failure.message)
+    calls = (n for n in heads(place.statement) if isinstance(n, ast.Call))
+    one = sum(read_of(place, n) is not None for n in calls) == 1
+    kind = getattr(torch, seen[1], None) if seen is not None and one else None
+    return kind if isinstance(kind, torch.dtype) else None
+
+
+def _is_whole(value: ast.expr) -> bool:
+    """Whether a tensor holds whole numbers, as its text tells: a count, or a place."""
+    if not isinstance(value, ast.Call):
+        return False
+    of = value.func.value if isinstance(value.func, ast.Attribute) else None
+    return called(value) in _WHOLE or (called(value) == "sum" and isinstance(of, ast.Compare))
+
+
+def _decides(place: Place, node: ast.expr, *, real: bool, computed: bool, deep: int = 0) -> bool:
+    """Whether a number is compared with one that float32 has not, or is rounded once it is computed with."""
+    while (above := place.source.parents.get(node)) is not None:
+        if isinstance(above, ast.BinOp):
+            other = above.right if above.left is node else above.left
+            if isinstance(above.op, (ast.FloorDiv, ast.Mod)) and (real or not _is_int(place, other)):
+                return True
+            real |= isinstance(above.op, ast.Div) or not _is_int(place, other)
+            computed |= real
+        elif isinstance(above, ast.Compare):
+            others = [each for each in (above.left, *above.comparators) if each is not node]
+            return real and (computed or any(is_fine(place, each) for each in others))
+        elif isinstance(above, ast.Call):
+            if called(above) in _ROUND and node in above.args:
+                return computed
+            if called(above) not in ("float", "min", "max", "abs") and path_of(above.func).partition(".")[0] != "math":
+                return False
+            computed |= called(above) not in ("float", "min", "max", "abs")
+            real |= computed
+        elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
+            break
+        node = above
+    if deep == _DEEP or not isinstance(above, (ast.Assign, ast.AugAssign)):
+        return False
+    computed |= isinstance(above, ast.AugAssign)
+    further = [n for name in _stored(above) for n in _loads(place, above, name)]
+    return any(_decides(place, n, real=real, computed=computed, deep=deep + 1) for n in further)
+
+
+def _stored(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement gives a value."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", ast.Tuple([]))])
+    return (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+
+
+def _loads(place: Place, made: ast.AST, name: str) -> Iterator[ast.Name]:
+    """Where a name is read, but for what it is made of."""
+    function, own = place.source.function_of(place.statement), set(ast.walk(made))
+    for part in function.body if function is not None else ():
+        for node in within(part):
+            read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            if read and isinstance(node, ast.Name) and node not in own:
+                yield node
+
+
+def is_fine(place: Place, node: ast.expr) -> bool:
+    """Whether a number may be one that float32 does not have: a tolerance, a rate, a part of another one."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float)) and not _is_single(node.value)
+    if isinstance(node, ast.UnaryOp):
+        return is_fine(place, node.operand)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Div) or is_fine(place, node.left) or is_fine(place, node.right)
+    if not (path := path_of(node)):
+        return False
+    if isinstance(held := place.value(path), NUMBER):
+        return not isinstance(held, complex) and not _is_single(held)
+    return path in place.plain and path not in place.tensors and not _is_read(place, path)
+
+
+def _is_read(place: Place, name: str) -> bool:
+    """Whether a local name holds what the device has found, or what float32 has."""
+    function = place.source.function_of(place.statement)
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
+    made = [n.value for n in every if any(path_of(t) == name for t in n.targets)]
+    return bool(made) and all(isinstance(n, (ast.Call, ast.Constant)) and not is_fine(place, n) for n in made)
+
+
+def _is_int(place: Place, node: ast.expr) -> bool:
+    """Whether a number is a whole one, as far as its text and what is held tell."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int)
+    if isinstance(node, ast.Call):
+        return called(node) in _WHOLE or (isinstance(node.func, ast.Attribute) and _is_whole(node.func.value))
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, ast.Div) and _is_int(place, node.left) and _is_int(place, node.right)
+    return isinstance(place.value(path_of(node)), int) if path_of(node) else False
+
+
+def _is_single(value: float) -> bool:
+    """Whether float32 has a number.
+
+    >>> _is_single(0.5), _is_single(0.1)
+    (True, False)
+    """
+    try:
+        return math.isnan(value) or struct.unpack("f", struct.pack("f", value))[0] == value
+    except OverflowError:
+        return False

@@ -1,0 +1,151 @@
+"""Numbers that decide stay what Python makes of them, where they stay on the device: at the edges, too."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import lines_of, run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+# What is written, and inputs at which float32, or a narrow type, would decide otherwise.
+EDGES = {
+    "a threshold": (
+        """
+args = (torch.randn(1, device=device), torch.randn(3, device=device))
+def f(x, y):
+    total = x.sum().item()
+    if total > 0.1:
+        return y * 2
+    return y if x.max().item() < 0.7 else y * 4
+others = [(torch.tensor([v], device=device), torch.ones(3, device=device)) for v in (0.1, 0.7)]
+""",
+        "total = x.sum().detach().double()",
+    ),
+    "a part of a count": (
+        """
+args = (torch.rand(40, device=device) - 0.5, torch.randn(40, device=device))
+def f(p, x):
+    n = (p > 0).sum().item()
+    most, least = math.ceil(n * 0.3), int(n * 0.29)
+    ranks = p.argsort(descending=True).argsort()
+    return x * (ranks < most), x * (ranks < least)
+others = [(torch.rand(n, device=device) + 0.1, torch.ones(n, device=device)) for n in (50, 90, 100)]
+""",
+        "n = (p > 0).sum().detach().double()",
+    ),
+    "a part that scales a loss as well": (
+        """
+args = (torch.randn(10, device=device), torch.rand(10, device=device) > 0.3)
+def f(x, m):
+    n = m.sum().item()
+    part = n / m.numel()
+    loss = (x * m).sum() / n
+    if part > 0.7:
+        loss = loss * 0.5
+    return loss
+others = [(torch.ones(10, device=device), torch.arange(10, device=device) < n) for n in (7, 8)]
+""",
+        "part = n.double() / m.numel()",
+    ),
+    "numbers of a list": (
+        """
+args = (torch.rand(4, device=device), torch.randn(3, device=device))
+def f(s, y):
+    out = y * 0
+    for i, v in enumerate(s.tolist()):
+        if v > 0.3:
+            out = out + y * i
+    return out
+others = [(torch.tensor([0.1, 0.3, 0.4, 0.3], device=device), torch.ones(3, device=device))]
+""",
+        "for i, v in enumerate(s.double().unbind()):",
+    ),
+    "what ends a loop": (
+        """
+args = (torch.randn(4, device=device),)
+def f(x):
+    for _ in range(5):
+        if x.abs().max().item() <= 0.1:
+            break
+        x = x * 0.5
+    return x
+others = [(torch.tensor([v], device=device),) for v in (0.2, 0.4)]
+""",
+        "done = done | (x.abs().max().double() <= 0.1)",
+    ),
+    "whole numbers of a narrow type": (
+        """
+args = (torch.tensor([4, 5], device=device, dtype=torch.int32), torch.tensor([4], device=device).byte())
+def f(a, b):
+    n, m = a.max().item(), b.max().item()
+    return torch.ones(3, device=a.device) * (n * n), torch.ones(3, device=a.device) * (m + m)
+others = [(torch.tensor([70000], device=device, dtype=torch.int32), torch.tensor([200], device=device).byte())]
+""",
+        "n, m = a.max().detach().long(), b.max().detach().long()",
+    ),
+    "gradients of rows that a mask leaves out": (
+        """
+args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),
+        torch.tensor([True, False, True, True], device=device))
+def f(x, y, m):
+    loss = F.cross_entropy(x[m], y[m])
+    loss.backward()
+    return loss.detach()
+others = [(torch.tensor([[1.0, 2, 3], [float("inf"), 1, 2]], device=device).requires_grad_(),
+           torch.tensor([0, 1], device=device), torch.tensor([True, False], device=device))]
+""",
+        "loss = F.cross_entropy(torch.where(m[..., None], x, 0).flatten(0, -2), torch.where(m, y, -100).flatten())",
+    ),
+}
+
+
+def _seen(function: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """What a call returns, and the gradients that its arguments get."""
+    given = copy.deepcopy(args)
+    out = [leaf.detach().cpu() for leaf in tree_leaves(function(*given))]
+    return [*out, *(leaf.grad.cpu() for leaf in given if leaf.grad is not None)]
+
+
+@pytest.mark.parametrize("title", EDGES)
+def test_rewritten_lines_decide_as_python_does_at_the_edges(title: str, tmp_path: Path) -> None:
+    # GIVEN a step whose numbers decide something, and what it gives at their edges
+    text, line = EDGES[title]
+    names = run(text, tmp_path)
+    truth = [_seen(names["f"], others) for others in names["others"]]
+    # WHEN it is rewritten THEN its lines give the same there, in the same types
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.complete, fix
+    assert line in lines_of(fix), fix
+    with fix.applied():
+        for others, expected in zip(names["others"], truth, strict=True):
+            torch.testing.assert_close(_seen(names["f"], others), expected, rtol=1e-6, atol=0, equal_nan=True)
+
+
+def test_a_loop_whose_rounds_behind_its_end_would_spoil_gradients_is_not_rewritten(tmp_path: Path) -> None:
+    # GIVEN a loop that ends before it divides by zero, and gradients that go back through it to what it was given
+    names = run(
+        """
+args = (torch.randn(3, device=device).requires_grad_(),)
+def f(v):
+    u = v
+    for _ in range(4):
+        n = u.norm()
+        if n.item() == 0:
+            break
+        u = u / n
+    u.sum().backward()
+    return u.detach()
+""",
+        tmp_path,
+    )
+    # WHEN it is rewritten THEN no round is run behind its end: of those gradients would be nan
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert not any("torch.where(done" in line for line in lines_of(fix)), fix
