@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.own_regions import Region, region_at
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -38,12 +39,15 @@ def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
 def rates(region: Region, found: Iterable[Failure]) -> Iterator[Failure]:
     """Schedulers that are stepped around the replays of a graph that has their optimizer's step, and its rate."""
     read = [use.value() for use in region.values.uses] if region.values is not None else []
-    if not any(is_a(value, torch.optim.Optimizer) and _has_number(value) for value in read):
-        return
-    for failure in found:
-        if failure.code == "learning-rate-frozen" and failure.frame is not None:
-            line, made = failure.frame.text, rate_in_a_tensor(region.settings[0])
+    optimizers = [value for value in read if is_a(value, torch.optim.Optimizer)]
+    for failure in (f for f in found if optimizers and f.frame is not None):
+        line = failure.frame.text  # type: ignore[union-attr]
+        if failure.code == "learning-rate-frozen" and any(map(_has_number, optimizers)):
+            made = rate_in_a_tensor(region.settings[0])
             yield replace(failure, fix=f"before  {line}\nafter   {line}, behind the replay, with {made}")
+        elif failure.code == "scalar-frozen" and MOVED in failure.message:
+            once = "cycle_momentum=False where the scheduler is made: no tensor can be one of these numbers"
+            yield replace(failure, fix=f"before  {line}\nafter   {line}, behind the replay, with {once}")
 
 
 def given_in_vain(

@@ -188,8 +188,13 @@ def parts(value: Any) -> dict[str, Value]:
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
-        return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if type(v) in (int, float)}
+        return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
     return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
+
+
+def _is_number(value: Any) -> bool:
+    parts = value if type(value) is tuple else (value,)  # betas are two
+    return all(type(part) in (int, float) for part in parts)
 
 
 def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:

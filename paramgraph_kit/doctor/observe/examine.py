@@ -364,6 +364,7 @@ class _Examiner(Caller):
         if is_result := self.graphs.owns(call.result):
             lines += kept(around(self.function), self.function, self.codes(call))
         problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines] + [*self.graphs.around()]
+        problems += self.graphs.misread
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)

@@ -49,8 +49,10 @@ class KeptResults:
         self._lists: dict[int, _Kept] = {}
         self._names: dict[tuple[CodeType, str], Failure] = {}
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
+        self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
+        self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
 
-    def look(self, owns: Owns, is_first: bool) -> None:
+    def look(self, graph: int, owns: Owns, is_first: bool) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
         self._settle(owns)
         for number, frame in enumerate(_frames()):
@@ -58,7 +60,13 @@ class KeptResults:
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
                     self._lists[id(value)] = _Kept(value, frame.f_code, name)
-                    if is_first:  # several names of one result, as of a graph for several sizes
+                    there = {key for each in _owned(value, owns) for key in each}
+                    first = self._first.setdefault(id(value), {})
+                    # An entry of a dictionary, as of the last result, may be read ahead of the next replay alone.
+                    if there - first.setdefault(graph, there) and not is_first and not issubclass(kind, dict):
+                        self._overwritten.add(id(value))
+                    if is_first:
+                        first[graph] = there  # several names of one result, as of a graph for several sizes
                         self._before.setdefault(id(value), set()).update(_twice(value, owns))
                 elif number and issubclass(kind, torch.Tensor) and (frame.f_code, name) not in self._names:
                     node = _result_of(frame, name) if owns(value) else None
@@ -70,8 +78,7 @@ class KeptResults:
         for key in list(self._lists):
             if sys.getrefcount(self._lists[key].held) <= _OURS_ALONE:
                 kept = self._lists.pop(key)
-                before = self._before.pop(key, set())
-                if _twice(kept.held, owns) - before:
+                if self._is_wrong(kept, owns, self._before.pop(key, set())):
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
 
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
@@ -86,8 +93,15 @@ class KeptResults:
         """All that is kept twice, at the lines that keep it."""
         yield from self._names.values()
         for kept in self._lists.values():
-            if _twice(kept.held, owns) - self._before.get(id(kept.held), set()):
+            if self._is_wrong(kept, owns, self._before.get(id(kept.held), set())):
                 yield from _kept_at(kept)
+
+    def _is_wrong(self, kept: _Kept, owns: Owns, before: set[_Key]) -> bool:
+        key = id(kept.held)
+        self._first.pop(key, None)
+        overwritten = key in self._overwritten
+        self._overwritten.discard(key)
+        return bool(_twice(kept.held, owns) - before) or (overwritten and any(_owned(kept.held, owns)))
 
 
 def kept_by(node: ast.AST) -> ast.expr | None:
@@ -129,14 +143,18 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
 
 def _twice(held: Any, owns: Owns) -> set[_Key]:
     seen, twice = set[_Key](), set[_Key]()
+    for keys in _owned(held, owns):
+        twice |= seen & keys
+        seen |= keys
+    return twice
+
+
+def _owned(held: Any, owns: Owns) -> Iterator[set[_Key]]:
+    """What of each entry a graph writes."""
     # A class of the user's may go through its entries in a way of its own.
     entries = dict.values(held) if is_a(held, dict) else next(k for k in (list, deque) if is_a(held, k)).__iter__(held)
     for part in islice(entries, _MOST):
-        for each in {id(t): t for t in _tensors(part)}.values():
-            if owns(each):
-                key = (each.data_ptr(), each.shape)
-                (twice if key in seen else seen).add(key)
-    return twice
+        yield {(t.data_ptr(), t.shape) for t in _tensors(part) if owns(t)}
 
 
 def _tensors(part: Any) -> list[torch.Tensor]:

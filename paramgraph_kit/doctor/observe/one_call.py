@@ -230,7 +230,10 @@ class Caller:
                 at = place  # the kernels read it, so it is the scheduler's step that is missing
             text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
             observer.findings.silent("learning-rate-frozen", text, at)
-        for optimizer, place in observer.optimizers.stepped:
+        stepped = {id(optimizer) for optimizer, _ in observer.optimizers.stepped}
+        alone = [(s.optimizer, at) for s, at in observer.optimizers.scheduled if hasattr(s, "optimizer")]
+        replayed = [each for each in alone if id(each[0]) not in stepped]  # a graph has its step
+        for optimizer, place in [*observer.optimizers.stepped, *(replayed if observer.replays else ())]:
             scheduled = id(optimizer) in known
             for group in optimizer.param_groups:
                 before = self.state.held_by(group) or {}

@@ -178,7 +178,7 @@ class OwnGraphs:
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self._look(graph)
-                self.kept.look(one.writes, not one.replayed)
+                self.kept.look(id(graph), one.writes, not one.replayed)
             self.filled.launched(one.reads.keys(), one.memory.keys())
         one.replayed, one.spoiled = True, None
         for other in self._known.values():
