@@ -213,6 +213,16 @@ def test_a_captured_training_step_goes_on_as_if_nobody_had_looked(calls: int, tm
         assert torch.equal(names["f"](*names["feed"](i)), others["f"](*others["feed"](i)))
 
 
+def test_weights_that_only_the_graph_names_are_as_before_all_calls(tmp_path: Path) -> None:
+    # GIVEN a training step that the file has captured, and a function that names its inputs alone
+    names = load(_of("last batch of an epoch is smaller").broken, tmp_path / "program.py")
+    before = names["net"].weight.detach().clone()
+    # WHEN
+    pgk.diagnose(names["train"], *names["args"])
+    # THEN
+    assert torch.equal(names["net"].weight, before)
+
+
 def test_what_goes_behind_a_replay_is_given_what_the_capture_has_made(tmp_path: Path) -> None:
     # GIVEN a captured method that counts, and flips its result by that WHEN a fix is asked for
     names = load(_of("flips every second frame").broken, tmp_path / "program.py")

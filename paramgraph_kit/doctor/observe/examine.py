@@ -35,6 +35,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
+from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change, Holder
@@ -363,8 +364,9 @@ class _Examiner(Caller):
         lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
         if is_result := self.graphs.owns(call.result):
             lines += kept(around(self.function), self.function, self.codes(call))
-        problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines] + [*self.graphs.around()]
-        problems += self.graphs.misread
+        problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
+        seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
+        problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import is_a, is_graph
+from paramgraph_kit.doctor.observe.held import is_a, is_graph, tensors_in
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.restore.host_state import HostState
 
 MOST_BYTES = 1 << 26  # of one tensor: a cache of a server's is larger, and is written by what is seen, too
@@ -30,6 +31,21 @@ def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterato
         is_small = not is_a(tensor, torch.nn.Parameter) and tensor.untyped_storage().nbytes() <= MOST_BYTES
         if id(tensor) in stepped or is_small:
             yield tensor
+
+
+def read_by_captures(regions: Iterable[Region], device: str) -> Iterator[torch.Tensor]:
+    """The same of graphs captured before, whose lines name what the function that replays them may not."""
+    values = [use.value() for region in regions if region.values is not None for use in region.values.uses]
+    optimizers = [each for each in values if is_a(each, torch.optim.Optimizer)]
+    parameters = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+    made = [t for each in optimizers for kept in each.state.values() for t in tensors_in(list(kept.values()))]
+    modules = [each for each in values if is_a(each, torch.nn.Module)]
+    weights = [p for module in modules for p in module.parameters()]
+    gradients = [p.grad for p in (*parameters, *weights) if p.grad is not None]
+    held = [each for each in values if is_a(each, torch.Tensor) and not is_a(each, torch.nn.Parameter)]
+    held += [b for module in modules for b in module.buffers()]
+    small = [each for each in held if each.untyped_storage().nbytes() <= MOST_BYTES]
+    yield from (t for t in (*parameters, *made, *gradients, *small) if t.device.type == device)
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -114,10 +114,15 @@ def kept_by(node: ast.AST) -> ast.expr | None:
 
 
 def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
-    """A line, and the same with a copy of what it keeps."""
+    """A line, and the same with a copy of what it keeps; of a tuple's parts where it keeps one."""
     line, kept = ast.unparse(node), ast.unparse(what)
     at = line.rfind(kept) if isinstance(node, ast.Assign) else line.find(kept, line.find("("))
-    return line, f"{line[:at]}{kept}.clone(){line[at + len(kept) :]}" if at >= 0 else f"{kept}.clone()"
+    cloned = f"{kept}.clone()"
+    if isinstance(what, (ast.Tuple, ast.List)):
+        looks = (ast.Name, ast.Attribute, ast.Subscript)  # a call makes another one
+        parts = [f"{ast.unparse(e)}{'.clone()' if isinstance(e, looks) else ''}" for e in what.elts]
+        cloned = f"[{', '.join(parts)}]" if isinstance(what, ast.List) else f"({', '.join(parts)})"
+    return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
 def _frames() -> Iterator[FrameType]:

@@ -144,6 +144,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs.regions:
             filled = {id(args[i]) for i in op.written if i < len(args)}
             self.graphs.filled.saw(op.name, tensors, filled, result, place)
+            self.graphs.tails.saw(tensors, filled, self.keeper, place)
             if op.name in ("cat", "stack"):
                 self.graphs.kept.joined(tensors, self.graphs.writes, place)
         if op.written:  # as set_() does, which gives a tensor other memory
@@ -329,6 +330,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if graph not in self.graphs:
             self.graphs.adopt(graph)
         self.replays.append(self.places.here())
+        is_outside, self.makes_graph = self.makes_graph, True  # what is done there is none of the function's work
+        self.graphs.tails.launched(self.keeper)
+        self.makes_graph = is_outside
         self.graphs.launched(graph, self.replays[-1], self._stream())
         for failure in self.graphs.lost(graph):
             self.findings.add(failure)

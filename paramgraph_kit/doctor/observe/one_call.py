@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
-from paramgraph_kit.doctor.observe.kept_for_replays import written_by_replays
+from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -130,8 +130,12 @@ class Caller:
         places = Places(run.__code__)
         at: list[Frame | None] = []
         current = cuda.current_stream()
-        for tensor in written_by_replays(self.state, before, self.graphs.device):
+        device = self.graphs.device
+        for tensor in written_by_replays(self.state, before, device):
             keeper.keep(tensor)
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            for tensor in read_by_captures(self.graphs.regions or (), device):
+                keeper.keep(tensor)
         if not plainly:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)

@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
@@ -78,7 +79,7 @@ class OwnGraphs:
         self.keeps = False  # what their names hold
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
-        self.kept, self.filled = KeptResults(), FilledRows()
+        self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
@@ -160,7 +161,11 @@ class OwnGraphs:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from self.unordered.problems
         yield from self.kept.failures(self.writes)
-        yield from self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
+        yield from self.filled_in_part()
+
+    def filled_in_part(self) -> Iterator[Failure]:
+        """Batches of which a replay computes more rows than they have."""
+        return self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
 
     def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
         """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""

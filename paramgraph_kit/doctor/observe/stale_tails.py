@@ -1,0 +1,172 @@
+"""A shorter input fills only the first part of what a graph reads: whether the result depends on the rest is tried."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.trace.model import Failure
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.one_call import Caller
+
+_MOST = 64  # writes to one memory between two replays that are looked at
+_MOST_ELEMENTS = 1 << 24
+
+
+class StaleTails:
+    """What lines have written between replays, and what they have left as it was."""
+
+    def __init__(self) -> None:
+        self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
+        self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
+        self.changes = False  # what they leave gets other numbers
+
+    def saw(self, tensors: list[torch.Tensor], written: set[int], keeper: Keeper, place: Place) -> None:
+        """An operation outside of all captures."""
+        for tensor in (t for t in tensors if id(t) in written and t.device.type != "cpu"):
+            if keeper.is_outside(tensor) and len(writes := self._written[storage_key(tensor)]) < _MOST:
+                writes.append((tensor.detach(), place))
+
+    def launched(self, keeper: Keeper) -> None:
+        """A graph is replayed now, with what was written since the one before."""
+        written, self._written = self._written, defaultdict(list)
+        for writes in written.values():
+            lines = [(place, cut) for _, place in writes if (cut := _cut_in(place)) is not None]
+            with suppress(RuntimeError):  # of another size of element, or of no strides
+                if lines and (rest := _rest(writes)) is not None:
+                    self.found |= {_line(place): (place, cut) for place, cut in lines}
+                    if self.changes:
+                        _change(*rest, keeper)
+
+    def failures(self) -> Iterator[Failure]:
+        """The lines, where the result depends on what they leave."""
+        for place, cut in self.found.values():
+            frame, whole = place.frame(), ast.unparse(cut.value)
+            said = f"the replay also reads what is behind {ast.unparse(cut)}, which a longer input has left there"
+            line = frame.text if frame is not None else ""
+            words = f"{whole}.zero_(); {line}, and where zeros count too, as in a mean or a softmax, a mask of that"
+            if isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:  # of rows
+                rows, of = ast.unparse(cut.slice.upper), f"len({whole})"
+                only = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
+                words = f"{only} around this line and the replay; or what it computes of the others is left out"
+            yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
+
+
+def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
+    """What a shorter input leaves of a longer one, if what comes of a call depends on that: else nothing is told.
+
+    Args:
+        caller: who calls the function.
+        number: of the call whose random numbers are drawn.
+        told: what the lines alone tell of it.
+    """
+    tails = caller.graphs.tails
+    if not tails.found:
+        return told
+    plain, again = _made(caller, number), _made(caller, number)
+    tails.changes = True
+    other = _made(caller, number)
+    tails.changes = False
+    if plain is None or other is None or again is None or not _is_alike(plain, again):
+        return told
+    return [] if _is_alike(plain, other) else told or [*tails.failures()]
+
+
+def _made(caller: Caller, number: int) -> list[torch.Tensor] | None:
+    """What a call returns, and the weights that it leaves; None where it fails."""
+    function, found = caller.function, list[torch.Tensor]()
+
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        read = (t for r in caller.graphs.regions or () if r.values is not None for t in r.values.read())
+        weights = [t for t in (*caller.state.tensors, *read) if isinstance(t, torch.nn.Parameter)]
+        found.extend(t.detach().cpu().clone() for t in [*tensors_in(result), *weights])
+        return result
+
+    caller.function = kept
+    try:
+        call = caller.call(caller.args, caller.kwargs, drawing=number)
+    finally:
+        caller.function = function
+    return found if call.ended is None else None
+
+
+def _is_alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    pairs = zip(some, others, strict=False)
+    same = (a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+    return len(some) == len(others) and all(same)
+
+
+def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """All memory, and which elements of it are not written; None where that is none, or another matter."""
+    first = writes[0][0]
+    storage, size = first.untyped_storage(), first.element_size()
+    elements = storage.nbytes() // size
+    if elements > _MOST_ELEMENTS or any(t.element_size() != size for t, _ in writes):
+        return None
+    is_left = torch.ones(elements, dtype=torch.bool)
+    for tensor, _ in writes:
+        is_left.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+    if not is_left.any():
+        return None
+    flat = torch.empty(0, dtype=first.dtype, device=first.device).set_(storage)
+    return flat[:elements], is_left
+
+
+def _change(flat: torch.Tensor, is_left: torch.Tensor, keeper: Keeper) -> None:
+    """Another input was there before: of the numbers of this one, which are possible where it has indices."""
+    keeper.before_write(flat)
+    held = flat.cpu()
+    filled, left = held[~is_left], held[is_left]
+    other = filled.flip(0).repeat(len(left) // max(len(filled), 1) + 1)[: len(left)]
+    same = other == left
+    other[same] = filled.amax() if filled.dtype != torch.bool else ~left[same]
+    if filled.is_floating_point():
+        other = torch.where(other == left, left + 1, other)
+    held[is_left] = other
+    flat.copy_(held)
+
+
+def _line(place: Place) -> tuple[str, int]:
+    user = place.user
+    return (user[0].co_filename, line_of(*user)) if user is not None else ("", 0)
+
+
+def _cut_in(place: Place) -> ast.Subscript | None:
+    """``x[:, :n]`` of the line that writes, where `n` is not the same each time, and no line fills what is behind."""
+    user = place.user
+    for node in nodes_of(user[0]) if user is not None else ():
+        if isinstance(node, ast.Subscript) and node.lineno == _line(place)[1] and _ends(node):
+            tree: Any = tree_of(user[0].co_filename) if user is not None else None
+            nodes = ast.walk(tree) if tree is not None else ()
+            name = ast.unparse(node.value).rpartition(".")[2]
+            others = (n for n in nodes if isinstance(n, ast.Subscript) and _begins(n))
+            if all(ast.unparse(n.value).rpartition(".")[2] != name for n in others):
+                return node
+    return None
+
+
+def _parts(node: ast.Subscript) -> list[ast.Slice]:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return [part for part in parts if isinstance(part, ast.Slice)]
+
+
+def _ends(node: ast.Subscript) -> bool:
+    ends = [p.upper for p in _parts(node) if p.lower is None and p.upper is not None]
+    return any(not isinstance(upper, (ast.Constant, ast.UnaryOp)) for upper in ends)
+
+
+def _begins(node: ast.Subscript) -> bool:
+    return any(part.lower is not None for part in _parts(node))
