@@ -13,6 +13,7 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+from paramgraph_kit.driver.sim.libraries import forget
 from tests.integration.rewritten import run
 from tests.programs.reading import Program, read
 from tests.programs.running import eager, load, quiet
@@ -211,6 +212,19 @@ def test_a_captured_training_step_goes_on_as_if_nobody_had_looked(calls: int, tm
     # THEN the weights and what the optimizer holds are as they were, and it goes on with the same losses
     for i in range(calls, 6):
         assert torch.equal(names["f"](*names["feed"](i)), others["f"](*others["feed"](i)))
+
+
+def test_a_capture_without_a_warm_up_is_told_with_what_else_is_wrong(tmp_path: Path) -> None:
+    # GIVEN a process that has used no library yet, and a runner that captures at once
+    forget()
+    names = load(_of("a detector without a warm-up").broken, tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names["push"], *names["args"])
+    # THEN it is told with a warm-up of its lines, and so is what the graph does not see
+    told = {f.code: f.fix for f in found.failures}
+    assert told.keys() == {"cold-library", "stale-input"}
+    assert "with torch.cuda.stream(s): self._run()" in told["cold-library"]
+    assert "put back what that moves (`self.level`, `self.h`); then capture" in told["cold-library"]
 
 
 def test_weights_that_only_the_graph_names_are_as_before_all_calls(tmp_path: Path) -> None:

@@ -91,6 +91,24 @@ def carried_on(region: Region) -> Iterator[Failure]:
             yield replace(BY_ID["stale-input"].failure(text, frame_at(region.code, node.lineno)), fix=fix)
 
 
+def written_in(region: Region) -> Iterator[str]:
+    """Paths that the lines of a capture, and of methods that it calls, write in place or give another value."""
+    tree = tree_of(region.file or region.code.co_filename)
+    inside = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
+    for node in inside:
+        func = node.func if isinstance(node, ast.Call) else None
+        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(node, ast.Assign):
+            path = ast.unparse(node.targets[0])
+            first = (n.lineno <= node.lineno for n in inside if _reads(n, path))  # type: ignore[attr-defined]
+            target = node.targets[0] if any(first) else None
+        elif isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_"):
+            target = func.value
+        value = path_value(target, region.names, region.space)
+        if isinstance(target, (ast.Name, ast.Attribute)) and is_a(value, torch.Tensor):
+            yield ast.unparse(target)
+
+
 def _methods_of(region: Region, tree: ast.Module | None) -> Iterator[ast.stmt]:
     """Lines of methods of the same object that a capture calls: ``self.step()``."""
     calls = [n.func for each in region.body for n in ast.walk(each) if isinstance(n, ast.Call)]

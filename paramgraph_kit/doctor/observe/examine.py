@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates
 from paramgraph_kit.doctor.observe.captured_values import uses_in
+from paramgraph_kit.doctor.observe.cold import COLD, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
@@ -111,6 +112,18 @@ class _Examiner(Caller):
     def examine(self) -> Examination:
         self.graphs.captured_before(captured_before(self.function, self.graphs.device))
         first = self.first = self.call(self.args, self.kwargs)
+        if not first.captures or first.ended is None or first.ended.code != COLD:
+            return self.examine_from(first)
+        failed = [*(self.graphs.regions or ())]
+        self.state.put_back()  # with what it has made for its capture
+        warm_up(self.graphs.device)
+        self.first = self.call(self.args, self.kwargs)
+        found = self.examine_from(self.first)
+        found.problems.insert(0, with_warm_up(first.ended, failed, self.first.changes))
+        return found
+
+    def examine_from(self, first: Call) -> Examination:
+        """All of it, behind the first call."""
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
             return self.program(found) if self.is_program(first) else self.finish(found, [first], [first.ended])
