@@ -111,8 +111,12 @@ def add_frozen(
 
     told = {_line(f) for f in found.failures}
     for region in {_what(each): each for each in regions}.values():
-        with region.as_it_was():
-            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
+        try:
+            with region.as_it_was():
+                part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
+        except Exception:  # what was found around it stays told
+            found.notes = (*found.notes, *([NOT_ASKED] if NOT_ASKED not in found.notes else []))
+            continue
         if any(f.code in _ENDS for f in part.failures) and NOT_ASKED not in found.notes:
             found.notes = (*found.notes, NOT_ASKED)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
@@ -157,6 +161,10 @@ def _is_silent(failure: Failure) -> bool:
 
 def _may_be(failure: Failure, region: Region) -> bool:
     """Whether a capture can have it: one that has ended well had nothing that CUDA refuses."""
+    from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+
+    if OTHER_NUMBERS in failure.message:
+        return False  # its lines give what they give; what moves between replays is told where it moves
     if not region.whole or failure.message.startswith(_OF_THIS_CALL):
         return True
     return _is_silent(failure) and not _tells_of_the_capture(failure)

@@ -14,6 +14,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor.observe.examine import NOT_ASKED
 from paramgraph_kit.driver.sim.libraries import forget
+from paramgraph_kit.verbs import _own_captures
 from tests.integration.rewritten import run
 from tests.programs.reading import Program, read
 from tests.programs.running import eager, load, quiet
@@ -225,6 +226,47 @@ def test_a_capture_without_a_warm_up_is_told_with_what_else_is_wrong(tmp_path: P
     assert told.keys() == {"cold-library", "stale-input"}
     assert "with torch.cuda.stream(s): self._run()" in told["cold-library"]
     assert "put back what that moves (`self.level`, `self.h`); then capture" in told["cold-library"]
+
+
+def test_a_number_that_picks_is_an_index_on_the_device_as_the_words_say(tmp_path: Path) -> None:
+    # GIVEN a captured step that reads and writes at a place that the host knows
+    program = _of("whose captured step picks a rate")
+    names = load(program.broken, tmp_path / "program.py")
+    (told,) = pgk.diagnose(names["sample"], *names["args"]).failures
+    # WHEN one does what is said
+    made, *words, filled = re.findall(r"`(.*?)`", told.fix)
+    text = program.broken.replace("        with torch.no_grad():", f"        {made}\n        with torch.no_grad():")
+    for new, old in zip(words[::2], words[1::2], strict=True):
+        text = text.replace(old, new)
+    text = text.replace("            self.g.replay()", f"            {filled}\n            self.g.replay()")
+    mended = load(text, tmp_path / "mended.py")
+    # THEN each round has its own
+    assert not pgk.diagnose(mended["sample"], *mended["args"])
+    one, noise = mended["sampler"], mended["args"][0]
+    x, trace, net = noise.clone(), torch.zeros(2, 5, 4, device=noise.device), one.net
+    for i in reversed(range(5)):
+        x = (x - one.betas[i] * net(x)) / (1 - one.betas[i]).sqrt()
+        trace[:, i] = x
+    assert torch.allclose(mended["sample"](noise)[1], trace)
+
+
+def test_what_was_found_stays_told_where_what_is_captured_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a program of which only the captured step cannot be looked at
+    names = load(_of("whose captured step picks a rate").broken, tmp_path / "program.py")
+    found_inside = _own_captures._what
+
+    def raises(region: Any) -> Any:
+        monkeypatch.setattr(type(region), "as_it_was", lambda region: 1 / 0)
+        return found_inside(region)
+
+    monkeypatch.setattr(_own_captures, "_what", raises)
+    # WHEN
+    found = pgk.diagnose(names["sample"], *names["args"])
+    # THEN
+    assert found.codes == ("scalar-frozen",)
+    assert NOT_ASKED in found.notes
 
 
 def test_weights_that_only_the_graph_names_are_as_before_all_calls(tmp_path: Path) -> None:

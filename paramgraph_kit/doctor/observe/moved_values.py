@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import NAME, is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, Moved, Use
+from paramgraph_kit.doctor.observe.index_words import with_index
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -135,6 +136,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         if _swaps(line.node):
             other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
             return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
+        if line.function == region.code.co_name and is_at_each_call(region, line.node):
+            return f"{target} = {given} only where the capture follows, and else {target}.copy_({given})"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
         made_there = given in map(ast.unparse, region.targets())
@@ -146,8 +149,18 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
         )
         return f"before the capture: {made}; here: {here_}"
+    if code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int:
+        held = f"{moved.use.text}_in"
+        same = [use for use in region.values.uses if use.text == moved.use.text]  # type: ignore[union-attr]
+        if pairs := with_index(same, held):
+            made = f"{held} = torch.zeros(1, dtype=torch.int64, device={kind!r})"
+            lines = ", ".join(f"`{new}` for `{old}`" for old, new in pairs)
+            filled = f"ahead of g.replay() `{held}.fill_({moved.use.text})`"
+            return f"before the capture `{made}`, captured is {lines}, and {filled}"
     if code in ("scalar-frozen", "branch-frozen"):
-        return f"{ast.unparse(line.node)}, and capture again behind it: a graph for each value"
+        what = f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text
+        new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
+        return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
     return ""
 
 
@@ -305,10 +318,21 @@ def _comes_behind(line: _Line, region: Region, file: str) -> bool:
         if first <= number <= last:
             return False
         if line.function == region.code.co_name:
-            return number > last or _in_common_loop(file, number, region.line)
+            return number > last or _in_common_loop(file, number, region.line) or is_at_each_call(region, line.node)
     return line.function != "<module>" or _in_common_loop(file, number, number)
+
+
+def is_at_each_call(region: Region, node: Any) -> bool:
+    """Whether a line ahead of a capture also runs where that does not: ``if graph is None:`` holds it alone."""
+    code = region.code
+    branches = [n for n in nodes_of(code) if isinstance(n, ast.If) and _holds(n, region.line)]
+    return node.lineno >= code.co_firstlineno and any(node.lineno < n.lineno for n in branches)
+
+
+def _holds(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or 0))
 
 
 def _in_common_loop(file: str, first: int, second: int) -> bool:
     loops = (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, LOOPS))
-    return any(n.lineno <= first <= (n.end_lineno or 0) and n.lineno <= second <= (n.end_lineno or 0) for n in loops)
+    return any(_holds(n, first) and _holds(n, second) for n in loops)
