@@ -12,7 +12,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
-from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+from paramgraph_kit.doctor.observe.examine import NOT_ASKED, NOT_REPLAYED
 from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.verbs import _own_captures
 from tests.integration.rewritten import run
@@ -267,6 +267,42 @@ def test_what_was_found_stays_told_where_what_is_captured_cannot_be_asked(
     # THEN
     assert found.codes == ("scalar-frozen",)
     assert NOT_ASKED in found.notes
+
+
+def test_a_capture_that_fails_is_rewritten_as_what_it_is_of(tmp_path: Path) -> None:
+    # GIVEN a module that torch graphs at the first call, and that asks the device for a value
+    program = _of("graphed by torch at its first call, which asks for a value")
+    names = load(program.broken, tmp_path / "program.py")
+    # WHEN
+    found: Any = pgk.diagnose(names["classify"], *names["args"], fix=True)
+    # THEN its lines are, and it is said that no replay was seen
+    assert "+        pts = torch.where(radius > 1.0, pts / radius, pts)" in found.fix.diff
+    assert NOT_REPLAYED in found.notes
+
+
+def test_a_state_that_is_returned_as_it_is_is_noted(tmp_path: Path) -> None:
+    # GIVEN a captured step of a function of the file, which writes a tensor in place
+    names = run(
+        """
+pos, force, g = torch.randn(5, 2, device=device), torch.zeros(5, 2, device=device), cuda.CUDAGraph()
+def step():
+    pos.add_(0.1 * (force - pos))
+step()
+with cuda.graph(g):
+    step()
+def advance(f):
+    force.copy_(f)
+    g.replay()
+    return pos
+def copied(f):
+    return advance(f).clone()
+args = (torch.randn(5, 2, device=device),)
+""",
+        tmp_path,
+    )
+    # WHEN THEN
+    assert any("is a state that each replay" in note for note in pgk.diagnose(names["advance"], *names["args"]).notes)
+    assert not any("is a state that each" in note for note in pgk.diagnose(names["copied"], *names["args"]).notes)
 
 
 def test_weights_that_only_the_graph_names_are_as_before_all_calls(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
@@ -91,22 +91,31 @@ def carried_on(region: Region) -> Iterator[Failure]:
             yield replace(BY_ID["stale-input"].failure(text, frame_at(region.code, node.lineno)), fix=fix)
 
 
-def written_in(region: Region) -> Iterator[str]:
-    """Paths that the lines of a capture, and of methods that it calls, write in place or give another value."""
+def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
+    """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
     tree = tree_of(region.file or region.code.co_filename)
-    inside = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
-    for node in inside:
-        func = node.func if isinstance(node, ast.Call) else None
-        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
-        if isinstance(node, ast.Assign):
-            path = ast.unparse(node.targets[0])
-            first = (n.lineno <= node.lineno for n in inside if _reads(n, path))  # type: ignore[attr-defined]
-            target = node.targets[0] if any(first) else None
-        elif isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_"):
-            target = func.value
-        value = path_value(target, region.names, region.space)
-        if isinstance(target, (ast.Name, ast.Attribute)) and is_a(value, torch.Tensor):
-            yield ast.unparse(target)
+    own = Names(region.space, own=frozenset(region.names), known=region.names)
+    uses = region.values.uses if region.values is not None else []
+    called = {use.code: use.names for use in uses if use.code is not region.code}
+    lines = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
+    bodies = [(lines, own), *(([*nodes_of(code)], names) for code, names in called.items())]
+    for inside, names in bodies:
+        for target in filter(None, (_written_by(node, inside) for node in inside)):
+            value = Use(region.code, target, False, names).value()
+            if is_a(value, torch.Tensor):
+                yield ast.unparse(target), value
+
+
+def _written_by(node: ast.AST, inside: list[ast.AST]) -> ast.expr | None:
+    target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.Assign):
+        path = ast.unparse(node.targets[0])
+        first = (n.lineno <= node.lineno for n in inside if _reads(n, path))  # type: ignore[attr-defined]
+        target = node.targets[0] if any(first) else None
+    elif isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_"):
+        target = func.value
+    return target if isinstance(target, (ast.Name, ast.Attribute)) else None
 
 
 def _methods_of(region: Region, tree: ast.Module | None) -> Iterator[ast.stmt]:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from inspect import getattr_static
 from types import CodeType
 from typing import Any
 
@@ -17,15 +15,16 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
-from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates
+from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, warm_up, with_warm_up
+from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
-from paramgraph_kit.doctor.observe.cold import COLD, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
@@ -41,7 +40,6 @@ from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
@@ -53,6 +51,7 @@ CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
+NOT_REPLAYED = "its capture fails, so what its replays do not see was not looked at: ask again once that is mended"
 FUNCTION = "function"  # the category of what ends a call, captured or not
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
@@ -126,7 +125,9 @@ class _Examiner(Caller):
         """All of it, behind the first call."""
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
-            return self.program(found) if self.is_program(first) else self.finish(found, [first], [first.ended])
+            if self.is_program(first):
+                return self.program(found)
+            return self.failed(found, first.ended) or self.finish(found, [first], [first.ended])
         self.state.grow()
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
@@ -149,13 +150,19 @@ class _Examiner(Caller):
         else:
             silent += self.later(pair[1], silent)
             silent += self.frozen_arguments(pair[1], silent, found)
-            silent += self.now_and_then([*pair[1].found, *silent])
+            silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             told = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
             self.frozen_names(pair[1], found, {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
         return self.finish(found, pair, [*silent, *ended])
+
+    def failed(self, found: Examination, ended: Failure) -> Examination | None:
+        """A capture that the first call ends in, to be looked at by itself; None where it is none that can be had."""
+        found.regions = broken_off(self.graphs.regions or ()) or None
+        found.calls, found.lost, found.problems, found.notes = self.number, self.lost, [ended], [NOT_REPLAYED]
+        return found if found.regions else None
 
     def is_program(self, call: Call) -> bool:
         """Whether it captures, and is given nothing: what is given something may be a step that is to be captured."""
@@ -382,6 +389,8 @@ class _Examiner(Caller):
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
+        elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):
+            found.notes.append("its result is a state that each replay writes to: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)
         for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
@@ -401,6 +410,12 @@ class _Examiner(Caller):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+
+    def states(self) -> set[int]:
+        """Memory from outside that its captures write."""
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            return {storage_key(t) for region in self.graphs.regions or () for _, t in written_in(region)}
+        return set()
 
     def owned(self, call: Call) -> list[Change]:
         """Lists and dictionaries that have more after a call, and hold what a graph writes."""
@@ -434,26 +449,6 @@ class _Examiner(Caller):
             for f in frozen
             if f.code != "stale-input" and f.frame not in drawn
         ]
-
-    def now_and_then(self, known: list[Failure]) -> list[Failure]:
-        """Branches that its numbers take every so many calls, of which these few may have shown none."""
-        inner = inspect.unwrap(self.function)  # below `@torch.no_grad()`
-        code = getattr(getattr(inner, "__func__", inner), "__code__", None)
-        if not isinstance(code, CodeType) or is_library(code.co_filename):
-            return []
-        owned = hasattr(self.function, "__func__")
-        given = dict(zip(code.co_varnames[owned : code.co_argcount], self.args, strict=False)) | self.kwargs
-        told = {f.frame for f in known if f.code == "branch-frozen"}
-        owner = {code.co_varnames[0]: getattr(self.function, "__self__", None)} if owned else {}
-        names = {**getattr(self.function, "__globals__", {}), **given, **owner}
-
-        def value_of(path: str) -> Any:
-            first, *rest = path.split(".")
-            return reduce(lambda held, name: getattr_static(held, name, None), rest, names.get(first))  # runs nothing
-
-        more = {at: name for name, at in now_and_then.branches(code, given, value_of) if at not in told}
-        text = "is a number of the caller's, and only some of them take this way"
-        return [BY_ID["branch-frozen"].failure(f"{name} {text}", at) for at, name in more.items()]
 
     def frozen_names(self, base: Call, found: Examination, told: set[tuple[str, Frame | None]]) -> None:
         """Call once more with other numbers in outer variables: candidates for parameters, where nothing is told."""

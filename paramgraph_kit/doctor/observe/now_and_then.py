@@ -6,13 +6,18 @@ A few calls take one way all the time, and a graph holds that one alone.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from inspect import getattr_static
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.source_lines import frame_at, path_of
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure, Frame
 
 _ACTS = (ast.Call, ast.Assign, ast.AugAssign, ast.Return, ast.Raise)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
@@ -38,6 +43,29 @@ def branches(
             shares = (n for n in ast.walk(node.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
             if any(_names(share.left) & known and not _is_one(share.right, value_of) for share in shares):
                 yield name, frame_at(code, node.lineno)
+
+
+def problems(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Failure]
+) -> list[Failure]:
+    """Branches that its numbers take every so many calls, of which these few may have shown none."""
+    inner = inspect.unwrap(function)  # below `@torch.no_grad()`
+    code = getattr(getattr(inner, "__func__", inner), "__code__", None)
+    if not isinstance(code, CodeType) or is_library(code.co_filename):
+        return []
+    owned = hasattr(function, "__func__")
+    given = dict(zip(code.co_varnames[owned : code.co_argcount], args, strict=False)) | kwargs
+    told = {f.frame for f in known if f.code == "branch-frozen"}
+    owner = {code.co_varnames[0]: getattr(function, "__self__", None)} if owned else {}
+    names = {**getattr(function, "__globals__", {}), **given, **owner}
+
+    def value_of(path: str) -> Any:
+        first, *rest = path.split(".")
+        return reduce(lambda held, name: getattr_static(held, name, None), rest, names.get(first))  # runs nothing
+
+    more = {at: name for name, at in branches(code, given, value_of) if at not in told}
+    text = "is a number of the caller's, and only some of them take this way"
+    return [BY_ID["branch-frozen"].failure(f"{name} {text}", at) for at, name in more.items()]
 
 
 def _turns(node: ast.If | ast.IfExp, name: str, now: int, value_of: Callable[[str], Any]) -> bool:

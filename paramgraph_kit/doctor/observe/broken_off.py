@@ -1,4 +1,4 @@
-"""A capture without a warm-up, which a library's first call ends: it is told, and the rest is looked at warmed up."""
+"""A capture that fails: what it was to hold; one without a warm-up is told, and the rest is looked at warmed up."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def warm_up(kind: str) -> None:
                 use()
 
 
+def broken_off(regions: Iterable[Region]) -> list[Region]:
+    """Captures that have not ended well, as functions, where their lines tell."""
+    failed = [region for region in regions if not region.whole]
+    for region in failed:
+        region.stand_in_for_gone()
+    return [region for region in failed if work_out(region) and region.function is not None]
+
+
 def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[Change]) -> Failure:
     """The failure with the lines of its capture, and what a run of them ahead of it would move."""
     for region in regions:
@@ -39,7 +47,7 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         body = "; ".join(map(ast.unparse, region.body))
         kept = (int, float, torch.Tensor)
         moved = {c.name: None for c in changes if isinstance(c.before, kept) and not isinstance(c.before, bool)}
-        moved |= dict.fromkeys(written_in(region))
+        moved |= dict.fromkeys(path for path, _ in written_in(region))
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
         back = f", then put back what that moves ({', '.join(names)})" if names else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
