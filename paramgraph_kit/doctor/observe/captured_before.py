@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 _CAPTURES = ("graph", "capture")
+_GROW = ("cat", "concat", "concatenate", "hstack", "vstack")
 
 
 def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
@@ -71,37 +73,68 @@ def given_in_vain(
 
 def carried_on(region: Region) -> Iterator[Failure]:
     """Tensors that a capture reads and then gives the name of another, so that each replay begins with the first."""
-    tree = tree_of(region.file or region.code.co_filename)
-    inside = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
-    assigns = [n for n in inside if isinstance(n, ast.Assign) and isinstance(n.targets[0], (ast.Name, ast.Attribute))]
-    known, within = set[str](), set(inside)
+    tree, bodies = tree_of(region.file or region.code.co_filename), [*_bodies(region)]
+    within = {n for _, inside, _ in bodies for n in inside}
     outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
-    for node in assigns:
-        target, path = node.targets[0], ast.unparse(node.targets[0])
-        if path in known:
-            continue
-        known.add(path)
-        own = any(_reads(n, path) for n in ast.walk(node.value))
-        first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
-        given = any(_writes(n, target) for n in outside)
-        value = path_value(target, region.names, region.space)
-        if first and (given or (own and isinstance(target, ast.Attribute))) and is_a(value, torch.Tensor):
-            text = f"{path} is another tensor from here on, and each replay reads the one that it was at the capture"
-            fix = f"before  {ast.unparse(node)}\nafter   {path}.copy_({ast.unparse(node.value)})"
-            yield replace(BY_ID["stale-input"].failure(text, frame_at(region.code, node.lineno)), fix=fix)
+    for code, inside, names in bodies:
+        carried: dict[str, bool] = {}  # whether a path is read before it is given another tensor
+        assigns = [n for n in inside if isinstance(n, ast.Assign)]
+        for node in sorted(assigns, key=lambda n: n.lineno):
+            for target in (t for t in _leaves(node.targets[0]) if isinstance(t, (ast.Name, ast.Attribute))):
+                path, value = ast.unparse(target), Use(code, target, False, names).value()
+                own = any(_reads(n, path) for n in ast.walk(node.value))
+                first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
+                kept = (own and isinstance(target, ast.Attribute)) or any(_writes(n, target) for n in outside)
+                if carried.setdefault(path, first and kept) and is_a(value, torch.Tensor):
+                    text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
+                    frame = frame_at(code, node.lineno)
+                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=_in_place(node, target))
 
 
-def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
-    """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
+def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
+    """The lines of a capture, and those of each function of the user's that it calls, with what names mean there."""
     tree = tree_of(region.file or region.code.co_filename)
     own = Names(region.space, own=frozenset(region.names), known=region.names)
     uses = region.values.uses if region.values is not None else []
     called = {use.code: use.names for use in uses if use.code is not region.code}
-    lines = [n for each in (*region.body, *_methods_of(region, tree)) for n in ast.walk(each)]
-    bodies = [(lines, own), *(([*nodes_of(code)], names) for code, names in called.items())]
-    for inside, names in bodies:
+    beside = [each for each in _methods_of(region, tree) if not called]  # as where the capture has failed
+    yield region.code, [n for each in (*region.body, *beside) for n in ast.walk(each)], own
+    yield from ((code, [*nodes_of(code)], names) for code, names in called.items())
+
+
+def _leaves(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for each in target.elts:
+            yield from _leaves(each)
+    else:
+        yield target
+
+
+def _in_place(node: ast.Assign, target: ast.expr) -> str:
+    """An assignment, and the same into the tensor that was read."""
+    path, line = ast.unparse(target), ast.unparse(node)
+    if target is node.targets[0] and isinstance(node.value, ast.Call) and last_name(node.value.func) in _GROW:
+        words = (
+            "new rows by index_copy_ at a position on the device that is added to in place, and a mask of the filled"
+        )
+        return f"before  {line}\nafter   {path} as large as it gets, made ahead of the capture: {words}"
+    if target is node.targets[0]:
+        return f"before  {line}\nafter   {path}.copy_({ast.unparse(node.value)})"
+    whole = copy.deepcopy(node)
+    written = []
+    for each in _leaves(whole.targets[0]):
+        if isinstance(each, ast.Attribute):
+            old, new = ast.unparse(each), f"new_{each.attr}"
+            written.append(f"{old}.copy_({new})")
+            line = line.replace(old, new, 1)  # of the targets, which stand first
+    return f"before  {ast.unparse(node)}\nafter   {line}; {'; '.join(written)}"
+
+
+def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
+    """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
+    for code, inside, names in _bodies(region):
         for target in filter(None, (_written_by(node, inside) for node in inside)):
-            value = Use(region.code, target, False, names).value()
+            value = Use(code, target, False, names).value()
             if is_a(value, torch.Tensor):
                 yield ast.unparse(target), value
 
