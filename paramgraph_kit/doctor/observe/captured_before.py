@@ -80,6 +80,7 @@ def carried_on(region: Region) -> Iterator[Failure]:
         carried: dict[str, bool] = {}  # whether a path is read before it is given another tensor
         assigns = [n for n in inside if isinstance(n, ast.Assign)]
         for node in sorted(assigns, key=lambda n: n.lineno):
+            yield from _of_data(code, node, region)
             for target in (t for t in _leaves(node.targets[0]) if isinstance(t, (ast.Name, ast.Attribute))):
                 path, value = ast.unparse(target), Use(code, target, False, names).value()
                 own = any(_reads(n, path) for n in ast.walk(node.value))
@@ -89,6 +90,15 @@ def carried_on(region: Region) -> Iterator[Failure]:
                     text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
                     frame = frame_at(code, node.lineno)
                     yield replace(BY_ID["stale-input"].failure(text, frame), fix=_in_place(node, target))
+
+
+def _of_data(code: CodeType, node: ast.Assign, region: Region) -> Iterator[Failure]:
+    """``p.data = ...`` of a parameter, which each replay reads where it was at the capture."""
+    target = node.targets[0]
+    if isinstance(target, ast.Attribute) and target.attr == "data" and region.code.co_filename == code.co_filename:
+        text = f"{ast.unparse(target)} has other memory from here on, and each replay reads that of the capture"
+        fix = f"before  {ast.unparse(node)}\nafter   {ast.unparse(target)}.copy_({ast.unparse(node.value)})"
+        yield replace(BY_ID["parameter-rebound"].failure(text, frame_at(code, node.lineno)), fix=fix)
 
 
 def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:

@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.driver.files import is_library
 
+_MOST_ENTRIES = 256  # of a list of tensors
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -121,6 +122,8 @@ class CapturedValues:
                 yield value
             elif is_a(value, torch.nn.Module):
                 yield from (*value.parameters(), *value.buffers())
+            elif type(value) in (list, tuple):
+                yield from (each for each in value[:_MOST_ENTRIES] if is_a(each, torch.Tensor))
 
     def look(self, others: list[CapturedValues]) -> None:
         """Its graph is replayed now; what another graph of the same line has is meant for that one."""
@@ -189,6 +192,9 @@ def parts(value: Any) -> dict[str, Value]:
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
         return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
+    if kind in (list, tuple) and len(value) <= _MOST_ENTRIES:
+        entries = ((i, each) for i, each in enumerate(value) if is_a(each, torch.Tensor) and each.device.type != "cpu")
+        return {f"[{i}]": ("memory", each.data_ptr()) for i, each in entries}
     return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
 
 

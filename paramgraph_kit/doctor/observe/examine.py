@@ -160,9 +160,12 @@ class _Examiner(Caller):
 
     def failed(self, found: Examination, ended: Failure) -> Examination | None:
         """A capture that the first call ends in, to be looked at by itself; None where it is none that can be had."""
-        found.regions = broken_off(self.graphs.regions or ()) or None
+        regions = broken_off(self.graphs.regions or ())
+        if not regions:
+            return None
         found.calls, found.lost, found.problems, found.notes = self.number, self.lost, [ended], [NOT_REPLAYED]
-        return found if found.regions else None
+        found.regions = regions
+        return found
 
     def is_program(self, call: Call) -> bool:
         """Whether it captures, and is given nothing: what is given something may be a step that is to be captured."""
@@ -272,7 +275,7 @@ class _Examiner(Caller):
         if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
-        found.problems = without_echoes(list(problems.values()))
+        found.problems = around_replays.without_freed(without_echoes(list(problems.values())))
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))

@@ -88,6 +88,10 @@ class KeptResults:
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
             if len(calls) == 1:
                 self._names[user[0], "[]"] = _failure(user[0], calls[0], calls[0].elt)
+            elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
+                given = [*_given_by_generators(user[0], place)]
+                at = [_failure(user[0], each, each.value) for each in given if each.value is not None]
+                self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
 
     def failures(self, owns: Owns) -> Iterator[Failure]:
         """All that is kept twice, at the lines that keep it."""
@@ -104,6 +108,16 @@ class KeptResults:
         return bool(_twice(kept.held, owns) - before) or (overwritten and any(_owned(kept.held, owns)))
 
 
+def _given_by_generators(code: CodeType, place: Place) -> Iterator[ast.Yield]:
+    """What generators give whose names a line reads."""
+    frame, tree = place.frame(), tree_of(code.co_filename)
+    line = frame.line if frame is not None else 0
+    names = {last_name(n.func) for n in nodes_of(code) if isinstance(n, ast.Call) and n.lineno <= line}
+    for function in ast.walk(tree) if tree is not None else ():
+        if isinstance(function, ast.FunctionDef) and function.name in names:
+            yield from (n for n in ast.walk(function) if isinstance(n, ast.Yield))
+
+
 def kept_by(node: ast.AST) -> ast.expr | None:
     """What a statement puts into a list, a set or a dictionary."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS and node.args:
@@ -116,7 +130,8 @@ def kept_by(node: ast.AST) -> ast.expr | None:
 def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
     """A line, and the same with a copy of what it keeps; of a tuple's parts where it keeps one."""
     line, kept = ast.unparse(node), ast.unparse(what)
-    at = line.rfind(kept) if isinstance(node, ast.Assign) else line.find(kept, line.find("("))
+    line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
+    at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
     cloned = f"{kept}.clone()"
     if isinstance(what, (ast.Tuple, ast.List)):
         looks = (ast.Name, ast.Attribute, ast.Subscript)  # a call makes another one

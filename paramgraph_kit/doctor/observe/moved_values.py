@@ -59,7 +59,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     for moved in region.values.moved.values() if region.values is not None else ():
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
-        code, name = _code_of(moved), moved.part.rpartition(".")[2] or last_name(moved.use.node) or moved.use.text
+        part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
+        code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
         if (code, name if code != "parameter-rebound" else "") in seen:
             continue  # the same, read at another line
         seen.add((code, name if code != "parameter-rebound" else ""))
@@ -87,7 +88,7 @@ def _differentiates(region: Region) -> bool:
 
 def _code_of(moved: Moved) -> str:
     if moved.then[0] == "memory":
-        parameter = moved.part or isinstance(moved.owner, torch.nn.Parameter)
+        parameter = (moved.part or isinstance(moved.owner, torch.nn.Parameter)) and not is_entry(moved)
         return "parameter-rebound" if parameter else "stale-input"
     if isinstance(moved.owner, torch.optim.Optimizer):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
@@ -95,8 +96,15 @@ def _code_of(moved: Moved) -> str:
     return "branch-frozen" if decides else "scalar-frozen"
 
 
+def is_entry(moved: Moved) -> bool:
+    """Whether it is a tensor in a list."""
+    return isinstance(moved.owner, (list, tuple))
+
+
 def _said(moved: Moved) -> str:
     path, part = moved.use.text, moved.part
+    if is_entry(moved):
+        path, part = f"{path}{part}", ""
     if moved.then[0] == "memory":
         what = f"{part} of {path}" if part else path
         return f"{what} has other memory from here on, and the graph reads that of its capture"
@@ -125,6 +133,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return f"getattr({module}, {name}).data.copy_({tensor})"
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
+    if is_entry(moved) and not isinstance(line.target, ast.Subscript) and not augmented:
+        return f"for old, new in zip({target}, {given}): old.copy_(new)"
     if code == "stale-input" or (code == "parameter-rebound" and target):
         own = target.endswith(f".{moved.part.rpartition('.')[2]}")
         if isinstance(moved.owner, torch.nn.Module) and not target.endswith(".data") and not own:
@@ -255,12 +265,15 @@ def _gives(line: _Line, moved: Moved) -> bool:
             by_name = not isinstance(given, ast.Constant)
             return given.value == last_name(moved.use.node) if not by_name else bool(moved.part)  # type: ignore[attr-defined]
         return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY
+    if is_entry(moved):
+        held = target.value if isinstance(target, ast.Subscript) else target
+        return _same_path(held, moved.use.node)
     if moved.part:
         *owners, last = moved.part.split(".")
         of_memory = moved.then[0] == "memory"
         if isinstance(target, ast.Subscript):
-            is_entry = isinstance(target.slice, ast.Constant) and target.slice.value == last
-            return is_entry or (of_memory and last_name(target.value) in owners)
+            named = isinstance(target.slice, ast.Constant) and target.slice.value == last
+            return named or (of_memory and last_name(target.value) in owners)
         if isinstance(target, ast.Attribute) and target.attr in ("data", last, *(owners if of_memory else ())):
             return True
         return moved.then[0] == "memory" and _same_path(target, moved.use.node)
