@@ -398,6 +398,7 @@ class _Examiner(Caller):
         for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
+        problems += self.graphs.numbers.failures(problems)
         for region in self.graphs.regions or ():
             problems += moved_failures(region, problems)
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]

@@ -14,6 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
+from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
@@ -80,6 +81,7 @@ class OwnGraphs:
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
+        self.numbers = GivenNumbers()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
@@ -92,6 +94,7 @@ class OwnGraphs:
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
         self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
+        self.numbers.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
             self.regions.append(region)
             if self.stands_in:
@@ -182,6 +185,7 @@ class OwnGraphs:
             self.unordered.launched(stream, one.reads, one.memory, place)
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                self.numbers.launched(graph, self.device)
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed)
             self.filled.launched(one.reads.keys(), one.memory.keys())

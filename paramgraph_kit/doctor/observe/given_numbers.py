@@ -1,0 +1,122 @@
+"""Numbers that functions around a capture were given, and other ones that they are given around its replays."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import OURS, is_library
+from paramgraph_kit.trace.model import Failure
+
+_FILLS = frozenset(("fill_", "full", "tensor", "as_tensor", "scalar_tensor"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A number among the arguments of a function that runs: ``alpha``, or the third of ``*args``."""
+
+    code: CodeType
+    name: str
+    entry: Any  # of ``*args`` or ``**kwargs``; None of another
+    value: Any
+    line: int  # at which that function is
+    caller: FrameType | None
+
+
+class GivenNumbers:
+    """Those of the captures of one examination."""
+
+    def __init__(self) -> None:
+        self._then: dict[int, dict[tuple[CodeType, str, Any], _Given]] = {}  # by the graph
+        self._moved: dict[tuple[CodeType, str, Any], tuple[_Given, Failure]] = {}
+
+    def begin(self, graph: object) -> None:
+        """The capture of a graph begins."""
+        self._then[id(graph)] = {(g.code, g.name, g.entry): replace(g, caller=None) for g in _given()}
+
+    def launched(self, graph: object, kind: str) -> None:
+        """A graph is replayed."""
+        then = self._then.get(id(graph))
+        for now in _given() if then else ():
+            key = (now.code, now.name, now.entry)
+            first = then.get(key) if then else None
+            if first is not None and first.value != now.value and key not in self._moved:
+                if now.entry is None and _is_only_captured(first):
+                    text = f"{now.name} is given to a capture of its own, whose replays keep the first"
+                    at = frame_at(now.code, first.line)
+                    self._moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
+                elif now.entry is not None and not _fills(now.code):
+                    self._moved[key] = now, _of_caller(now, first.value, kind)
+
+    def failures(self, told: list[Failure]) -> Iterator[Failure]:
+        """Numbers that no replay sees; ``told``: what is known from the lines of the capture alone."""
+        said = {f.message for f in told}
+        yield from (failure for _, failure in self._moved.values() if failure.message not in said)
+
+
+def _given() -> Iterator[_Given]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(OURS) and code.co_name == "run":
+            return
+        if not is_library(code.co_filename) and code.co_name != "<module>":
+            for name, entry, value in _arguments(frame):
+                if type(value) in (int, float, bool):
+                    yield _Given(code, name, entry, value, frame.f_lineno, frame.f_back)
+        frame = frame.f_back
+
+
+def _arguments(frame: FrameType) -> Iterator[tuple[str, Any, Any]]:
+    found = inspect.getargvalues(frame)
+    yield from ((name, None, found.locals.get(name)) for name in found.args)
+    if found.varargs is not None:
+        held = found.locals.get(found.varargs)
+        yield from ((found.varargs, i, each) for i, each in enumerate(held if type(held) is tuple else ()))
+    if found.keywords is not None:
+        held = found.locals.get(found.keywords)
+        yield from ((found.keywords, k, each) for k, each in (held if type(held) is dict else {}).items())
+
+
+def _is_only_captured(then: _Given) -> bool:
+    """Whether a function reads a number where it captures, and nowhere else."""
+    nodes = [*nodes_of(then.code)]
+    reads = [n.lineno for n in nodes if isinstance(n, ast.Name) and n.id == then.name and isinstance(n.ctx, ast.Load)]
+    branches = [n for n in nodes if isinstance(n, ast.If) and n.lineno < then.line <= (n.end_lineno or 0)]
+    if not branches or not reads:
+        return False
+    own = min(branches, key=lambda n: (n.end_lineno or 0) - n.lineno)
+    return all(own.body[0].lineno <= line <= (own.end_lineno or 0) for line in reads)
+
+
+def _fills(code: CodeType) -> bool:
+    """Whether a function writes numbers of its arguments into tensors."""
+    return not _FILLS.isdisjoint(code.co_names)
+
+
+def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
+    """It is told where it is given, with a tensor for it."""
+    what = f"argument {now.entry + 1}" if isinstance(now.entry, int) else str(now.entry)
+    text = f"{what} of {now.code.co_name} is {now.value} at a replay, and the graph has the {then} of its capture"
+    caller = now.caller
+    if caller is None or is_library(caller.f_code.co_filename):
+        return BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
+    at = frame_at(caller.f_code, caller.f_lineno)
+    failure = BY_ID["scalar-frozen"].failure(text, at)
+    for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
+        named = [k.value for k in call.keywords if k.arg == now.entry]
+        by_place = call.args[now.entry : now.entry + 1] if isinstance(now.entry, int) else []
+        for given in (*named, *by_place):
+            old, new = ast.unparse(call), f"torch.tensor({ast.unparse(given)}, device={kind!r})"
+            after = old.replace(ast.unparse(given), new) if old.count(ast.unparse(given)) == 1 else f"{new} there"
+            copied = "a tensor, which is copied as the others are"
+            return replace(failure, fix=f"before  {old}\nafter   {after}: {copied}")
+    return failure
