@@ -18,6 +18,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
 
 _MOST_ENTRIES = 256  # of a list of tensors
@@ -28,7 +29,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TESTS = (ast.If, ast.IfExp, ast.While)
 LEARNS = ".requires_grad"
 _TELLS = ("print", "debug", "info", "warning", "log", "write")
-Value = tuple[Any, ...]  # ("number", what) or ("memory", address)
+Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,9 @@ class CapturedValues:
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
                     is_moved = is_moved and (number, part) in self.as_then
                     self.as_then |= {(number, part)} if then[part] == now[part] else set()
+                if "word" in (then[part][0], now[part][0]) and not use.decides:
+                    is_moved = False  # it may be a name that is told
+                is_moved = is_moved and now[part][0] != "none"  # as of what the capture has made and nobody needs
                 if is_moved and not any(o.knows(number, part, now[part]) for o in others):
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
         self.spent_s += time.monotonic() - begun
@@ -192,10 +196,20 @@ def parts(value: Any) -> dict[str, Value]:
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
         return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
-    if kind in (list, tuple) and len(value) <= _MOST_ENTRIES:
-        entries = ((i, each) for i, each in enumerate(value) if is_a(each, torch.Tensor) and each.device.type != "cpu")
-        return {f"[{i}]": ("memory", each.data_ptr()) for i, each in entries}
+    if kind is str or value is None:
+        return {"": ("word" if kind is str else "none", value)}
+    if kind in (list, tuple) or is_array(value):
+        plain = ((i, each) for i, each in enumerate(_entries(value)) if not isinstance(each, (list, tuple)))
+        found = ((i, parts(each).get("", ("none", None))) for i, each in plain)
+        return {f"[{i}]": own for i, own in found if own[0] in ("number", "memory")}
     return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
+
+
+def _entries(value: Any) -> list[Any] | tuple[Any, ...]:
+    """Those of a list, as far as they are looked at, or of a small array."""
+    if type(value) in (list, tuple):
+        return value[:_MOST_ENTRIES]  # type: ignore[no-any-return]
+    return value.tolist() if getattr(value, "ndim", 0) and value.size <= _MOST_ENTRIES else []
 
 
 def _is_number(value: Any) -> bool:
@@ -333,8 +347,8 @@ def _value(node: ast.expr, names: Names) -> Any:
         owner, key = _value(node.value, names), node.slice.value
         if type(owner) is dict:
             return owner.get(key, NOTHING)
-        inside = type(owner) in (list, tuple) and isinstance(key, int) and -len(owner) <= key < len(owner)
-        return owner[key] if inside else NOTHING
+        held = _entries(owner) if type(owner) in (list, tuple) or is_array(owner) else ()
+        return held[key] if isinstance(key, int) and -len(held) <= key < len(held) else NOTHING
     return NOTHING
 
 

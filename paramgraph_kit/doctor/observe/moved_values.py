@@ -15,9 +15,10 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, Moved, Use
-from paramgraph_kit.doctor.observe.index_words import with_index
+from paramgraph_kit.doctor.observe.moved_words import of_entries, of_none, of_owner, with_index
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -92,13 +93,13 @@ def _code_of(moved: Moved) -> str:
         return "parameter-rebound" if parameter else "stale-input"
     if isinstance(moved.owner, torch.optim.Optimizer):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
-    decides = moved.part.endswith((".training", LEARNS)) if moved.part else moved.use.decides
-    return "branch-frozen" if decides else "scalar-frozen"
+    decides = moved.part.endswith((".training", LEARNS)) if moved.part and not is_entry(moved) else moved.use.decides
+    return "branch-frozen" if decides or moved.then[0] == "none" else "scalar-frozen"
 
 
 def is_entry(moved: Moved) -> bool:
-    """Whether it is a tensor in a list."""
-    return isinstance(moved.owner, (list, tuple))
+    """Whether it is a tensor, or a number, in a list or an array."""
+    return isinstance(moved.owner, (list, tuple)) or is_array(moved.owner)
 
 
 def _said(moved: Moved) -> str:
@@ -110,7 +111,8 @@ def _said(moved: Moved) -> str:
         return f"{what} has other memory from here on, and the graph reads that of its capture"
     what = f"{part.rpartition('.')[2]} of {path}" if isinstance(moved.owner, torch.optim.Optimizer) else ""
     what = what or (f"{path}.{part.lstrip('.')}" if part else path)
-    return f"{what} is {moved.now[1]} at a replay, and the graph has the {moved.then[1]} of its capture"
+    now = "a tensor" if moved.now[0] == "memory" else moved.now[1]
+    return f"{what} is {now} at a replay, and the graph has the {moved.then[1]} of its capture"
 
 
 def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
@@ -133,6 +135,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return f"getattr({module}, {name}).data.copy_({tensor})"
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
+    if moved.then[0] == "none" or (is_entry(moved) and moved.then[0] == "number"):
+        return of_entries(moved.use.text, kind) if is_entry(moved) else of_none(moved.use.text)
     if is_entry(moved) and not isinstance(line.target, ast.Subscript) and not augmented:
         return f"for old, new in zip({target}, {given}): old.copy_(new)"
     if code == "stale-input" or (code == "parameter-rebound" and target):
@@ -154,6 +158,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         return f"{target}{data}.copy_({given}), {where}"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
+        if not _same_path(line.target, moved.use.node):  # what has it is exchanged
+            return of_owner(moved.use.text, kind)
         made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
         here_ = (
             "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
@@ -279,6 +285,11 @@ def _gives(line: _Line, moved: Moved) -> bool:
         return moved.then[0] == "memory" and _same_path(target, moved.use.node)
     if isinstance(target, ast.Attribute) and target.attr == "data":
         return isinstance(moved.owner, torch.Tensor)
+    path: Any = moved.use.node
+    while isinstance(path, (ast.Attribute, ast.Subscript)):  # also where what has it is exchanged
+        if _same_path(target, path) and (path is moved.use.node or isinstance(path, ast.Attribute)):
+            return True
+        path = path.value
     return _same_path(target, moved.use.node)
 
 

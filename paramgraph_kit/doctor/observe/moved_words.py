@@ -1,8 +1,9 @@
-"""A number of the host's that a capture reads as an index: the same lines with an index that lies on the device."""
+"""What one writes for values of the host's that a capture reads: an index, a list of numbers, one of an object's."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,3 +48,31 @@ def _indexed(use: Use, held: str) -> tuple[str, str] | None:
 
 def _is_all(node: ast.expr) -> bool:
     return isinstance(node, ast.Slice) and node.lower is node.upper is node.step is None
+
+
+def of_entries(path: str, kind: str) -> str:
+    """A list, or an array, of numbers."""
+    held = held_for(path)
+    made = f"before the capture `{held} = torch.tensor({path}, device={kind!r})`"
+    read = f"what is captured reads `{held}` for `{path}`, without float()"
+    return f"{made}, {read}, and behind this line `{held}.copy_(torch.tensor({path}))`, ahead of g.replay()"
+
+
+def of_owner(path: str, kind: str) -> str:
+    """A number of an object that is exchanged."""
+    held = held_for(path)
+    made = f"before the capture `{held} = torch.full((), float({path}), device={kind!r})`"
+    return f"{made}, what is captured reads `{held}` for `{path}`, and ahead of g.replay() `{held}.fill_({path})`"
+
+
+def of_none(path: str) -> str:
+    """What is there only later."""
+    ways = f"a graph for each way, one captured while {path} is None, and one while it is what comes here"
+    return f"{ways}; a tensor stays the same then, written by {path}.copy_(...), and the one that fits is replayed"
+
+
+def held_for(path: str) -> str:
+    """``self.cfg_temp_in`` for ``self.cfg.temp``."""
+    first, *rest = path.split(".")
+    last = re.sub(r"\W+", "_", "_".join(rest)).strip("_")
+    return f"{first}.{last}_in" if rest else f"{re.sub(r'[^0-9a-zA-Z_]+', '_', first).strip('_')}_in"
