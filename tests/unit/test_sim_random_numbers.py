@@ -227,3 +227,30 @@ def test_both_parts_of_complex_numbers_are_drawn() -> None:
     found = torch.view_as_real(torch.rand(2, device=DEVICE, dtype=torch.complex64)).flatten()
     torch.manual_seed(4)
     assert torch.equal(found, torch.rand(4, device=DEVICE))
+
+
+PLACED: dict[str, Callable[[torch.Generator], torch.Tensor]] = {
+    "poisson": lambda g: torch.poisson(_ones(4), generator=g),
+    "poisson of large means": lambda g: torch.poisson(_ones(4) * 100, generator=g),
+    "binomial": lambda g: torch.binomial(_ones(4) * 5, _ones(4) * 0.5, generator=g),
+    "binomial of many hits": lambda g: torch.binomial(_ones(4) * 100, _ones(4) * 0.5, generator=g),
+    "gamma": lambda g: torch._standard_gamma(_ones(4), generator=g),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_generator_that_is_given_by_its_place_alone_decides(name: str) -> None:
+    # GIVEN an operation that takes its generator by place
+    host = torch.get_rng_state()
+    # WHEN it draws twice from generators of one seed, with other numbers of torch's between
+    found = [PLACED[name](torch.Generator(DEVICE).manual_seed(3))]
+    assert torch.equal(torch.get_rng_state(), host)
+    torch.manual_seed(9)
+    found.append(PLACED[name](torch.Generator(DEVICE).manual_seed(3)))
+    # THEN both times the same is drawn, and none of it from the host's generator
+    assert torch.equal(*found)
+
+
+def test_a_gamma_number_of_no_number_is_none() -> None:
+    # GIVEN no number WHEN a gamma number of it is drawn THEN it is not the least one of its type
+    assert torch._standard_gamma(_ones(2) * float("nan")).isnan().all()

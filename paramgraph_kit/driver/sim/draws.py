@@ -45,18 +45,20 @@ def in_memory(target: torch.Tensor) -> torch.Tensor:
 Draw = Callable[..., torch.Tensor]
 
 
-def positioned(plain: Any) -> Callable[[Draw], Draw]:
-    """A function of a position in place of CPU's kernel, where it is known and there is something to draw."""
+def positioned(plain: Any) -> Callable[[Callable[..., torch.Tensor | None]], Draw]:
+    """A function of a position in place of CPU's kernel, where it is known and there is something to draw.
 
-    def make(draw: Draw) -> Draw:
+    Where it returns None, CPU's numbers have to do.
+    """
+
+    def make(draw: Callable[..., torch.Tensor | None]) -> Draw:
         @wraps(draw)
         def call(tensor: torch.Tensor, *args: Any, generator: Any = None, **options: Any) -> torch.Tensor:
+            found: torch.Tensor = plain(tensor, *args, generator=generator, **options)  # raises for what it refuses
             if tensor.is_meta or not isinstance(generator, Positioned) or not tensor.numel():
-                found: torch.Tensor = plain(tensor, *args, generator=generator, **options)
                 return found
-            position = generator.position
-            plain(tensor, *args, generator=generator, **options)  # raises for what it does not take
-            return draw(position, tensor, *args, **options)
+            mine = draw(generator.position, tensor, *args, **options)
+            return found if mine is None else mine
 
         return call
 

@@ -149,6 +149,8 @@ class Kernel:
         """Run the operation on device tensors, or record it."""
         stream = current_stream()
         capture = stream.capture
+        if args and isinstance(args[-1], torch.Generator):  # some take it by its place
+            args, kwargs = args[:-1], kwargs | {"generator": args[-1]}
         random = machine().generator if self.random else None
         if (given := kwargs.get("generator")) is not None:
             if (generator := known(given)) is None:
@@ -160,10 +162,8 @@ class Kernel:
         if capture is not None:
             capture.check()
         flat, spec = flatten(args, kwargs)
-        operands: list[torch.Tensor] = []
-        slots: list[int] = []  # positions in flat
-        checked = False
-        numbers = -1  # of the host; not counted yet
+        operands, slots = list[torch.Tensor](), list[int]()  # and their positions in flat
+        checked, numbers = False, -1  # numbers of the host; not counted yet
         for i, value in enumerate(flat):
             if isinstance(value, torch.Tensor):
                 if value.device.type != DEVICE_NAME:

@@ -38,12 +38,11 @@ def _one_by_one(position: Position, threads: Array) -> Callable[[Array], Array]:
 
 
 @positioned(aten.poisson.default)
-def _poisson(position: Position, tensor: torch.Tensor) -> torch.Tensor:
+def _poisson(position: Position, tensor: torch.Tensor) -> torch.Tensor | None:
     """``aten::poisson``: numbers are multiplied until they are small; large means have other ways."""
     means = in_memory(tensor).float().flatten().numpy()
     if means.max() >= _LARGE_MEAN:
-        plain: torch.Tensor = aten.poisson.default(tensor)
-        return plain
+        return None
     take, left = _one_by_one(position, np.arange(means.size)), np.arange(means.size)
     product, counts = np.exp(means), np.full(means.size, -1)
     while left.size:
@@ -54,13 +53,12 @@ def _poisson(position: Position, tensor: torch.Tensor) -> torch.Tensor:
 
 
 @positioned(aten.binomial.default)
-def _binomial(position: Position, tensor: torch.Tensor, prob: torch.Tensor) -> torch.Tensor:
+def _binomial(position: Position, tensor: torch.Tensor, prob: torch.Tensor) -> torch.Tensor | None:
     """``aten::binomial``: a thread has four numbers, one after the other, and jumps from success to success."""
     counts, chances = (each.float().expand_as(tensor).flatten().numpy() for each in (tensor, prob))
     rare = np.where(chances > 0.5, 1 - chances, chances)
     if (counts * rare).max() >= _MANY_HITS:
-        plain: torch.Tensor = aten.binomial.default(tensor, prob)
-        return plain
+        return None
     blocks, rest = np.divmod(np.arange(counts.size), _BINARY * WORDS)
     rounds, thread = np.divmod(rest, _BINARY)
     take, hits = _one_by_one(position, blocks * _BINARY + thread), np.zeros(counts.size)
@@ -96,7 +94,7 @@ def _gammas(position: Position, shapes: Array) -> Array:
     """Gamma numbers after Marsaglia and Tsang, as ``sample_gamma`` of torch's has it."""
     everyone, one = np.arange(shapes.size), shapes.dtype.type(1)
     take = _one_by_one(position, everyone)
-    normals, scale, found = _normals(take, shapes.size), np.ones_like(shapes), np.zeros_like(shapes)
+    normals, scale, found = _normals(take, shapes.size), np.ones_like(shapes), np.where(np.isnan(shapes), shapes, 0)
     left, few = everyone[shapes > 0], everyone[(shapes > 0) & (shapes < 1)]
     if few.size:
         scale[few] = (one - narrow(take(few))) ** (one / shapes[few])
@@ -109,7 +107,7 @@ def _gammas(position: Position, shapes: Array) -> Array:
             y[again] = one + x[again] / np.sqrt(9 * d[again])
             again = again[y[again] <= 0]
         v, square, rest = y[left] ** 3, x[left] ** 2, one - narrow(take(left))
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             fits = (rest < 1 - 0.0331 * square**2) | (np.log(rest) < square / 2 + d[left] * (1 - v + np.log(v)))
         found[left[fits]] = (scale[left] * d[left] * v)[fits]
         left = left[~fits]
