@@ -218,6 +218,8 @@ class _Around:
             return
         if self.region.has_gradients and "zero_" not in used and not sets_to_none(codes):
             yield from self.added(codes)
+        if "step" in used and not self.region.has_gradients:
+            return  # it makes them, and steps with them: those outside are nobody's
         for node in self.behind():
             if not self.launches_after(node):
                 continue

@@ -408,7 +408,7 @@ class _Examiner(Caller):
             region.stand_in_for_gone()
             if not work_out(region):
                 region.forget()
-            problems += zeroed_ahead(region, self.function, self.given(), self.codes(call))
+            problems += zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)
         found.inside = [region for region in self.graphs.regions or () if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

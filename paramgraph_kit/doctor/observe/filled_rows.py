@@ -53,10 +53,9 @@ class FilledRows:
     def saw(self, name: str, given: list[torch.Tensor], written: set[int], result: Any, place: Place) -> None:
         """An operation outside of all captures."""
         for tensor in given:
-            if id(tensor) not in written or tensor.device.type == "cpu":
+            if id(tensor) not in written or tensor.device.type == "cpu" or not (key := storage_key(tensor)):
                 continue
             if rows := len(tensor) if tensor.dim() else int(not tensor.is_floating_point()):  # perhaps how many
-                key = storage_key(tensor)
                 storage = tensor.untyped_storage().nbytes() // tensor.element_size()
                 of = storage * rows // max(tensor.numel(), 1)
                 start = tensor.storage_offset() == 0 and tensor.is_contiguous()

@@ -21,7 +21,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.places import codes_in
+from paramgraph_kit.doctor.observe.places import codes_in, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -127,14 +127,18 @@ def unscaled(steps: Iterable[Step]) -> list[Failure]:
 
     That they are unscaled is a note in the scaler's Python, which no replay makes, and ``update()`` wipes the first.
     """
+    steps = list(steps)
     ran = codes_in(step.place.stack for step in steps)
+    spots = {spot for step in steps if "unscale" in step.name for spot in step.place.stack}
+    unscaling = {(code, line_of(code, at)) for code, at in spots}  # a scaler that is not enabled does nothing
     nodes = ((c, n) for c in ran for n in nodes_of(c))
     calls = [(c, n) for c, n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
     if any(last_name(node.func) == "step" for _, node in calls):  # it may be the scaler's, by another name
         return []
     found: dict[tuple[str, int], Failure] = {}
     for code, node in calls:
-        if last_name(node.func) != "unscale_" or not node.args:
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if last_name(node.func) != "unscale_" or not any((code, line) in unscaling for line in lines):
             continue
         line = ast.unparse(node)
         said = "a replay does not note that gradients are unscaled, and a step outside of it unscales them once more"

@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.doctor.observe.held import is_a, is_graph, tensors_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.keeper import storage_key
 
 MOST_BYTES = 1 << 26  # of one tensor: a cache of a server's is larger, and is written by what is seen, too
 
@@ -25,7 +26,7 @@ def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterato
     held = [each for holder in state.holders for each in _parts(holder.read())]
     optimizers = [each for each in held if is_a(each, torch.optim.Optimizer)]
     stepped = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-    for tensor in (t for t in state.tensors if t.device.type == device):
+    for tensor in (t for t in state.tensors if t.device.type == device and storage_key(t)):
         if id(tensor) in stepped and tensor.grad is not None:
             yield tensor.grad
         is_small = not is_a(tensor, torch.nn.Parameter) and tensor.untyped_storage().nbytes() <= MOST_BYTES

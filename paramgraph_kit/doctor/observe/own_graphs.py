@@ -58,7 +58,7 @@ class _Own:
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
     def writes(self, tensor: torch.Tensor) -> bool:
-        if (key := storage_key(tensor)) in self.memory or not self.pool or tensor.device.type == "cpu":
+        if not (key := storage_key(tensor)) or key in self.memory or not self.pool or tensor.device.type == "cpu":
             return key in self.memory
         address = tensor.untyped_storage().data_ptr()
         return any(first <= address < first + size for first, size in self.pool)
@@ -116,13 +116,13 @@ class OwnGraphs:
         for region in self.regions:
             self.adopt(region.graph)
             own = self._known[id(region.graph)]
-            for tensor in (t for value in region.results() for t in tensors_in(value)):
+            for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
                 own.memory[storage_key(tensor)] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
             own.made |= own.memory.keys()
             read = region.values.read() if region.values is not None else ()
             for tensor in read:
-                if tensor.device.type == self.device and (key := storage_key(tensor)) not in own.made:
+                if tensor.device.type == self.device and (key := storage_key(tensor)) and key not in own.made:
                     own.reads[key] = (_weak(tensor.untyped_storage()), Place(()), tensor.data_ptr())
 
     def ended(self, graph: object) -> None:

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
@@ -25,6 +25,7 @@ from paramgraph_kit.driver.files import is_library
 GRAPHED = "make_graphed_callables"
 _NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
+_MOST_PARTS, _MOST_NUMBERS = 100, 1 << 26  # of what is made again when it is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,22 @@ class _Like:
         return numbers.to(self.device, self.dtype).requires_grad_(self.learns)
 
 
-def _described(value: Any) -> Any:
-    """The same with how its tensors lie in their place; None where there is more than tensors and plain values."""
-    found = tree_map_only(torch.Tensor, lambda t: _Like(t.shape, t.dtype, t.device, t.requires_grad), value)
-    plain = (_Like, int, float, str, type(None))
-    return found if all(isinstance(leaf, plain) for leaf in tree_leaves(found)) else None
+def _described(value: Any, deep: int = 3) -> Any:
+    """The same with how its tensors lie in their place.
+
+    Raises:
+        ValueError: there is more than tensors and plain values, or much of it; it may lead back to itself.
+    """
+    kind = type(value)
+    if is_a(value, torch.Tensor) and value.layout is torch.strided and value.numel() <= _MOST_NUMBERS:
+        return _Like(value.shape, value.dtype, value.device, value.requires_grad)
+    if kind in (int, float, bool, str, type(None)):
+        return value
+    if not deep or kind not in (list, tuple, dict) or len(value) > _MOST_PARTS:
+        raise ValueError
+    if kind is dict:
+        return {key: _described(part, deep - 1) for key, part in value.items()}
+    return kind(_described(part, deep - 1) for part in value)
 
 
 @dataclass(slots=True)
@@ -97,7 +109,9 @@ class Region:
         holds = (torch.Tensor, list, tuple, dict)
         held = {name: value for name, value in self.names.items() if is_a(value, holds)}
         self.names = {name: value for name, value in self.names.items() if name not in held}
-        self.gone = {name: described for name, value in held.items() if (described := _described(value)) is not None}
+        for name, value in held.items():
+            with suppress(ValueError):
+                self.gone[name] = _described(value)
 
     def stand_in_for_gone(self) -> None:
         """Tensors that lie as those did which it has let go have their names."""

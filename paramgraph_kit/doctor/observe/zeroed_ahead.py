@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.around_replays import codes_of, gradients_nulled, keeps
 from paramgraph_kit.doctor.observe.captured_values import path_value
@@ -16,16 +18,26 @@ from paramgraph_kit.trace.model import Failure
 
 
 def zeroed_ahead(
-    region: Region, function: Callable[..., Any], given: Mapping[str, Any], codes: Iterable[CodeType]
+    region: Region,
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    codes: Iterable[CodeType],
+    makes: Callable[[torch.Tensor], bool],
 ) -> Iterator[Failure]:
-    """Lines of a function that only replays, and of the object whose method has captured, that call ``zero_grad()``."""
+    """Lines of a function that only replays, and of the object whose method has captured, that call ``zero_grad()``.
+
+    ``makes`` says whether memory is a graph's: one that makes the gradients, and steps with them, needs no others.
+    """
     if region.function is None:
         return
     used = {name for code in codes_of(region) for name in code.co_names}
     if "backward" not in used or "zero_grad" in used:
         return
     held = {**region.names, **attributes_of(region.names.get("self"))}
-    mine = {id(p) for p in parameters_of({name: value for name, value in held.items() if name in used})}
+    learning = [*parameters_of({name: value for name, value in held.items() if name in used})]
+    if "step" in used and all(p.grad is None or makes(p.grad) for p in learning):
+        return
+    mine = {id(p) for p in learning}
     own = code_of(getattr(function, "forward", None) or function)
     for code in codes:
         known = {**given} if code is own else _of_object(code, region)
