@@ -399,7 +399,8 @@ class _Examiner(Caller):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += self.graphs.numbers.failures(problems)
-        for region in self.graphs.regions or ():
+        launched = self.graphs.launched_regions()
+        for region in launched:
             problems += moved_failures(region, problems)
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
             problems += rates(region, call.found)
@@ -409,7 +410,7 @@ class _Examiner(Caller):
             if not work_out(region):
                 region.forget()
             problems += zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)
-        found.inside = [region for region in self.graphs.regions or () if region.function is not None]
+        found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))

@@ -54,7 +54,8 @@ class _Own:
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
-    replayed: bool = False
+    replayed: bool = False  # since its capture
+    launched: bool = False  # while somebody looks
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
     def writes(self, tensor: torch.Tensor) -> bool:
@@ -189,7 +190,7 @@ class OwnGraphs:
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed)
             self.filled.launched(one.reads.keys(), one.memory.keys())
-        one.replayed, one.spoiled = True, None
+        one.replayed, one.launched, one.spoiled = True, True, None
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):
                 other.spoiled = place
@@ -228,10 +229,14 @@ class OwnGraphs:
         text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
         return [BY_ID["stale-input"].failure(text, at.frame())] if ignored else []
 
+    def launched_regions(self) -> list[Region]:
+        """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
+        return [region for region in self.regions or () if self._known[id(region.graph)].launched]
+
     def has_others(self, graphs: Iterable[object]) -> bool:
         """Whether a graph was replayed that is none of these, and that torch has not captured."""
         known = {id(graph) for graph in graphs}
-        return any(own.replayed and not own.by_torch for key, own in self._known.items() if key not in known)
+        return any(own.launched and not own.by_torch for key, own in self._known.items() if key not in known)
 
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
