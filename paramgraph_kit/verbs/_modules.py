@@ -61,7 +61,8 @@ def _name_of(module: nn.Module, space: dict[str, Any]) -> str:
 
 def _way(module: nn.Module, name: str, value: Any) -> str:
     if isinstance(value, dict):
-        return next((f"{name}[{key!r}]" for key, each in value.items() if each is module), "")
+        keys = (key for key, each in value.items() if each is module and type(key) in (str, int))  # others have no text
+        return next((f"{name}[{key!r}]" for key in keys), "")
     if isinstance(value, (list, tuple)):
         return next((f"{name}[{n}]" for n, each in enumerate(value) if each is module), "")
     if isinstance(value, type) or not hasattr(value, "__dict__"):
@@ -70,13 +71,24 @@ def _way(module: nn.Module, name: str, value: Any) -> str:
     return next((f"{name}.{key}" for key, each in held.items() if each is module and key.isidentifier()), "")
 
 
-def compiling(name: str) -> str:
-    """What compiles a module in place: ``Module.compile`` leaves a container of torch's own as it is.
+def by_forward(module: nn.Module) -> bool:
+    """Whether only its ``forward`` can be compiled: ``Module.compile`` leaves a container of torch's own as it is.
 
-    >>> compiling("net")
+    A deep copy of such a module calls the first one, where one that is compiled by ``Module.compile`` is as before.
+    """
+    kind = type(module)
+    return kind.forward.__module__.partition(".")[0] == "torch" or kind.compile is not nn.Module.compile
+
+
+def compiling(name: str, module: nn.Module) -> str:
+    """What compiles a module in place.
+
+    >>> compiling("net", nn.Sequential())
     'net.forward = torch.compile(net.forward, backend="paramgraph")'
     """
-    return f'{name}.forward = torch.compile({name}.forward, backend="paramgraph")'
+    if by_forward(module):
+        return f'{name}.forward = torch.compile({name}.forward, backend="paramgraph")'
+    return f'{name}.compile(backend="paramgraph")'
 
 
 @contextmanager
@@ -85,9 +97,12 @@ def compiled_in_place(modules: Iterable[nn.Module]) -> Iterator[None]:
     compiled: list[nn.Module] = []
     try:
         for module in modules:
-            module.forward = torch.compile(module.forward, backend=paramgraph)
             compiled.append(module)
+            if by_forward(module):
+                module.forward = torch.compile(module.forward, backend=paramgraph)
+            else:
+                module.compile(backend=paramgraph)
         yield
     finally:
         for module in compiled:
-            del module.forward
+            vars(module).pop("forward" if by_forward(module) else "_compiled_call_impl", None)

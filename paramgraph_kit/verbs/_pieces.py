@@ -21,7 +21,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
-from paramgraph_kit.verbs._modules import compiled_in_place, compiling, modules_called
+from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
@@ -81,8 +81,10 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> st
     launches, kernels = step.launches() if text else (0, 0)
     if kernels <= launches:  # a kernel each saves none
         return ""
-    written = "; ".join(compiling(name) for name in modules)
-    return f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays"
+    written = "; ".join(compiling(name, module) for name, module in modules.items())
+    copied = [name for name, module in modules.items() if by_forward(module)]
+    first = f"; copy.deepcopy() of {' and '.join(copied)} would call the first: copy ahead of that" if copied else ""
+    return f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays{first}"
 
 
 def _is_noted(prover: Prover, lines: Rewriting) -> bool:

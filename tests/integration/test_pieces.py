@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.verbs._modules import modules_called
+from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import rewritten, run
 from tests.programs.running import differences, eager, load
@@ -135,11 +136,44 @@ def test_modules_are_compiled_where_the_function_is_cut_in_a_loop(tmp_path: Path
     # THEN what compiling the modules brings is said, with what to write
     lines = [f'{name}.forward = torch.compile({name}.forward, backend="paramgraph")' for name in ("emb", "net")]
     assert pieces.startswith(f"{'; '.join(lines)}, without changing a line of f: eager's results and state")
-    assert pieces.endswith("6 launches with 12 kernels in the last, the rest of it stays")
+    assert "6 launches with 12 kernels in the last, the rest of it stays" in pieces
+    # AND what a copy of such a container would do
+    assert pieces.endswith("; copy.deepcopy() of emb and net would call the first: copy ahead of that")
     # AND that is true
     truth, names = eager(run(SAMPLES, tmp_path), "f"), run(SAMPLES, tmp_path)
     exec("; ".join(lines), names)
     assert not differences(truth, eager(names, "f"), set())
+
+
+class Net(nn.Module):
+    """A module of a class of the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Two layers."""
+        found: torch.Tensor = self.second(self.first(x).relu())
+        return found
+
+
+def test_a_module_of_the_users_class_is_compiled_so_that_its_copies_are_their_own() -> None:
+    # GIVEN a module of a class of the user's, and one of the same whose compile is another
+    net, other = Net().to(pgk.device()), type("Other", (Net,), {"compile": print})()
+    assert by_forward(other)
+    assert compiling("net", net) == 'net.compile(backend="paramgraph")'
+    held, x = set(vars(net)), torch.ones(1, 8, device=pgk.device())
+    # WHEN it is compiled in place THEN it is launched, and a copy has weights of its own
+    with compiled_in_place([net]):
+        before = {graph.name for graph in compiled_graphs()}
+        net(x)
+        copied = copy.deepcopy(net)
+        torch.nn.utils.vector_to_parameters(torch.zeros(108, device=x.device), copied.parameters())
+        assert not copied(x).any()
+        assert {graph.name for graph in compiled_graphs()} - before
+    # AND nothing is left of that
+    assert set(vars(net)) == held
 
 
 @pytest.mark.parametrize(
@@ -179,7 +213,11 @@ def test_a_module_that_the_user_has_changed_is_left_as_it_is(change: Callable[[n
 def test_modules_are_named_as_the_user_does(tmp_path: Path) -> None:
     # GIVEN modules of an object, of a dictionary, of a list, and of one whose method is the function
     space: dict[str, Any] = {"held": SimpleNamespace(net=nn.Linear(2, 2)), "__own": nn.Linear(2, 2)}
-    space |= {"by_name": {"a": nn.Linear(2, 2)}, "many": [nn.Linear(2, 2)], "whole": nn.Sequential(nn.Linear(2, 2))}
+    space |= {
+        "by_name": {object(): nn.Linear(2, 2), "a": nn.Linear(2, 2)},
+        "many": [nn.Linear(2, 2)],
+        "whole": nn.Sequential(nn.Linear(2, 2)),
+    }
     x = torch.ones(2)
     named = {
         "held.net": space["held"].net,
@@ -191,6 +229,7 @@ def test_modules_are_named_as_the_user_does(tmp_path: Path) -> None:
     assert modules_called(lambda: [module(x) for module in named.values()], space, None) == named
     assert modules_called(lambda: space["whole"](x), {"me": space["held"]}, space["whole"]) == {}
     assert not modules_called(lambda: space["__own"](x), space, None)
+    assert not modules_called(lambda: next(iter(space["by_name"].values()))(x), space, None)  # no text is its key
 
 
 def test_a_module_of_the_owner_is_found_beside_it() -> None:

@@ -220,10 +220,8 @@ class _Around:
             yield from self.added(codes)
         if "step" in used and not self.region.has_gradients:
             return  # it makes them, and steps with them: those outside are nobody's
-        for node in self.behind():
-            if not self.launches_after(node):
-                continue
-            if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and not keeps(node):
+        for node in (n for n in self.behind() if isinstance(n, ast.Call) and self.launches_after(n)):
+            if last_name(node.func) == "zero_grad" and not keeps(node):
                 yield gradients_nulled(node, self.region.code)
 
     def added(self, codes: list[CodeType]) -> Iterator[Failure]:
