@@ -155,6 +155,7 @@ def unregister_host(address: int) -> None:
 _SLOT = 12  # of getPinnedMemoryAllocator among the virtual functions of torch's hooks for a device
 _WORD, _BEFORE, _FUNCTIONS = ctypes.sizeof(ctypes.c_void_p), 2, 24  # what stands before them, and more than there are
 _LOOKED_AT = 128  # bytes of a storage in C++, with the address of its allocator
+_at: list[int] = []  # where in a storage that is, once it has been seen there
 _allocator = ctypes.create_string_buffer(8 * _WORD)  # another object of the class of the CPU's, which has no state
 _NAME = ctypes.addressof(_allocator).to_bytes(_WORD, sys.byteorder)
 _functions = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS))()
@@ -172,7 +173,7 @@ _give = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_given)
 
 
 def _from_factory(storage: Any) -> bool:
-    return _NAME in ctypes.string_at(storage._cdata, _LOOKED_AT)
+    return bool(_at) and ctypes.string_at(storage._cdata + _at[0], _WORD) == _NAME
 
 
 def install_factories() -> None:
@@ -190,7 +191,8 @@ def install_factories() -> None:
     ctypes.memmove(_functions, before - _BEFORE * _WORD, ctypes.sizeof(_functions))
     _functions[_BEFORE + _SLOT] = ctypes.cast(_give, ctypes.c_void_p).value
     place.value = ctypes.addressof(_functions) + _BEFORE * _WORD
-    with contextlib.suppress(RuntimeError):
-        if _from_factory(torch.empty(1, pin_memory=True, device="cpu").untyped_storage()):
-            return
+    with contextlib.suppress(RuntimeError, ValueError):
+        storage = torch.empty(1, pin_memory=True, device="cpu").untyped_storage()
+        _at.append(ctypes.string_at(storage._cdata, _LOOKED_AT).index(_NAME))
+        return
     place.value = before
