@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_na
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
@@ -316,7 +316,7 @@ class _Around:
     def moved(self, module: torch.nn.Module) -> bool:
         """Whether a module's parameters lie elsewhere than at the capture, as at the end of the program they do."""
         before = self.region.memory.get(id(module))
-        return before is not None and before != [p.data_ptr() for p in module.parameters()]
+        return before is not None and before != addresses_of(module)
 
     def behind(self) -> Iterator[Any]:
         """What comes behind the capture, without functions that are only defined there."""

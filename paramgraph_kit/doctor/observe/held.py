@@ -31,6 +31,23 @@ def is_graph(value: Any) -> bool:
     return False
 
 
+def parameters_in(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters of a module; nothing where it does not tell."""
+    with suppress(Exception):
+        return list(module.parameters())
+    return []
+
+
+def addresses_of(module: torch.nn.Module) -> list[int]:
+    """Where its parameters lie; 0 for one that has no memory, or none yet."""
+    found = []
+    for parameter in parameters_in(module):
+        found.append(0)
+        with suppress(Exception):
+            found[-1] = parameter.data_ptr()
+    return found
+
+
 def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has of its own; nothing where it does not tell."""
     with suppress(Exception):

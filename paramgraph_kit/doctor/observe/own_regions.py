@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, path_value, stored_in, uses_of
-from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a, parameters_in
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -172,7 +172,7 @@ def _region(code: CodeType, line: int, names: dict[str, Any], graph: object, kin
     dtype, cached = torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
     settings = (kind, casts, dtype, cached, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
     modules = (value for value in names.values() if is_a(value, torch.nn.Module))
-    memory = {id(m): [p.data_ptr() for p in m.parameters()] for m in modules}
+    memory = {id(m): addresses_of(m) for m in modules}
     region = Region(code, line, names, graph, settings, memory)
     region.has_gradients = any(p.grad is not None for p in parameters_of(names))
     return region
@@ -182,7 +182,7 @@ def parameters_of(names: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
     for value in (*names.values(), *attributes_of(names.get("self")).values()):
         if is_a(value, torch.nn.Module):
-            yield from value.parameters()
+            yield from parameters_in(value)
         elif is_a(value, torch.optim.Optimizer):
             yield from (p for group in value.param_groups for p in group["params"])
 
