@@ -19,7 +19,10 @@ from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import rewritten, run
 from tests.programs.running import differences, eager, load
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.pieces,
+]
 
 ASKS = """
 import bisect

@@ -15,6 +15,7 @@ from tests.programs.scoring import score
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the score is that on the simulated device"),
     pytest.mark.usefixtures("recovered"),
+    pytest.mark.pieces,
 ]
 PROGRAMS = programs()
 NOT_YET = set(json.loads(NOT_RIGHT.read_text(encoding="utf-8")))

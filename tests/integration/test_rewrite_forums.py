@@ -17,6 +17,7 @@ from tests.programs.scoring import Score, _compare, _findings
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device"),
     pytest.mark.usefixtures("recovered"),
+    pytest.mark.pieces,
 ]
 PROGRAMS = [
     each for file in sorted((Path(__file__).parents[1] / "programs" / "forums").glob("*.txt")) for each in read(file)

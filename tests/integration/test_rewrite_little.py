@@ -63,6 +63,7 @@ def f(x):
     assert not found.left
 
 
+@pytest.mark.pieces
 def test_what_a_step_has_kept_is_as_it_was_after_pieces_of_it_were_tried(tmp_path: Path) -> None:
     # GIVEN a step that keeps numbers, where no rewrite is whole, so that it is tried in pieces
     text = """

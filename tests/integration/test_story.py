@@ -85,6 +85,7 @@ def test_a_broken_training_step_is_told_to_its_parameterized_end(program: Progra
     )
 
 
+@pytest.mark.pieces
 def test_where_no_rewrite_is_safe_it_stops_and_goes_on_with_the_changed_function(program: Program) -> None:
     names = program(
         "args = (torch.arange(8.0, device=device) - 3.5,)\n"

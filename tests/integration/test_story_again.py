@@ -115,6 +115,7 @@ args = (torch.randn(2, device=device), torch.arange(8, device=device).flip(0))
 """
 
 
+@pytest.mark.pieces
 def test_what_rewritten_lines_write_is_put_back_after_each_way_of_launching(tmp_path: Path) -> None:
     # GIVEN a filter of which some lines are rewritten, to write in place, and others are left
     names = load(PRELUDE + CARRIED, tmp_path / "model.py")
