@@ -32,9 +32,11 @@ LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 BESIDE = "stays as it is, beside the part that a graph holds"
+IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
 _MARK = re.compile(r"# (before|after) each launch\s*$")
+_TRIED = re.compile(r", (?:without changing a line|with these lines)")
 _HUNK = re.compile(r"@@ -(\d+)")
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
@@ -147,9 +149,18 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         return failure
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
+    if fix is not None and fix.pieces and id(failure) in attempt.unsafe:
+        pair = _in_pieces(failure, pair, fix.pieces)
     if not pair:
         return failure
     return replace(failure, fix=_text(pair))
+
+
+def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, pieces: str) -> tuple[list[str], list[str]]:
+    """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more."""
+    line, told = pair or ([failure.frame.text if failure.frame is not None else ""], [])
+    written = _TRIED.split(pieces)[0]
+    return line, [IN_PIECES.format(written) + "".join(f"; for one graph {each}" for each in told[:1])]
 
 
 def _text(pair: tuple[list[str], list[str]]) -> str:

@@ -60,9 +60,9 @@ class Rewriting:
         parts = [self.diff] if self.diff else []
         parts += [f"  then   {self.usage}"] if self.usage else []
         parts += [f"  tried  {line}" for line in self.verified]
+        parts += [f"  pieces   {self.pieces}"] if self.pieces else []  # what is proved comes first
         parts += [f"  {'by hand' if not self.is_little else 'for more'}  {line}" for line in self.instead]
         parts += [f"  or     {self.known}"] if self.known else []
-        parts += [f"  pieces   {self.pieces}"] if self.pieces else []
         return "\n".join(parts) if parts else "  nothing to rewrite"
 
     def __repr__(self) -> str:

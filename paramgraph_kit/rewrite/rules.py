@@ -158,6 +158,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         readings.stay_there,
     ),
     "copy-to-gpu": (
+        listed_places.keep_places,
         typed.keep_it_there,
         nested.stack_the_numbers,
         values.number_in_full,
@@ -171,12 +172,13 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         made.made_in_a_helper,
     ),
     "tensor-literal": (
+        listed_places.keep_places,
         nested.stack_the_numbers,
         values.number_in_full,
         values.make_it_before,
         number_lists.stack_the_list,
     ),
-    "cpu-index": (values.fill_by_index, values.index_on_device, tables.make_it_on_device),
+    "cpu-index": (listed_places.keep_places, values.fill_by_index, values.index_on_device, tables.make_it_on_device),
     "cpu-scalar-frozen": (tables.pick_from_a_copy, tables.make_it_on_device),
     "scalar-assignment": (listed.fill_unless_a_mask,),
     "dynamic-shape": (

@@ -374,4 +374,24 @@ def f(logits):
 """,
         ["seen = torch.where(there, ids, ids[..., :1])", "ids.index_copy_(1, n.reshape(1), token.unsqueeze(1))"],
     ),
+    "as many of what is drafted as the device accepts": (
+        """
+class State:
+    def __init__(self):
+        self.tokens, self.length = torch.zeros(64, 3, device=device), 1
+state = State()
+args = (torch.randn(4, 3, device=device), torch.randn(4, device=device))
+@torch.no_grad()
+def f(draft, score):
+    n = int((score > 0.0).long().cumprod(0).sum())
+    state.tokens[state.length : state.length + n] = draft[:n]
+    state.tokens[state.length + n] = draft.mean(0)
+    state.length += n + 1
+    return state.tokens.sum()
+""",
+        [
+            "at = torch.arange(state.tokens.shape[0], device=state.tokens.device) - state.length",
+            "torch.where(((at >= 0) & (at < n))[:, None], draft[at.clamp(0, draft.shape[0] - 1)], state.tokens)",
+        ],
+    ),
 }

@@ -64,3 +64,49 @@ def test_up_to_where_they_end_is_not_advised(tmp_path: Path, picked: str) -> Non
 def test_columns_and_values_of_them_are_no_places(tmp_path: Path, picked: str) -> None:
     # GIVEN a column of all that are kept, and those of another mask THEN no order is needed
     assert "argsort" not in str(rewritten(TEXT.format(picked), tmp_path))
+
+
+LISTED = {
+    "asked for before any is found, and filled": (
+        """
+    picked = []
+    for _ in range(3):
+        d = x.sum(1)
+        if picked:
+            d = d - (x @ x[picked].T).max(1).values
+            d[picked] = -9.0
+        picked.append(d.argmax().item())
+    return torch.tensor(picked, dtype=torch.long, device=x.device)
+""",
+        ["d[torch.stack(picked)] = torch.full((), -9.0, dtype=d.dtype, device=d.device)", "return torch.stack(picked)"],
+    ),
+    "followed back through tables": (
+        """
+    back = [(x @ x.T).roll(i).argmax(0) for i in range(3)]
+    path = [int(x.sum(1).argmax())]
+    for table in reversed(back):
+        path.append(int(table[path[-1]]))
+    return torch.as_tensor(path[::-1]).to(x.device)
+""",
+        ["path.append(table[path[-1].reshape(1)][0])", "return torch.stack(path[::-1]).to(x.device)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_places_in_a_list_stay_on_the_device(tmp_path: Path, name: str) -> None:
+    # GIVEN places that are found one after the other, kept in a list and picked by
+    text, lines = LISTED[name]
+    # WHEN a fix is asked for THEN the list keeps tensors, and all of it is one graph
+    fix = rewritten(f"args = (torch.randn(6, 4, device=device),)\ndef f(x):{text}", tmp_path)
+    assert fix.complete, str(fix)
+    assert all(line in fix.diff for line in lines), fix.diff
+
+
+@pytest.mark.parametrize("use", ["4 in picked", "sum(picked)", "[x[i] for i in picked]"])
+def test_a_list_whose_numbers_the_host_uses_is_left(tmp_path: Path, use: str) -> None:
+    # GIVEN such a list of which numbers are asked, too
+    text = f"    picked = [0]\n    picked.append(x.sum(1).argmax().item())\n    return x[picked], {use}\n"
+    # WHEN / THEN the rule leaves it: what such a number does with a tensor nobody knows
+    fix = rewritten(f"args = (torch.randn(6, 4, device=device),)\ndef f(x):\n{text}", tmp_path)
+    assert "x[torch.stack(picked)]" not in fix.diff

@@ -12,8 +12,8 @@ from typing import Any
 
 from paramgraph_kit.rewrite.caches.growths import Key
 from paramgraph_kit.rewrite.caches.tracked import Index, Tracking
-from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, Source, on_one_line, path_of
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, Source, names_in, on_one_line, path_of, within
+from paramgraph_kit.rewrite.source.place import called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width, width_at
 
 Text = Callable[[], str]
@@ -346,6 +346,8 @@ def _store(
     given = next(iter(index.given)) if len(index.given) == 1 else None
     if kinds.count("part") == len(moved) == 1 and given == () and isinstance(statement, ast.Assign):
         return True, _filled(texts, node, statement, index, moved[0])
+    if isinstance(statement, ast.Assign) and moved and given and (many := _first_of(texts, node, statement, index)):
+        return True, many
     if "part" in kinds or not moved or given is None:
         return None
     subtracted = texts.falls or any(_may_be_negative(parts[n]) for n in moved)
@@ -377,6 +379,42 @@ def _store(
         return False, text
     sign = "=" if isinstance(statement, ast.Assign) else f"{_sign(statement)}="
     return True, lambda: f"{text()} {sign} {texts.bracketed(value)}{spread}"
+
+
+def _first_of(texts: Texts, node: ast.Subscript, statement: ast.Assign, index: Index) -> Text | None:
+    """``x[p : p + n] = v[:n]`` of as many as a name says, which the device may find: all of ``x``, where they lie."""
+    wide, parts, value = width_at(texts.source, node, 0), parts_of(node), statement.value
+    cut = value.slice if isinstance(value, ast.Subscript) and path_of(value.value) else None
+    if len(parts) > 1 or not isinstance(parts[0], ast.Slice) or not isinstance(cut, ast.Slice) or cut.step is not None:
+        return None
+    if texts.falls or _may_be_negative(parts[0]):
+        return None  # the host counts those from the end
+    if not path_of(node.value) or not _is_found_there(texts.source, node, wide):
+        return None
+    if cut.upper is None or not (cut.lower is None or _is_zero(cut.lower)) or texts.source.text(cut.upper) != wide:
+        return None
+    lower, first = parts[0].lower, value.value if isinstance(value, ast.Subscript) else value
+    assert lower is not None
+    x, v, function = path_of(node.value), path_of(first), texts.source.function_of(node)
+    taken = names_in(function) | {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)} if function else set()
+
+    def text() -> str:
+        at = fresh("at", taken)
+        begin = f"{at} = torch.arange({x}.shape[0], device={x}.device) - {texts.bracketed(lower)}"
+        there = f"({at} >= 0) & ({at} < {wide})"
+        rows = f"({there})[:{', None' * (len(index.shape) - 1)}]" if len(index.shape) > 1 else there
+        put = f"{x}.copy_(torch.where({rows}, {v}[{at}.clamp(0, {v}.shape[0] - 1)], {x}))"
+        return f"{begin}\n{texts.source.indent(texts.source.statement_of(node))}{put}"
+
+    return text
+
+
+def _is_found_there(source: Source, node: ast.Subscript, wide: str) -> bool:
+    """Whether a width has a number that the function reads of the device."""
+    function, names = source.function_of(node), names_in(ast.parse(wide))
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    made = [n.value for n in every if isinstance(n, ast.Assign) and any(path_of(t) in names for t in n.targets)]
+    return any(isinstance(n, ast.Call) and called(n) in ("int", "item") for each in made for n in ast.walk(each))
 
 
 def _may_be_negative(part: ast.expr) -> bool:
