@@ -34,6 +34,12 @@ BEHIND_A_CELL = (
 )
 Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
+_ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
+_ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
+ELSE = "; with that line mended, "
+IN_PIECES = "stays as it is, in pieces"
+_PIECES = 'backend="paramgraph")` launches what lies before and after it'
+_WRITES_STATE = ("stale-input", "parameter-rebound")  # which a graph reads again, wherever it is written
 _COUNT = ("numel", "len", "sum", "item", "count_nonzero")
 ENDLESS = ("exits", "time-limit")  # it is not called again
 _OF_OURS = re.compile(r"later(_\d+)?\.clear\(\)")
@@ -86,26 +92,62 @@ def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
 
 
 def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
-    """What to do where one line of a function says to cut there, and others of it to keep all of what a mask picks.
+    """What to do where one line of a function says to end there, or to leave all in pieces: the others follow that.
 
-    Both together are more than is needed: a cut before the first of them, behind which all the others stay as they are.
+    Words for one graph would be more than is needed, or contradict it: behind a cut all of the host's stays as it is.
     """
     found: dict[Any, list[tuple[Place, str]]] = {}
+    told = [*told]
+    if pieces := [place for place, text in told if _PIECES in text]:
+        stays = f"{IN_PIECES} with line {pieces[0].statement.lineno}"
+        return {id(place.failure): stays + _else(place, text) for place, text in told if _PIECES not in text}
     for place, text in told:
-        function = place.source.function_of(place.statement)
-        if function is not None and text.startswith((CUT, "keep all of")):
+        if (function := place.source.function_of(place.statement)) is not None:
             found.setdefault(function, []).append((place, text))
     texts: dict[int, str] = {}
     for each in found.values():
         each.sort(key=lambda pair: pair[0].statement.lineno)
-        first = each[0][0]
-        if len({text.startswith(CUT) for _, text in each}) < 2 or not (text := at_least(first)).startswith(CUT):
-            continue
-        behind = f"stays as it is, behind the launch with line {first.statement.lineno}"
-        if counts := _counts(first):
-            text += f"; `{'`, `'.join(counts)}` too, where the lines above make a tensor of it"
-        texts |= {id(place.failure): behind for place, _ in each} | {id(first.failure): text}
+        whole = [pair for pair in each if pair[1].startswith((CUT, "keep all of"))]
+        if len({text.startswith(CUT) for _, text in whole}) == 2:
+            first = whole[0][0]
+            if (text := at_least(first)).startswith(CUT):
+                if counts := _counts(first):
+                    text += f"; `{'`, `'.join(counts)}` too, where the lines above make a tensor of it"
+                texts |= {id(place.failure): _behind(first.statement.lineno) for place, _ in whole}
+                texts[id(first.failure)] = text
+                each = [(place, text if place is first else told) for place, told in each]
+        texts = {**_all_behind(each), **texts}
     return texts
+
+
+def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:
+    """Lines of a function behind the first one before which it is to end: what the host does there it goes on to do."""
+    cuts = [(int(found[1]), place) for place, text in told if (found := _ENDS.match(text))]
+    if not cuts:
+        return {}
+    at, first = min(cuts, key=lambda cut: cut[0])
+    return {
+        id(place.failure): _behind(at) + _else(place, text)
+        for place, text in told
+        if place.statement.lineno >= at and place.statement is not first.statement
+        if place.failure.code not in _WRITES_STATE
+    }
+
+
+def _else(place: Place, text: str) -> str:
+    """What is said of a line alone, for who mends the one by which it would stay; not where it says no more."""
+    counted = place.failure.code in DECIDED and "before each launch" in text  # of what the step has found there
+    is_more = bool(text) and not counted and not text.startswith(("belongs", NOBODY_WAITS, *_ENDS_THERE))
+    return f"{ELSE}{text}" if is_more else ""
+
+
+def is_in_pieces(text: str) -> bool:
+    """Whether words are those for what is cut or compiled, and not for a graph of all of a function."""
+    return _PIECES in text or text.startswith((IN_PIECES, CUT))
+
+
+def _behind(line: int) -> str:
+    return f"stays as it is, behind the launch with line {line}"
 
 
 def _counts(place: Place) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Never
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.by_hand import place_text
+from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
@@ -41,6 +41,7 @@ _HUNK = re.compile(r"@@ -(\d+)")
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")
+_KEPT = ("size-frozen", "scalar-frozen", "branch-frozen")
 _ASKS = frozenset("sync-item copy-to-cpu data-dependent-branch dynamic-shape mask-assignment".split())  # noqa: SIM905
 _OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
@@ -145,6 +146,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
         elif pair[1] == [IN_DIFF]:
             pair = _moved(failure, at, fix)
+        if pair and pair[1] == [IN_DIFF] and fix is not None and failure.code in _KEPT and (kept := _kept(fix)):
+            pair = pair[0], [kept]
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
@@ -156,11 +159,17 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
     return replace(failure, fix=_text(pair))
 
 
+def _kept(fix: Fix) -> str:
+    """What is said of a value that a graph would keep, though it moves: of the lines that read it the diff has none."""
+    return next((line for line in fix.instead if fix.stale and re.match(rf"`[\w.]*\b{fix.stale}`", line)), "")
+
+
 def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, pieces: str) -> tuple[list[str], list[str]]:
     """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more."""
     line, told = pair or ([failure.frame.text if failure.frame is not None else ""], [])
     written = _TRIED.split(pieces)[0]
-    return line, [IN_PIECES.format(written) + "".join(f"; for one graph {each}" for each in told[:1])]
+    more = [each for each in told[:1] if not is_in_pieces(each)]
+    return line, [IN_PIECES.format(written) + "".join(f"; for one graph {each}" for each in more)]
 
 
 def _text(pair: tuple[list[str], list[str]]) -> str:
@@ -197,7 +206,7 @@ def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix:
     line = [failure.frame.text if failure.frame is not None else ""]
     if said := _said_by_hand(failure, fix.beside):
         return line, [f"{BESIDE}; for more of it in the graph {said}"]
-    if failure.code in _ASKS:  # what is written there alone would only ask in another line
+    if failure.code in (*_ASKS, *_TOLD):  # what is written there alone would only ask in another line, or not be run
         return line, [BESIDE]
     return _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
 

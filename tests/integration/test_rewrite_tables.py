@@ -148,3 +148,26 @@ def test_a_grid_of_places_is_made_on_the_device(grid: str, fixed: Fixed) -> None
     # THEN it is whole, and they are made on the device
     assert fix.complete, str(fix)
     assert "torch.arange(h, device=device), torch.arange(w, device=device)" in fix.diff
+
+
+def test_an_array_that_an_object_keeps_stays_one(fixed: Fixed, tmp_path: Path) -> None:
+    # GIVEN a filter whose matrix is an array of numpy's, which each step copies to the device
+    text = """
+class Filter:
+    def __init__(self):
+        self.F = np.eye(4, dtype=np.float32)
+        self.F[0, 2] = 0.1
+        self.x = torch.zeros(4, device=device)
+    def update(self, z):
+        self.x = torch.from_numpy(self.F).to(z.device) @ self.x + z
+        return self.x.clone()
+kalman = Filter()
+f = kalman.update
+args = (torch.randn(4, device=device),)
+"""
+    # WHEN it is rewritten THEN it is no tensor from now on, of which from_numpy would make nothing
+    found = fixed(text)
+    assert found.complete, found
+    assert "self.F = torch" not in found.diff
+    # AND what is written runs anew, too
+    run("".join(next(iter(found.texts.values()))).removeprefix(PRELUDE), tmp_path)["kalman"].update(torch.zeros(4))

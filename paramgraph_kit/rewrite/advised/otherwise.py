@@ -9,7 +9,7 @@ import torch
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
-from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing
+from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
@@ -314,10 +314,9 @@ def at_least(place: Place) -> str:
         calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
         trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
         if trains and place.trains:
-            name = function.name
             return (
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
-                f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
+                f"here: {in_pieces(function)}"
             )
         loop = next(iter(place.loops()[-1:]), node)
         if told := (loop is not node and _one_round(place)) or first_thing(place):

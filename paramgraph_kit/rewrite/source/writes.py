@@ -12,7 +12,8 @@ from paramgraph_kit.rewrite.source.place import Place, called, target_of
 READS = frozenset(
     """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get reshape
-    permute transpose contiguous clone unsqueeze squeeze astype expand chunk gather index_select type_as""".split()  # noqa: SIM905
+    permute transpose contiguous clone unsqueeze squeeze astype expand chunk gather index_select type_as square pow sqrt
+    rsqrt exp sin cos tanh sigmoid softmax log_softmax logsumexp matmul mm bmm cumsum prod median amax amin""".split()  # noqa: SIM905
 )
 _GIVES = frozenset(("to", "cuda", "type", "double", "half", "bool"))  # another tensor; of a module it is bare
 CHANGES = frozenset("append extend insert pop popleft appendleft remove clear update add setdefault discard".split())  # noqa: SIM905

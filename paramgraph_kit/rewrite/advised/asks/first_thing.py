@@ -25,6 +25,8 @@ def first_thing(place: Place) -> str:
     line = f"nothing runs on the device before line {top.lineno}"
     if isinstance(top, (ast.While, ast.For)):
         round_ = f"{top.body[0].lineno} to {top.body[-1].end_lineno}"
+        if top is not node and not isinstance(node, (ast.If, ast.While)):  # a round of it asks in the middle
+            return f"{line}, and each round of the loop asks here: {in_pieces(function)}"
         return (
             f"{line}: make what the device does in one round (lines {round_}) a function, capture that, and leave the "
             "loop around its launches, with what it asks, as it is"
@@ -52,6 +54,12 @@ def first_thing(place: Place) -> str:
         f"{line}: leave it before the launch, make what comes after it a function that is given `{names}`, and capture "
         "that, once for each number and each shape that it is given"
     )
+
+
+def in_pieces(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """What launches whatever lies between the lines in which the host asks."""
+    name = function.name
+    return f'`{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
 
 
 def all_of_the_host(place: Place) -> str:

@@ -20,7 +20,10 @@ def put_off(place: Place) -> str:
     read = names_in(node) & place.local(node) - set(arguments_of(function))
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         read -= {node.target.id}
-    behind = function.body[function.body.index(node) + 1 :]
+    at = function.body.index(node)
+    if any(isinstance(n, ast.Return) for part in function.body[:at] for n in within(part)):
+        return ""  # not each launch comes to it
+    behind = function.body[at + 1 :]
     later = [n for part in behind for n in within(part)]
     made = {path for path in written(node) if "." in path}
     if any(touches(a, b) for a in made for part in behind for b in paths(part)):

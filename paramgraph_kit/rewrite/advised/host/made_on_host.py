@@ -435,7 +435,10 @@ def brought_back(place: Place) -> str:
     if place.failure.code != "copy-to-gpu":
         return ""
     for call in place.calls("to", "cuda"):
-        for name in sorted(place.local(call.func)):
+        brought: ast.AST = call
+        while isinstance(brought, (ast.Call, ast.Attribute, ast.Subscript)):
+            brought = brought.func if isinstance(brought, ast.Call) else brought.value
+        for name in sorted(place.local(brought)):  # what is picked by it may be the CPU's itself
             made = next(_named(place, name), None)
             if made is not None and any(called(n) in _READ for n in ast.walk(made.value) if isinstance(n, ast.Call)):
                 return f"stays as it is, and copies nothing, once line {made.lineno} makes `{name}` on the device"

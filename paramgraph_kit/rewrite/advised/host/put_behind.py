@@ -25,8 +25,12 @@ def _returned_name(place: Place, node: ast.Assign) -> str:
     """The name that a statement gives a value to, and that its function returns."""
     function = place.source.function_of(node)
     names = {each.id for each in node.targets if isinstance(each, ast.Name)}
-    ends = (n for part in (function.body if function is not None else ()) for n in within(part))
-    read = {name for n in ends if isinstance(n, ast.Return) and n.value is not None for name in names_in(n.value)}
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    ends = [n for n in every if isinstance(n, ast.Return)]
+    read = {name for n in ends if n.value is not None for name in names_in(n.value)}
+    at_the_end = {n for end in ends for n in ast.walk(end)}
+    computed = [n for n in every if isinstance(n, (ast.Subscript, ast.BinOp)) and n not in at_the_end]
+    read -= {name for n in computed if n.lineno > node.lineno for name in names_in(n)}  # the step goes on with these
     return min(names & read, default="")
 
 

@@ -26,8 +26,9 @@ def make_it_on_device(place: Place) -> list[Edit]:
     """``self.mean = torch.tensor([...])`` becomes one of the device; ``self.mean.to(x.device)`` does nothing then."""
     found = []
     for path, made, _ in tables(place):
-        if not path.startswith("self."):
-            continue
+        held = place.value(path)
+        if not path.startswith("self.") or not (held is None or isinstance(held, torch.Tensor)):
+            continue  # an array has other methods, and what lives of it is not brought
         if any(isinstance(n, ast.Call) and called(n) in _SHARED for n in ast.walk(made.value)):
             continue
         place.brought.append(path.rpartition(".")[2])

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
-from paramgraph_kit.rewrite.source.edits import Function, functions_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, functions_of, names_in, path_of, within
 
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
 
@@ -65,10 +65,25 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"`{path}` decides a size in the graph, {place}: give it to the step as a number among its arguments, of "
             "which each has a graph of its own; behind the launch it may change"
         )
+    if size := _size_of_it(read[0], functions):
+        return (
+            f"`{path}` decides a size in the graph, as `{size}` is made of it, {place}: find `{size}` before each "
+            "launch, and give it to the step as a number among its arguments, of which each has a graph of its own; "
+            f"behind the launch `{path}` may change"
+        )
     return (
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
     )
+
+
+def _size_of_it(node: ast.AST, functions: Sequence[Function]) -> str:
+    """``valid`` of ``valid = min(self.n, 8)``, by which the same function cuts: ``k[-valid:]``."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    own = [n for each in functions if node in set(ast.walk(each)) for n in ast.walk(each)]
+    cuts = [n for n in own if isinstance(n, ast.Slice)]
+    is_size = isinstance(target, ast.Name) and any(target.id in names_in(cut) for cut in cuts)
+    return target.id if isinstance(target, ast.Name) and is_size else ""
 
 
 def joined_ahead(path: str, join: ast.Call, within_it: ast.AST) -> str:
