@@ -287,3 +287,70 @@ def test_what_the_function_prints_is_seen_once_and_not_between_the_lines_of_a_st
     # AND a story has its own lines alone
     pgk.story(names["epoch"], say=None)
     assert capsys.readouterr().out == ""
+
+
+GROUPED = """
+class Precision:
+    def __init__(self):
+        self.total, self.count = torch.zeros((), device=device), 0
+    def of_one(self, preds, target):
+        target = target[torch.argsort(preds, descending=True)]
+        if not target.sum():
+            return torch.tensor(0.0, device=preds.device)
+        at = torch.arange(1, len(target) + 1, device=target.device, dtype=torch.float32)[target > 0]
+        return torch.div(torch.arange(len(at), device=at.device, dtype=torch.float32) + 1, at).mean()
+    def update(self, preds, target, indexes):
+        res = []
+        for group in torch.unique(indexes):
+            mask = indexes == group
+            res.append(self.of_one(preds[mask], target[mask]))
+        self.total += torch.stack(res).sum()
+        self.count += len(res)
+        return self.total / self.count
+metric = Precision()
+f = metric.update
+args = (torch.rand(20).to(device), (torch.rand(20) > 0.6).long().to(device), torch.arange(20).to(device) % 4)
+"""
+
+
+def test_what_is_proved_in_pieces_is_said_first_of_each_line_that_is_left(tmp_path: Path) -> None:
+    # GIVEN a metric of which no line can be one graph's while the others stay
+    names = run(GROUPED, tmp_path)
+    # WHEN it is diagnosed
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    fix: Any = found.fix
+    assert fix.pieces
+    # THEN each line that is left says so, and nothing that goes before a launch though the step computes it
+    left = [failure.fix for failure in found if failure.frame and failure.frame.text.strip() in str(fix.instead)]
+    assert len(left) > 3
+    assert all("stays as it is in pieces, `metric.update = torch.compile(metric.update" in text for text in left)
+    assert not any("before each launch" in text for text in [*left, *fix.instead])
+    # AND what is proved stands before what is left to do by hand
+    assert str(fix).index("  pieces   ") < str(fix).index("  by hand  ")
+
+
+GATED = """
+class Gated:
+    def __init__(self):
+        self.x, self.hits = torch.zeros(4, device=device), 0
+    def update(self, z):
+        new = self.x.sin() + z
+        d = (new - self.x).square().sum().sqrt().exp().log()
+        if d > 1e9:
+            return self.x
+        self.x = self.x + d
+        self.hits += 1
+        return self.x
+gated = Gated()
+f = gated.update
+args = (torch.randn(4, device=device),)
+"""
+
+
+def test_a_counter_behind_an_early_end_is_not_told_to_count_each_launch(tmp_path: Path) -> None:
+    # GIVEN a step that counts only where it comes to its end
+    names = run(GATED, tmp_path)
+    # WHEN / THEN nothing says that each launch counts
+    found = pgk.diagnose(names["f"], *names["args"])
+    assert "host-counter" in found.codes
+    assert "after each launch do `self.hits += 1`" not in str(found)

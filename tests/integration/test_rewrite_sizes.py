@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -105,3 +108,49 @@ def f(x, lengths):
     told = str(found)
     assert "do `longest = int(lengths.max())` before the launch" in told
     assert "capture one graph for each `size` that comes" in told
+
+
+def test_a_size_that_is_made_of_a_counter_is_told_with_its_own_name(tmp_path: Path) -> None:
+    # GIVEN a stream whose window is cut by a number that is made of how much has come
+    text = """
+class Stream:
+    def __init__(self):
+        self.offset, self.cache = 0, torch.zeros(6, 4, device=device)
+    def step(self, x):
+        k = torch.cat([self.cache, x])
+        valid = min(self.offset + 2, 8)
+        out = k[-valid:].softmax(0).sum(0)
+        self.cache.copy_(k[-6:])
+        self.offset += 2
+        return out
+stream = Stream()
+f = stream.step
+args = (torch.randn(2, 4, device=device),)
+"""
+    names = run(text, tmp_path)
+    # WHEN it is diagnosed THEN no tensor is advised, which cuts nothing, and the line that is cut says so, too
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    wanted = "find `valid` before each launch, and give it to the step as a number among its arguments"
+    assert any(wanted in failure.fix for failure in found if failure.code == "size-frozen")
+    assert wanted in str(found.fix)
+
+
+def test_what_a_table_of_the_cpu_is_picked_by_is_not_all_of_a_copy(tmp_path: Path) -> None:
+    # GIVEN a search that goes on with what the host has looked up, in tables of the CPU
+    text = """
+vectors = torch.randn(20, 4)
+lists = {c: torch.arange(5) * 4 + c for c in range(4)}
+centroids = torch.randn(4, 4, device=device)
+args = (torch.randn(4, device=device),)
+def f(q):
+    cells = (centroids @ q).topk(2).indices
+    ids = torch.cat([lists[c] for c in cells.tolist()])
+    found = vectors[ids].to(q.device)
+    best = (found @ q).topk(3)
+    return ids.to(q.device)[best.indices], best.values
+"""
+    names = run(text, tmp_path)
+    # WHEN it is diagnosed THEN nothing says that `ids` on the device would be enough, or that only the result has it
+    said = {f.frame.line: f.fix for f in pgk.diagnose(names["f"], *names["args"]) if f.frame}
+    assert "makes `ids` on the device" not in said[18]
+    assert "leave it out of the result" not in said[17]
