@@ -5,9 +5,11 @@ One place to look when a new torch moves something; a test resolves every entry.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.trace.errors import UnsupportedError
@@ -28,7 +30,27 @@ class TorchName:
         return self.alias or self.path.replace(":", ".").rpartition(".")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class NativeName:
+    """A function of torch's C++: its library and symbol, the only versions it is called in, and what for."""
+
+    library: str
+    symbol: str
+    seen: tuple[str, ...]
+    why: str
+
+
 BOTH = ("2.11", "2.13")
+
+NATIVE = {  # pinned memory from factories on the simulated device
+    "cpu_allocator": NativeName("c10", "_ZN3c1015GetCPUAllocatorEv", ("2.13",), "an allocator's class without a state"),
+    "device_hooks": NativeName(
+        "torch_cpu", "_ZN2at6detail19getPrivateUse1HooksEv", ("2.13",), "the object that is asked for an allocator"
+    ),
+}
+# Of getPinnedMemoryAllocator among the virtual functions of those hooks: no symbol tells it, so that each version of
+# torch has to be looked at (ATen/detail/PrivateUse1HooksInterface.h) before it is named here.
+PINNED_ALLOCATOR_SLOT = {"2.13": 12}
 
 SIMULATOR = tuple(  # what driver/sim is built on; checked together before the device is registered
     TorchName(path, BOTH, why)
@@ -285,12 +307,41 @@ def torch_name(key: str) -> Any:
     return found
 
 
+def version() -> str:
+    """This torch's, as ``seen`` has it: major and minor."""
+    import torch
+
+    return ".".join(torch.__version__.split("+")[0].split(".")[:2])
+
+
+def native_name(key: str) -> Any:
+    """The function of torch's C++ behind ``NATIVE[key]``, for ``ctypes``.
+
+    Raises:
+        UnsupportedError: this torch is not one of those that it was seen in, or does not have it.
+    """
+    import torch
+
+    entry = NATIVE[key]
+    found = None
+    if version() in entry.seen:
+        for file in (Path(torch.__file__).parent / "lib").glob(f"lib{entry.library}.*"):
+            try:
+                found = ctypes.CDLL(str(file))[entry.symbol]
+            except (OSError, AttributeError):  # another system's, or gone
+                continue
+    if found is None:
+        raise UnsupportedError(
+            f"torch {torch.__version__} is not known to have {entry.symbol} ({entry.why}); "
+            f"seen in torch {', '.join(entry.seen)} on Linux"
+        )
+    return found
+
+
 @cache
 def carries_streams() -> bool:
     """Whether a graph of this torch says which operation is on which stream: 2.11 traces streams and drops them."""
-    import torch
-
-    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 12)
+    return tuple(int(part) for part in version().split(".")) >= (2, 12)
 
 
 def missing() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -184,6 +186,17 @@ def test_vectors_of_two_types_have_no_product() -> None:
     x = torch.ones(3, device=device())
     with pytest.raises(RuntimeError, match="expected both vectors to have same dtype, but found Long and Float"):
         x.long() @ x
+
+
+def test_factories_say_so_where_the_cpp_of_torch_is_not_known() -> None:
+    # GIVEN a torch that nobody has looked at WHEN a factory is asked for pinned memory THEN it is refused, not guessed
+    program = (
+        "import torch; torch.__version__ = '2.99.0'; import paramgraph_kit as pgk; pgk.device()\n"
+        "print(torch.ones(2).pin_memory().is_pinned(), torch.ones(2).is_pinned())\n"
+        "print(pgk.diagnose(lambda: torch.ones(2, pin_memory=True)).failures[0].code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "not-simulated"]
 
 
 def test_factories_make_pinned_memory(cuda: Any) -> None:

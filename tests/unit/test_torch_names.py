@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,18 @@ import pytest
 import torch
 
 from paramgraph_kit.driver import torch_names
-from paramgraph_kit.driver.torch_names import CUDA, NAMES, TorchName, missing, torch_name
+from paramgraph_kit.driver.torch_names import (
+    CUDA,
+    NAMES,
+    NATIVE,
+    PINNED_ALLOCATOR_SLOT,
+    NativeName,
+    TorchName,
+    missing,
+    native_name,
+    torch_name,
+    version,
+)
 from paramgraph_kit.trace.errors import UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # looking up imports much of torch
@@ -94,3 +106,27 @@ def test_a_name_that_is_gone_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     text = f"torch {torch.__version__} has no torch._C:_never_there (a test); seen in torch 2.11: install one of these"
     assert str(caught.value) == text
     assert "torch._C:_never_there" in missing()
+
+
+@pytest.mark.skipif(sys.platform != "linux" or version() not in PINNED_ALLOCATOR_SLOT, reason="not called there")
+def test_this_torch_has_every_name_of_its_cpp() -> None:
+    # GIVEN a torch whose C++ has been looked at WHEN each function is looked up THEN it is there, in that version
+    assert all(native_name(key) for key in NATIVE)
+    assert all(entry.why and version() in entry.seen for entry in NATIVE.values())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        NativeName("c10", "_ZN3c105neverEv", ("2.11", version()), "a test"),
+        NativeName("c10", "_ZN3c1015GetCPUAllocatorEv", ("1.0",), "a test"),
+    ],
+)
+def test_cpp_that_is_gone_or_of_another_version_is_not_called(
+    entry: NativeName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a symbol that no torch has, or one seen in another version only
+    monkeypatch.setitem(NATIVE, "gone", entry)
+    # WHEN looked up THEN it is refused, in one line
+    with pytest.raises(UnsupportedError, match=rf"is not known to have {entry.symbol} \(a test\)"):
+        native_name("gone")

@@ -14,13 +14,13 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from paramgraph_kit.driver.tensors import extent
-from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.torch_names import PINNED_ALLOCATOR_SLOT, native_name, torch_name, version
+from paramgraph_kit.trace.errors import UnsupportedError
 
 from .stream import current_stream
 from .under_way import forbid_unsafe_call
@@ -136,6 +136,7 @@ def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
         address in _pinned
         or _from_factory(storage)
         or any(start <= address < start + size for start, size in _registered.items())
+        or any(start <= address < start + block.nbytes() for start, (block, _) in _pinned.items())  # NumPy's, of a part
     )
 
 
@@ -152,14 +153,14 @@ def unregister_host(address: int) -> None:
     _registered.pop(address, None)
 
 
-_SLOT = 12  # of getPinnedMemoryAllocator among the virtual functions of torch's hooks for a device
-_WORD, _BEFORE, _FUNCTIONS = ctypes.sizeof(ctypes.c_void_p), 2, 24  # what stands before them, and more than there are
-_LOOKED_AT = 128  # bytes of a storage in C++, with the address of its allocator
-_at: list[int] = []  # where in a storage that is, once it has been seen there
+_WORD, _BEFORE = ctypes.sizeof(ctypes.c_void_p), 2  # what stands before a class's virtual functions
+_FUNCTIONS = 64  # more than there are: what is copied behind them nobody calls
+_LOOKED_AT = 128  # bytes of a storage in C++, somewhere in which is the address of its allocator
 _allocator = ctypes.create_string_buffer(8 * _WORD)  # another object of the class of the CPU's, which has no state
 _NAME = ctypes.addressof(_allocator).to_bytes(_WORD, sys.byteorder)
 _functions = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS))()
 _allocating: weakref.WeakSet[Any] = weakref.WeakSet()  # captures in which a factory has made pinned memory
+_where: list[int] = []  # where in a storage its allocator's address stands; empty where factories make none
 
 
 def _given(hooks: int) -> int:
@@ -173,26 +174,32 @@ _give = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_given)
 
 
 def _from_factory(storage: Any) -> bool:
-    return bool(_at) and ctypes.string_at(storage._cdata + _at[0], _WORD) == _NAME
+    return any(ctypes.string_at(storage._cdata + place, _WORD) == _NAME for place in _where)
 
 
 def install_factories() -> None:
-    """Give torch an allocator for ``pin_memory=True``; where its C++ is not as expected, factories raise as without."""
-    folder = Path(torch.__file__).parent / "lib"
+    """Give torch an allocator for ``pin_memory=True``, in the versions whose C++ has been looked at.
+
+    Elsewhere factories raise torch's own ``NotImplementedError``, which is told as *not simulated*.
+    """
+    slot = PINNED_ALLOCATOR_SLOT.get(version())
     try:
-        core, cpu = (ctypes.CDLL(str(next(folder.glob(f"lib{name}.*")))) for name in ("c10", "torch_cpu"))
-        cpus, hooks = core["_ZN3c1015GetCPUAllocatorEv"], cpu["_ZN2at6detail19getPrivateUse1HooksEv"]
-    except (StopIteration, OSError, AttributeError):  # another system, or another torch
+        cpus, hooks = native_name("cpu_allocator"), native_name("device_hooks")
+    except UnsupportedError:
+        return
+    if slot is None:
         return
     cpus.restype = hooks.restype = ctypes.c_void_p
     ctypes.memmove(_allocator, cpus(), _WORD)
     place = ctypes.c_void_p.from_address(hooks())
     before = place.value or 0
     ctypes.memmove(_functions, before - _BEFORE * _WORD, ctypes.sizeof(_functions))
-    _functions[_BEFORE + _SLOT] = ctypes.cast(_give, ctypes.c_void_p).value
+    _functions[_BEFORE + slot] = ctypes.cast(_give, ctypes.c_void_p).value
     place.value = ctypes.addressof(_functions) + _BEFORE * _WORD
-    with contextlib.suppress(RuntimeError, ValueError):
-        storage = torch.empty(1, pin_memory=True, device="cpu").untyped_storage()
-        _at.append(ctypes.string_at(storage._cdata, _LOOKED_AT).index(_NAME))
-        return
+    with contextlib.suppress(RuntimeError):
+        made = torch.empty(1, pin_memory=True, device="cpu").untyped_storage()
+        found = ctypes.string_at(made._cdata, _LOOKED_AT).find(_NAME)
+        if found >= 0:
+            _where[:] = [found]
+            return
     place.value = before
