@@ -243,6 +243,31 @@ def f(x, counts):
         start += n
     return torch.cat(outs).mean(0)
 """,
+    "what is put by a mask, whose gradient elsewhere is no number": """
+w = torch.ones(4, 2, device=device, requires_grad=True)
+args = (torch.rand(4, 2, device=device) + 0.5,)
+def feed(i):
+    x = torch.rand(4, 2, generator=torch.Generator().manual_seed(i)) + 0.5
+    x[i % 4] = 0
+    return (x.to(device),)
+def f(x):
+    w.grad = None
+    v = w * x
+    mask = (v > 0).all(1)
+    out = torch.zeros_like(v)
+    out[mask] = 1.0 / v[mask]
+    out.sum().backward()
+    return w.grad * 1
+""",
+    "means of what is too much for float16 where it is added up": """
+args = (torch.rand(1000, 3, device=device).half(), torch.arange(1000, device=device) > 100)
+def feed(i):
+    rows = torch.rand(1000, 3, generator=torch.Generator().manual_seed(i)) * 200 + 100
+    return (rows.half().to(device), torch.arange(1000, device=device) > i)
+def f(x, mask):
+    kept = x[mask]
+    return kept.mean(), kept.mean(0) + 1, (x - 1)[mask].mean(), x[:, 0][mask].std(), F.mse_loss(x[mask] / 300, x[mask] / 200)
+""",
 }
 
 
@@ -264,6 +289,24 @@ def test_what_a_mask_of_nan_leaves_out_has_zeros_for_gradients(name: str, tmp_pa
     # THEN it is whole, and the loss is computed of zeros there, whose gradients are numbers
     assert found.complete, found
     assert any("torch.where(m, p, 0)" in line and "torch.where(m, y, 0)" in line for line in lines_of(found)), found
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "what is put by a mask, whose gradient elsewhere is no number",
+            "out.copy_(torch.where(mask[..., None], 1.0 / torch.where(mask[..., None], v, 1), out))",
+        ),
+        ("means of what is too much for float16 where it is added up", ".sum(-1, dtype=torch.float32)"),
+    ],
+)
+def test_what_a_mask_leaves_out_and_what_it_adds_up_stay_numbers(name: str, line: str, tmp_path: Path) -> None:
+    # GIVEN a quotient of what a mask picks, and means of float16 WHEN they are rewritten
+    found = rewritten(OTHER_VALUES[name], tmp_path)
+    # THEN they are whole, the divisor is 1 beside the mask, and what is added up has room
+    assert found.complete, found
+    assert line in "".join(lines_of(found)), found
 
 
 PICKED = {

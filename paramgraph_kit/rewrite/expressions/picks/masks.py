@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import (
     assigned_by_where,
     form_of,
     is_chosen,
+    summed,
 )
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.masked import mask_of_put, uncopied
@@ -333,6 +334,7 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     """What adds up the rows that are kept, or ""."""
     given = {option.arg: option.value for option in call.keywords}
     count = f"{bracketed(mask)}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+    summing = summed(place, call, picked_in(place, call, mask, rows))
     if (loss := loss_of(place, call)) is not None:
         kind, way, function = loss
         given.pop("reduction", None)
@@ -355,11 +357,11 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         rest = "".join(f", {place.text(o)}" for o in call.keywords if o.arg in given)
         mask, flat = _flat(place, mask, rows, call)
         each = f'{function}({one}, {other}{rest}, reduction="none"){flat}'
-        text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
+        text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum({summing.of * (way != 'sum')})"
         if way == "mean":
-            text = f"{text} / ({each}[0].numel() * {count})"
+            text = summing.quotient(f"{text} / ({each}[0].numel() * {count})")
         elif way == "batchmean":
-            text = f"{text} / {count}"
+            text = summing.quotient(f"{text} / {count}")
         return f"({text})" if binds_tighter(place.source, call) else text
     assert isinstance(call.func, ast.Attribute)
     inner, others = (call.args[0], call.args[1:]) if _of_torch(call) else (call.func.value, call.args)
@@ -384,6 +386,7 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     if called(call) in _SPREAD:
         if others and not isinstance(others[0], ast.Constant):
             return ""
+        value += ".float()" * bool(summing.of)
         mean = f"torch.where({mask}, {value}.movedim(0, -1), 0).sum(-1, keepdim=True) / {count}"
         squares = f"torch.where({mask}, ({value}.movedim(0, -1) - {mean}) ** 2, 0).sum(-1)"
         less = next((given[name] for name in ("unbiased", "correction") if name in given), ast.Constant(1))
@@ -392,10 +395,12 @@ def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         divisor = count
         if less.value:  # of no row 0 / 0, as eager has it
             divisor = f"({bracketed(mask)}.sum() - {int(less.value)}).clamp(min=0)"
-        return f"({squares} / {divisor}){_SPREAD[called(call)]}"
-    text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
-    if called(call) == "mean":
-        text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
+        return f"({squares} / {divisor}){_SPREAD[called(call)]}{summing.whole}"
+    divides = called(call) == "mean"
+    along = ", ".join(filter(None, ("" if whole else "-1", summing.of * divides)))
+    text = f"torch.where({mask}, {value}.movedim(0, -1), 0).sum({along})"
+    if divides:
+        text = summing.quotient(text + (f" / ({value}[0].numel() * {count})" if whole else f" / {count}"))
     return f"({text})" if binds_tighter(place.source, call) else text
 
 
@@ -435,6 +440,12 @@ def loss_of(place: Place, call: ast.Call) -> tuple[str, str, str] | None:
 
 def _has_rows(place: Place, node: ast.expr, mask: str, rows: set[str]) -> bool:
     return any(is_row_of(place, n, mask, rows) for n in ast.walk(node))
+
+
+def picked_in(place: Place, node: ast.AST, mask: str, rows: set[str]) -> list[ast.expr]:
+    """Rows that an expression has, by name, or what they are picked from."""
+    every = (n for n in ast.walk(node) if isinstance(n, ast.expr) and is_row_of(place, n, mask, rows))
+    return [n.value if isinstance(n, ast.Subscript) else n for n in every]
 
 
 def _call(node: ast.expr, text: str) -> str:

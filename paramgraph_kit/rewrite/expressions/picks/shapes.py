@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-import math
+import re
+from collections.abc import Collection
+from typing import NamedTuple
 
 import torch
 
@@ -16,6 +18,7 @@ from paramgraph_kit.rewrite.source.widths import takes_all
 from paramgraph_kit.rewrite.source.writes import writes_through
 
 ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
+CASTS = ("float", "double", "half", "bfloat16", "to", "type", "type_as")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
 LOSSES = (
@@ -42,10 +45,13 @@ def reduce_the_whole(place: Place) -> list[Edit]:
             continue  # of rows
         mask = place.source.bracketed(picked[0].slice)
         keeper = place.text(picked[0].slice) if _multiplies_gradients(place, inner, picked) else ""
-        text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked, keeper)}, 0).sum()"
+        whole = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked, keeper)}, 0)"
+        text = f"{whole}.sum()"
         if called(call) == "mean":
             # What torch.where leaves out must not divide by zero: its gradient would be no number.
-            text += f" / {mask}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+            summing = summed(place, inner, [each.value for each in picked])
+            text = f"{whole}.sum({summing.of}) / {mask}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+            text = summing.quotient(text)
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found
@@ -63,14 +69,36 @@ def reduce_the_selected(place: Place) -> list[Edit]:
         if len(given) != 2 or inner.keywords:
             continue
         (x, mask), forms = map(place.text, given), [form_of(place, each) for each in given]
-        text = f"torch.where({mask}, {x}, 0).sum()"
+        text, one = f"torch.where({mask}, {x}, 0).sum()", summed(place, given[0], given[:1])
         if called(call) == "mean":
             if None in forms or forms[0].shape != forms[1].shape:  # type: ignore[union-attr]
                 continue  # how many it counts is the mask's alone
-            text += f" / {place.source.bracketed(given[1])}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+            text = f"torch.where({mask}, {x}, 0).sum({one.of}) / {place.source.bracketed(given[1])}.sum()"
+            text = one.quotient(text + ".clamp(min=1)" * is_chosen(place, call))
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found
+
+
+class Summed(NamedTuple):
+    """How sums are written of what may be too narrow for them: float16 ends at 65504, also for how many there are."""
+
+    of: str = ""  # what ``.sum(...)`` is given
+    whole: str = ""  # what makes the type of a quotient that of its elements again
+
+    def quotient(self, text: str) -> str:
+        """A sum by a number as the mean that eager rounds once."""
+        return f"({text}){self.whole}" if self.whole else text
+
+
+def summed(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed:
+    """The same of an expression of what a mask has picked."""
+    kind = re.search(r"\bb?float16\[", place.failure.message)
+    wide = any(isinstance(n, ast.Call) and called(n) in CASTS for n in ast.walk(node))
+    if kind is None or wide or any("autocast" in line for line in place.source.lines):  # which sums up in float32
+        return Summed()
+    names = sorted(filter(None, map(path_of, picked)))
+    return Summed("dtype=torch.float32", f".type_as({names[0]})" if names else f".to(torch.{kind[0][:-1]})")
 
 
 def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
@@ -114,9 +142,11 @@ def weigh_the_whole(place: Place) -> list[Edit]:
         spread = mask + (f"[..., {', '.join(['None'] * more)}]" if more else "")
         keeper = spread if place.trains else ""
         values = ", ".join(_whole(place, each, picked, keeper) for each in call.args)
-        text = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0).sum()'
+        whole = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0)'
+        text, summing = f"{whole}.sum()", summed(place, call, [each.value for each in picked])
         if way == "mean":
-            text += f" / {mask}.sum()" + (f" / {math.prod(all_of.shape[-more:])}" if more else "")
+            text = f"{whole}.sum({summing.of}) / {mask}.sum()"
+            text = summing.quotient(text + "".join(f" / {first}.shape[{n}]" for n in range(-more, 0)))
             text = f"({text})" if binds_tighter(place.source, call) else text
         return [place.source.replace(call, text)]
     return []
@@ -193,7 +223,9 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
     beside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and _first_of(place, n) in same]
     if not is_rowwise(place, given, [*inside, *beside].__contains__):
         return ""  # which rows are beside one may change it, and a trial need not have seen any
-    value, text = _whole(place, given, inside), place.text(target)
+    if beside and place.trains and is_singular(given, {*beside}):
+        return ""
+    value, text = _put(place, to.slice, given, inside), place.text(target)
     for each in beside:
         assert isinstance(each.slice, ast.Tuple)
         rest = ", ".join(place.text(n) for n in each.slice.elts[1:])
@@ -201,6 +233,17 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
     if added is not None and not (value := combined(added, text, value)):
         return ""
     return f"{text}.copy_(torch.where({_spread(place, to.slice, target)}, {value}, {text}))"
+
+
+def _put(place: Place, mask: ast.expr, given: ast.expr, picked: list[ast.Subscript]) -> str:
+    """What is put where a mask is, of all; with ones elsewhere where their gradient would be no number."""
+    if not (place.trains and is_singular(given, {*picked})):
+        return _whole(place, given, picked)
+    value = place.text(given)
+    for each in picked:
+        whole = f"torch.where({_spread(place, mask, each.value)}, {place.text(each.value)}, 1)"
+        value = value.replace(place.text(each), whole)
+    return value
 
 
 def _spread(place: Place, mask: ast.expr, target: ast.expr) -> str:
