@@ -259,6 +259,27 @@ def f(x):
     out.sum().backward()
     return w.grad * 1
 """,
+    "a count beside the branch that asks for any, and a logarithm in a helper": """
+w = torch.ones(4, device=device, requires_grad=True)
+args = (torch.rand(4, device=device) + 0.5, torch.tensor([True, False, True, True], device=device))
+def feed(i):
+    x = torch.rand(4, generator=torch.Generator().manual_seed(i)) + 0.5
+    x[i % 4] = 0.1 - 0.1 * (i % 2)
+    return (x.to(device), torch.zeros(4, dtype=torch.bool, device=device) if i % 3 else x.to(device) > 0.6)
+def entropy(p):
+    return -(p * p.log()).sum()
+def f(x, positive):
+    w.grad = None
+    p = w * x
+    n = positive.sum()
+    loss = p.mean()
+    if positive.any():
+        loss = loss + (p * positive).sum() / n
+    if (p > 0).all():
+        loss = loss + entropy(p)
+    loss.backward()
+    return w.grad * 1
+""",
     "means of what is too much for float16 where it is added up": """
 args = (torch.rand(1000, 3, device=device).half(), torch.arange(1000, device=device) > 100)
 def feed(i):
@@ -266,7 +287,8 @@ def feed(i):
     return (rows.half().to(device), torch.arange(1000, device=device) > i)
 def f(x, mask):
     kept = x[mask]
-    return kept.mean(), kept.mean(0) + 1, (x - 1)[mask].mean(), x[:, 0][mask].std(), F.mse_loss(x[mask] / 300, x[mask] / 200)
+    loss = F.mse_loss(x[mask] / 300, x[mask] / 200)
+    return kept.mean(), kept.mean(0) + 1, (x - 1)[mask].mean(), x[:, 0][mask].std(), loss
 """,
 }
 
@@ -299,12 +321,16 @@ def test_what_a_mask_of_nan_leaves_out_has_zeros_for_gradients(name: str, tmp_pa
             "out.copy_(torch.where(mask[..., None], 1.0 / torch.where(mask[..., None], v, 1), out))",
         ),
         ("means of what is too much for float16 where it is added up", ".sum(-1, dtype=torch.float32)"),
+        (
+            "a count beside the branch that asks for any, and a logarithm in a helper",
+            "/ torch.where(positive.any(), n, 1), loss)",
+        ),
     ],
 )
 def test_what_a_mask_leaves_out_and_what_it_adds_up_stay_numbers(name: str, line: str, tmp_path: Path) -> None:
-    # GIVEN a quotient of what a mask picks, and means of float16 WHEN they are rewritten
+    # GIVEN a quotient that has no gradient elsewhere, or means of float16 WHEN they are rewritten
     found = rewritten(OTHER_VALUES[name], tmp_path)
-    # THEN they are whole, the divisor is 1 beside the mask, and what is added up has room
+    # THEN they are whole, the divisor is 1 elsewhere, and what is added up has room
     assert found.complete, found
     assert line in "".join(lines_of(found)), found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -215,6 +215,40 @@ def _counters(place: Place) -> set[str]:
     return found
 
 
+def _made_of_the_same(place: Place, names: set[str]) -> set[str]:
+    """Some names, and tensors that are computed of the same: ``n`` of ``n = m.sum()`` where ``m.any()`` is asked."""
+    function = place.source.function_of(place.statement)
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
+    sources: dict[str, set[str]] = {}
+    for node in every:
+        for name in (n.id for each in node.targets for n in ast.walk(each) if isinstance(n, ast.Name)):
+            sources.setdefault(name, set()).update(names_in(node.value) - {name})
+    roots = {name: _roots(name, sources) for name in (*names, *sources)}
+    own = {each for name in names for each in roots[name] if place.is_local(each)}
+    known = {*place.tensors, *place.seen}
+    return names | {name for name in sources if name in known and roots[name] & own}
+
+
+def _roots(name: str, sources: Mapping[str, set[str]]) -> set[str]:
+    """What a name is computed of, over all assignments, and the name itself."""
+    found, left = set[str](), [name]
+    while left:
+        if (one := left.pop()) not in found:
+            found.add(one)
+            left += sources.get(one, ())
+    return found
+
+
+def _divides(place: Place, call: ast.Call) -> bool:
+    """Whether a call is of a function of the file that divides by a variable, or takes a root or a logarithm."""
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == called(call)]
+    parts = [n for each in every for n in ast.walk(each)]
+    by = (n.right for n in parts if isinstance(n, ast.BinOp) and isinstance(n.op, RISKY))
+    return any(not isinstance(n, ast.Constant) for n in by) or any(
+        isinstance(n, ast.Call) and called(n) in SINGULAR for n in parts
+    )
+
+
 def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *, taken: bool) -> str:
     """An expression whose divisors, roots and logarithms are those of 1 where it is not taken.
 
@@ -223,13 +257,13 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
     picked = [n for n in ast.walk(test) if isinstance(n, ast.Subscript)]
     below: set[ast.AST] = {n for each in picked for n in ast.walk(each)}
     parts = {ast.dump(n) for n in picked}
-    asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in below}
+    asked = _made_of_the_same(place, {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in below})
     spots: list[ast.Name | ast.Subscript] = []
     for part in ast.walk(node):
         inside: list[ast.expr] = []
         if isinstance(part, ast.BinOp) and isinstance(part.op, RISKY):
             inside = [part.right] + [part.left] * isinstance(part.op, ast.Pow)
-        elif isinstance(part, ast.Call) and called(part) in SINGULAR:
+        elif isinstance(part, ast.Call) and (called(part) in SINGULAR or _divides(place, part)):
             inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
         for each in inside:
             owners: set[ast.AST] = {n.value for n in ast.walk(each) if isinstance(n, ast.Attribute)}  # no numbers
@@ -245,6 +279,8 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
         return text
     for spot in sorted(set(spots), key=lambda n: -n.col_offset):
         at, own = spot.col_offset - node.col_offset, place.text(spot)
-        one = f"torch.where({condition}, {own}, 1)" if taken else f"torch.where({condition}, 1, {own})"
+        form = place.tensors.get(own)
+        fill = "True" if form is not None and form.dtype is torch.bool else "1"
+        one = f"torch.where({condition}, {own}, {fill})" if taken else f"torch.where({condition}, {fill}, {own})"
         text = text[:at] + one + text[at + len(own) :]
     return text
