@@ -242,7 +242,10 @@ TWICE = {
         "    m = x[:, 0] > 0\n    p = x * 2\n    return F.mse_loss(p[m], x[m])\n",
         [
             "-    return F.mse_loss(p[m], x[m])",
-            '+    return torch.where(m[..., None], F.mse_loss(p, x, reduction="none"), 0).sum() / m.sum() / p.shape[-1]',
+            (
+                '+    return torch.where(m[..., None], F.mse_loss(p, x, reduction="none"), 0).sum() / '
+                "m.sum() / p.shape[-1]"
+            ),
         ],
     ),
     "the larger of two": (
