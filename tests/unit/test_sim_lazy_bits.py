@@ -127,3 +127,24 @@ def test_an_address_does_not_carry_the_bits() -> None:
     # THEN the number is wrong, as on a GPU: whoever launches has to look at more than addresses
     assert torch.equal(plain(out), plain(value * 2))
     assert not torch.equal(plain(out), plain(conjugate * 2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.linalg.qr(x)[0],  # of columns
+        lambda x: torch.sin(x.mT),
+        lambda x: torch._efficientzerotensor(x.shape, device=x.device) * x,  # without memory
+        lambda x: torch.sum(x[:0], 0),
+        lambda x: x[:0] * 2,
+        lambda x: torch.fft.ifft(x).conj() * 2,
+    ],
+    ids=["columns", "transposed", "zeros without memory", "of nothing", "nothing", "lazy bits"],
+)
+def test_a_result_of_any_layout_holds_what_the_cpus_kernel_gave(make: Callable[[Tensor], Tensor]) -> None:
+    # GIVEN a kernel of the CPU whose result is not plainly one row after the other WHEN it runs for the device
+    x = torch.arange(12.0).reshape(4, 3) + torch.eye(4, 3)
+    found, expected = make(x.to(device())), make(x)
+    # THEN numbers and strides are the same
+    assert torch.equal(plain(found), plain(expected))
+    assert found.stride() == expected.stride()

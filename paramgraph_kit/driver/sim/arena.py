@@ -93,13 +93,15 @@ class Arena:
                 return True
             address = stop
 
-    def view(self, address: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A CPU tensor over device memory.
+    def view(
+        self, address: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, elements: int = -1
+    ) -> torch.Tensor:
+        """A CPU tensor over device memory; ``elements`` that it spans, where that is known.
 
         Raises:
             torch.AcceleratorError: code 700, some byte of it is not mapped.
         """
-        elements = extent(size, stride)
+        elements = extent(size, stride) if elements < 0 else elements
         if elements == 0:
             return torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="cpu")
         if not self.is_mapped(address, elements * dtype.itemsize):

@@ -24,7 +24,7 @@ from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import DEVICE_NAME, machine
-from .outs import fit_out, shared_with_outs
+from .outs import fit_out, new_like, on_device, shared_with_outs
 from .overlap import check_overlap
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
@@ -141,6 +141,8 @@ class Kernel:
         self.written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.in_place = bool(self.written)
         self.written_names = [schema.arguments[i].name for i in self.written]
+        self.returned = len(schema.returns)
+        self.returns_list = self.returned == 1 and str(schema.returns[0].type).startswith("List")
         self.pointwise = torch.Tag.pointwise in op.tags
         self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
         self.agreed: set[Any] = set()  # types, sizes and numbers that the CPU's kernel has nothing against
@@ -299,8 +301,7 @@ class Kernel:
                 continue
             known = twins.get(id(value))
             if known is None:
-                known = new_like(value)
-                m.twin(known).copy_(value)
+                known = on_device(value)
             wrapped.append(known)
         return self._returned(wrapped)
 
@@ -313,12 +314,9 @@ class Kernel:
         return tuple(i for name in names for i in leaves(marks.get(name, [])))
 
     def _returned(self, values: list[Any]) -> Any:
-        returns = self.op._schema.returns
-        if not returns:
-            return None
-        if len(returns) == 1:
-            return values if str(returns[0].type).startswith("List") else (values[0] if values else None)
-        return tuple(values)
+        if self.returned != 1:
+            return tuple(values) if self.returned else None
+        return values if self.returns_list else (values[0] if values else None)
 
     # captured
 
@@ -462,16 +460,6 @@ def _stand_in(meta: torch.Tensor) -> torch.Tensor:
     if meta.dim() >= 2 and (meta.is_floating_point() or meta.is_complex()) and 0 not in stride:
         found.diagonal(dim1=-2, dim2=-1).fill_(1)
     return lazily(found, bits_of(meta))
-
-
-def new_like(value: torch.Tensor) -> torch.Tensor:
-    """A device tensor with the layout and the lazy bits of a CPU or meta result."""
-    if value.layout is not torch.strided or value.is_quantized:
-        raise NotImplementedError(f"the simulated device has dense tensors only, not {value.layout}")
-    stride = value.stride()
-    if 0 in stride and value.numel() > 1:  # a result may not overlap itself
-        stride = torch.empty(value.shape, device=META).stride()
-    return lazily(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
 
 
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:

@@ -176,8 +176,9 @@ class Machine:
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """The CPU tensor over the same device memory; raises error 700 for memory that is not there."""
-        view = self.arena.view(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        return lazily(view, bits_of(tensor))
+        whole = tensor.numel() if tensor.is_contiguous() else -1
+        view = self.arena.view(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, whole)
+        return lazily(view, bits_of(tensor)) if tensor.is_conj() or tensor.is_neg() else view
 
 
 _machine: Machine | None = None

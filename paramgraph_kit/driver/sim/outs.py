@@ -1,7 +1,8 @@
-"""The memory of what an operation is given to write into: shared with what it reads, too small, or a storage's own."""
+"""The memory of results, and of what is given for them: shared with what is read, too small, or a storage's own."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,26 @@ from .machine import CPU_KEY, SET_STORAGE, SWAP, machine
 
 META = torch.device("meta")
 ALONE = 2  # who counts for a storage of one tensor: that, and the object in Python that was asked for
+
+
+def new_like(value: torch.Tensor) -> torch.Tensor:
+    """A device tensor with the layout and the lazy bits of a CPU or meta result."""
+    if value.layout is not torch.strided or value.is_quantized:
+        raise NotImplementedError(f"the simulated device has dense tensors only, not {value.layout}")
+    stride = value.stride()
+    if 0 in stride and value.numel() > 1:  # a result may not overlap itself
+        stride = torch.empty(value.shape, device=META).stride()
+    return lazily(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
+
+
+def on_device(value: torch.Tensor) -> torch.Tensor:
+    """A device tensor with what a result of the CPU's kernel holds."""
+    made = new_like(value)
+    if value.is_cpu and value.is_contiguous() and not value._is_zerotensor():
+        ctypes.memmove(made.data_ptr(), value.data_ptr(), value.nbytes)  # a third of what a copy of torch's takes
+    else:
+        machine().twin(made).copy_(value)
+    return made
 
 
 def shared_with_outs(
