@@ -208,7 +208,16 @@ def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix:
         return line, [f"{BESIDE}; for more of it in the graph {said}"]
     if failure.code in (*_ASKS, *_TOLD):  # what is written there alone would only ask in another line, or not be run
         return line, [BESIDE]
-    return _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
+    line, told = _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
+    return line, [f"{BESIDE}; for more of it in the graph {told[0]}"] if told != [BESIDE] and _is_words(told) else told
+
+
+def _is_words(told: Sequence[str]) -> bool:
+    """Whether what is told are words, and no lines."""
+    try:
+        return not ast.parse("\n".join(told))
+    except SyntaxError:
+        return True
 
 
 def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:

@@ -123,6 +123,8 @@ NOT_WHOLE = (
     "a detector's two optimizers",
     "a recommender whose negatives",
     "layer drop in an encoder",  # told, with lines that work
+    "detections above a confidence with",  # its pieces are launched
+    "streaming conformer block",  # told: a graph for each size of its window
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (

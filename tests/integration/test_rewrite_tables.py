@@ -170,4 +170,6 @@ args = (torch.randn(4, device=device),)
     assert found.complete, found
     assert "self.F = torch" not in found.diff
     # AND what is written runs anew, too
-    run("".join(next(iter(found.texts.values()))).removeprefix(PRELUDE), tmp_path)["kalman"].update(torch.zeros(4))
+    names = run("".join(next(iter(found.texts.values()))).removeprefix(PRELUDE), tmp_path)
+    names["kalman"].before_update(*names["args"])
+    names["f"](*names["args"])
