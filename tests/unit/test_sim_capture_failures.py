@@ -398,3 +398,18 @@ def test_a_graph_of_kernels_before_a_copy_is_not_empty(name: str, sim: torch.dev
     with pytest.raises(RuntimeError, match="Cannot copy between CPU and CUDA tensors"):
         captured(cuda, operations[name])
     cuda.recover()
+
+
+def test_the_pool_of_a_capture_whose_end_has_failed_stays(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a capture that a read has spoiled, after 4 MiB of it in a segment of 20, and a sum in one of 2
+    x, before, graph = torch.ones(1 << 20, device=sim), cuda.memory_reserved(), cuda.CUDAGraph()
+    with pytest.raises(torch.AcceleratorError), cuda.graph(graph):
+        (x * 2).sum().item()
+    # WHEN its graph goes THEN torch has its memory still, and cannot give it back
+    del graph
+    cuda.empty_cache()
+    assert cuda.memory_reserved() - before == 22 << 20
+    # until everything is put right
+    cuda.recover()
+    cuda.empty_cache()
+    assert cuda.memory_reserved() <= before

@@ -68,3 +68,26 @@ def test_those_beyond_the_last_come_first_where_nobody_sorts() -> None:
     # GIVEN a largest number behind several that are equal WHEN three are asked for unsorted THEN it is the first
     x = torch.tensor([1.0, 1, 1, 5], device=DEVICE)
     assert x.topk(3, sorted=False).indices.tolist() == [3, 0, 1]
+
+
+def test_one_number_by_its_rank_is_found_where_it_is_first() -> None:
+    # GIVEN rows in which a number by its rank is there twice, or is none WHEN asked for THEN the first place is told
+    x = torch.tensor([[3.0, 1, 2], [0, 5, 5], [torch.nan, 1, torch.nan]], device=DEVICE)
+    assert x.kthvalue(2).indices.tolist() == [2, 1, 0]
+    assert x.median(1).indices.tolist() == [2, 1, 0]
+    assert x.nanmedian(dim=1, keepdim=True).indices.tolist() == [[2], [1], [1]]
+    values, places = x.T.median(0)
+    assert places.tolist() == [2, 1, 0]
+    assert values[:2].tolist() == [2.0, 5.0]
+
+
+def test_a_copy_within_a_tensor_reads_what_was_there(cuda: Any) -> None:
+    # GIVEN a history that moves on by one place WHEN copied within itself THEN nothing is read that was just written
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)
+    x[:, 1:] = x[:, :-1]
+    assert x.tolist() == [[0.0, 0.0, 1.0], [3.0, 3.0, 4.0]]
+    # and in a graph neither
+    with cuda.graph(graph := cuda.CUDAGraph()):
+        x[:, 1:] = x[:, :-1]
+    graph.replay()
+    assert x.tolist() == [[0.0, 0.0, 0.0], [3.0, 3.0, 3.0]]

@@ -12,6 +12,7 @@ from torch.multiprocessing import reductions
 from torch.nn import functional as F
 
 from paramgraph_kit.driver.select import device, twin
+from paramgraph_kit.driver.sim.libraries import forget
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
@@ -193,3 +194,14 @@ def test_no_other_process_shares_the_memory(cuda: Any) -> None:
     with pytest.raises(torch.AcceleratorError, match="operation failed due to a previous error"), cuda.graph(graph):
         share(x)
     cuda.recover()
+
+
+def test_a_tensor_of_the_host_is_told_of_before_a_handle_is_asked_for(cuda: Any) -> None:
+    # GIVEN a process without a handle WHEN it captures a product with a host's matrix THEN that is what is wrong
+    x = torch.ones(2, 3, device=device())
+    forget()
+    with (
+        pytest.raises(RuntimeError, match="on the same device, but got mat2 is on cpu"),
+        cuda.graph(cuda.CUDAGraph()),
+    ):
+        (x + 1) @ torch.ones(3, 2, device="cpu")

@@ -119,6 +119,7 @@ def end(capture: Capture) -> None:
     open_captures().remove(capture)
     if code:
         machine().allocator.left_recording.append(capture.pool)
+        capture.kept_by_torch = True
         for generator in capture.offsets:
             generator.left_in_capture = True
         raise cuda_error(code)
@@ -137,6 +138,8 @@ def recover() -> None:
     m = machine()
     m.solver_failed = False
     m.allocator.captures_underway = 0
+    for pool in m.allocator.left_recording:
+        m.allocator.release(pool)
     m.allocator.left_recording.clear()
     for generator in m.generators:
         generator.left_in_capture = False
@@ -284,7 +287,7 @@ class CUDAGraph:
         """Drop the graph; whether that has spoiled a capture."""
         if self._capture is not None and not self._capture.ended:
             return False
-        if self._pool is not None:
+        if self._pool is not None and not (self._capture is not None and self._capture.kept_by_torch):
             machine().allocator.release(self._pool)
         forbids = forbidding() if self._instantiated and not _collecting else None
         if forbids is not None:

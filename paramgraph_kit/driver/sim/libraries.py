@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
+from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
 from .pinned import forget as forget_blocks
@@ -183,7 +184,8 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
 
 
 def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raise what torch has against sizes and types, at which it looks before it asks for a handle."""
+    """Raise what torch has against devices, sizes and types, at which it looks before it asks for a handle."""
+    check_devices(op, args, kwargs)
     metas, hosts = (
         tree_map_only(torch.Tensor, partial(_like, device=place), (tuple(args), kwargs)) for place in ("meta", "cpu")
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import extent
+
 _REFUSED = (
     "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
 )
@@ -27,8 +29,25 @@ def check_overlap(target: torch.Tensor, sources: Sequence[torch.Tensor]) -> None
             raise RuntimeError(_REFUSED.format("some elements of the input tensor and the written-to tensor refer"))
 
 
+def read_before(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """What a copy reads where it writes some of the same memory: each of a GPU's threads reads before any writes.
+
+    >>> x = torch.arange(4.0)
+    >>> read_before(x[1:], x[:-1]).data_ptr() == x.data_ptr(), read_before(x[2:], x[:2]).data_ptr() == x.data_ptr()
+    (False, True)
+    """
+    (begin, end), (first, last) = _reach(target), _reach(source)
+    return source if last <= begin or end <= first else source.clone()
+
+
 def _plain(tensor: torch.Tensor) -> Any:
     return torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
+def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+    """From which address to which its numbers lie, with what is between them."""
+    begin = tensor.data_ptr()
+    return begin, begin + extent(tensor.shape, tensor.stride()) * tensor.dtype.itemsize
 
 
 def _place(tensor: torch.Tensor) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .outs import resize
-from .overlap import check_overlap
+from .overlap import check_overlap, read_before
 from .pinned import is_pinned, lasting, pin, refuse_to_pin
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
@@ -186,7 +186,7 @@ def resize_(
 
 
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
-    convert(views[0], views[1])
+    convert(views[0], read_before(*views))
 
 
 def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
@@ -254,7 +254,7 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     elif target.numel():
         if m.hearing and not _is_plain(target, source):
             m.ran("copy_")
-        convert(m.twin(target), m.twin(source))
+        convert(m.twin(target), read_before(m.twin(target), m.twin(source)))
     return target
 
 

@@ -2,7 +2,7 @@
 
 Up to 32 numbers are sorted by a bitonic network, where nobody asks for a stable sort; all others are stable there, too.
 The largest of ``topk`` are collected first, those that are larger than the last of them before those equal to it, and
-then sorted like that. What Thrust sorts makes the host wait.
+then sorted like that. One number by its rank is found where it is first. What Thrust sorts makes the host wait.
 """
 
 from __future__ import annotations
@@ -147,13 +147,36 @@ _mode = Kernel(aten.mode.default)
 _unique_dim = Kernel(aten.unique_dim.default)
 
 
+def first_of_equal(op: Any) -> Callable[..., Found]:
+    """One number of many, by its rank: of those that equal it the index is the first one's."""
+
+    def find(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Found:
+        found: Found = op(tensor, *args, **kwargs)
+        if tensor.is_meta or not tensor.dim() or not found[0].numel():
+            return found
+        given = [a.name for a in op._schema.arguments[1:]]
+        options = dict(zip(given, args, strict=False)) | kwargs
+        dim, kept = options.get("dim", -1), options.get("keepdim", False)
+        value = found[0] if kept else found[0].unsqueeze(dim)
+        alike = (tensor == value) | ((tensor != tensor) & (value != value))
+        return _like(found, (found[0], alike.to(torch.uint8).argmax(dim, keepdim=kept)))
+
+    return find
+
+
 def sorting_kernels() -> dict[str, Any]:
     """The operations that order numbers, by name."""
+    ranked = {
+        "kthvalue": aten.kthvalue.default,
+        "median.dim": aten.median.dim,
+        "nanmedian.dim": aten.nanmedian.dim,
+    }
     return {
         "sort.stable": Kernel(aten.sort.stable, sort),
         "sort.values_stable": Kernel(aten.sort.values_stable, into(sort)),
         "topk": Kernel(aten.topk.default, topk),
         "topk.values": Kernel(aten.topk.values, into(topk)),
+        **{name: Kernel(op, first_of_equal(op)) for name, op in ranked.items()},
         "unique_dim": unique_dim,
         "mode": mode,
     }

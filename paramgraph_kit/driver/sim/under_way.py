@@ -39,6 +39,7 @@ class Capture:
         self.streams: list[Stream] = [origin]
         self.invalid = False
         self.ended = False
+        self.kept_by_torch = False  # its pool: the end has failed, and torch gives it back to nobody
         self.offsets: dict[DeviceGenerator, int] = {}  # of its generators: how far each has moved inside
         self.left: set[DeviceGenerator] = set()  # of these: those that the end of another capture has taken out of it
         self.phantom: Any = None  # serves the allocations of SimDriver.record
