@@ -243,8 +243,8 @@ TWICE = {
         [
             "-    return F.mse_loss(p[m], x[m])",
             (
-                '+    return torch.where(m[..., None], F.mse_loss(p, x, reduction="none"), 0).sum() / '
-                "m.sum() / p.shape[-1]"
+                '+    return torch.where(m[..., None], F.mse_loss(p, x, reduction="none"), 0).sum()'
+                " / m.sum() / p.shape[-1]"
             ),
         ],
     ),
