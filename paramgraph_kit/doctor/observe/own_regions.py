@@ -109,7 +109,7 @@ class Region:
         holds = (torch.Tensor, list, tuple, dict)
         held = {name: value for name, value in self.names.items() if is_a(value, holds)}
         self.names = {name: value for name, value in self.names.items() if name not in held}
-        for name, value in held.items():
+        for name, value in ((n, v) for n, v in held.items() if n in self.own):
             with suppress(ValueError):
                 self.gone[name] = _described(value)
 
