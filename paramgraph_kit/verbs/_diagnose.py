@@ -7,12 +7,20 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
-from paramgraph_kit.verbs._own_captures import add_frozen, headed, is_launch, of_captures, told_as_launch
+from paramgraph_kit.verbs._own_captures import (
+    add_frozen,
+    as_after_a_call,
+    headed,
+    is_launch,
+    of_captures,
+    told_as_launch,
+)
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
@@ -114,7 +122,8 @@ class Diagnose:
         if regions is not None:
             return of_captures(self._of, found, regions, limit_s, fix)
         if inside:
-            add_frozen(self._of, found, inside, limit_s, fix)
+            called = partial(as_after_a_call, what, args, kwargs, limit_s)
+            add_frozen(self._of, found, inside, limit_s, fix, called)
         if not found or found.state:
             return found
         from paramgraph_kit.rewrite.own_lines import in_own_lines

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -104,9 +105,17 @@ def of_captures(
 
 
 def add_frozen(
-    diagnose: Callable[..., Diagnosis], found: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
+    diagnose: Callable[..., Diagnosis],
+    found: Diagnosis,
+    regions: Sequence[Region],
+    limit_s: float,
+    fix: bool,
+    called: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """What Python did at the capture of a graph that a function only replays now: no replay does it again."""
+    """What Python did at the capture of a graph that a function only replays now: no replay does it again.
+
+    ``called`` gives what Python holds behind a call of the function: what is captured may read what it has made.
+    """
     from paramgraph_kit.doctor.observe.examine import NOT_ASKED
 
     told = {_line(f) for f in found.failures}
@@ -114,6 +123,9 @@ def add_frozen(
         try:
             with region.as_it_was():
                 part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
+            if any(f.code in _ENDS for f in part.failures):
+                with called(), region.as_it_was():
+                    part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
         except Exception:  # what was found around it stays told
             found.notes = (*found.notes, *([NOT_ASKED] if NOT_ASKED not in found.notes else []))
             continue
@@ -128,6 +140,19 @@ def add_frozen(
             found.heading = headed(*_head_of(found))
     for region in regions:
         region.forget()
+
+
+@contextmanager
+def as_after_a_call(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Iterator[None]:
+    """While this lasts Python holds what a call of a function leaves."""
+    from paramgraph_kit.doctor.observe.one_call import Caller
+
+    caller = Caller(what, args, kwargs, limit_s)
+    try:
+        caller.call(args, kwargs)
+        yield
+    finally:
+        caller.put_back()
 
 
 def _is_frozen(failure: Failure, region: Region) -> bool:
