@@ -17,7 +17,6 @@ from tests.programs.scoring import Score, _compare, _findings
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device"),
     pytest.mark.usefixtures("recovered"),
-    pytest.mark.pieces,
 ]
 PROGRAMS = [
     each for file in sorted((Path(__file__).parents[1] / "programs" / "forums").glob("*.txt")) for each in read(file)
@@ -144,8 +143,11 @@ NOT_FOUND = (
 
 @pytest.mark.parametrize(
     "program",
-    # Every fiftieth at each change; `make sweeps` takes the others.
-    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 50 > 0), id=each.title) for n, each in enumerate(PROGRAMS)],
+    # Every fiftieth at each change; `make sweeps` takes the others, and has what is not whole tried in pieces, too.
+    [
+        pytest.param(each, marks=[pytest.mark.sweep, pytest.mark.pieces] if n % 50 else [], id=each.title)
+        for n, each in enumerate(PROGRAMS)
+    ],
 )
 def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path: Path) -> None:
     # GIVEN a program with two or three problems WHEN it is diagnosed THEN these are found, and nothing else
