@@ -1,8 +1,8 @@
 """A step with inputs of other kinds than its own: what six steps alike do not show of lines that are rewritten.
 
 Negated inputs take other ways of a branch, a batch of fewer rows has other sizes, a rate of 1 may be 0.5 later. Labels
-that are all the same leave experts without rows, and where a program asks for nan it is given one. Where the original
-runs with such, the rewritten lines have to give the same, or to raise.
+that are all the same leave experts without rows, a mask may pick nothing, and where a program asks for nan it is
+given one. Where the original runs with such, the rewritten lines have to give the same, or to raise.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ def _scaled(by: float) -> Change:
         return (value.detach() * by).requires_grad_(value.requires_grad)
 
     return change
+
+
+def _nowhere(value: Any) -> Any:
+    """Masks that pick nothing."""
+    masks = isinstance(value, torch.Tensor) and value.dtype is torch.bool
+    return torch.zeros_like(value) if masks else value
 
 
 def _more(value: Any) -> Any:
@@ -123,6 +129,7 @@ class Conditions:
         if device().type != "cuda" or all(bool((t < 0).any()) for t in floats):
             found["negated"] = _scaled(-1.0)
         found["64 times as small"] = _scaled(1 / 64)
+        found["that are all false where they are masks"] = _nowhere
         if device().type != "cuda":
             found["that are zero"] = _scaled(0.0)
             found["64 times as large"] = _scaled(64.0)

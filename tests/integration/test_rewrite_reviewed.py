@@ -280,6 +280,25 @@ def f(x, positive):
     loss.backward()
     return w.grad * 1
 """,
+    "a module that divides by how many a mask has": """
+class Head(nn.Module):
+    def forward(self, total, n):
+        return total / n
+head = Head()
+w = torch.ones(4, device=device, requires_grad=True)
+args = (torch.rand(4, device=device) + 0.5, torch.tensor([True, False, True, True], device=device))
+def feed(i):
+    x = torch.rand(4, generator=torch.Generator().manual_seed(i)) + 0.5
+    return (x.to(device), torch.arange(4, device=device) < i % 3)
+def f(x, m):
+    w.grad = None
+    v = w * x
+    loss = v.mean()
+    if m.any():
+        loss = loss + head((v * m).sum(), m.sum())
+    loss.backward()
+    return w.grad * 1
+""",
     "means of what is too much for float16 where it is added up": """
 args = (torch.rand(1000, 3, device=device).half(), torch.arange(1000, device=device) > 100)
 def feed(i):
