@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
-from paramgraph_kit.rewrite.source.place import Form, Place, called
+from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
@@ -72,17 +72,13 @@ class _Unknown(Mapping[str, Form]):
     """What nobody has seen: a rule that asks for a tensor's shape finds nothing without it."""
 
     def __getitem__(self, name: str) -> Never:
-        raise _Unseen
+        raise Unseen
 
     def __iter__(self) -> Iterator[str]:
-        raise _Unseen
+        raise Unseen
 
     def __len__(self) -> int:
-        raise _Unseen
-
-
-class _Unseen(Exception):  # noqa: N818 - no error: it ends a rule
-    """The shape of a tensor was asked for."""
+        raise Unseen
 
 
 class _Still(Prover):
@@ -303,7 +299,7 @@ def _pair(
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:
             changed = _changed(attempt, failure, source, statement)
-        except _Unseen:  # what is advised where nothing was tried may be less than what a trial would write
+        except Unseen:  # what is advised where nothing was tried may be less than what a trial would write
             changed, more = None, "" if tried else MORE
         if changed is not None:
             return changed

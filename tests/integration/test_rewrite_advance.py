@@ -310,7 +310,12 @@ def f(x, y):
     loss.backward()
     return lin.weight.grad.clone()
 """,
-        ["loss = F.cross_entropy(h.flatten(0, -2), torch.where(keep, y, -100).flatten())"],
+        [
+            (
+                "loss = F.cross_entropy(torch.where(keep[..., None], h, 0).flatten(0, -2), "
+                "torch.where(keep, y, -100).flatten())"
+            )
+        ],
     ),
     "sums of what is inside": (
         """

@@ -116,7 +116,12 @@ def f(x, y):
     loss = loss_fct(active_logits, active_labels)
     return loss + criterion(logits[active], x[:, :3][active])
 """,
-        ["loss = loss_fct(active_logits.flatten(0, -2), torch.where(active, active_labels, -100).flatten())"],
+        [
+            (
+                "loss = loss_fct(torch.where(active[..., None], active_logits, 0).flatten(0, -2), "
+                "torch.where(active, active_labels, -100).flatten())"
+            )
+        ],
     ),
     "Adagrad, made in another function, whose rate falls with its own count": (
         """

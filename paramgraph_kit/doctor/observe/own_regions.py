@@ -117,6 +117,8 @@ class Region:
         """Tensors that lie as those did which it has let go have their names."""
         made = {name: tree_map_only(_Like, _Like.made, value) for name, value in self.gone.items()}
         self.names |= {name: value for name, value in made.items() if name in self.own and name not in self.names}
+        there = {name: value for name, value in self.space.items() if name not in self.own}
+        self.names = {**there, **self.names}  # what the file's names mean now
 
     def stand_in(self, known: MutableMapping[torch.Tensor, torch.Tensor]) -> None:
         """The same, but for what names it: a tensor without memory stands for each."""

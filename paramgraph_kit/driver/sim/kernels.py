@@ -151,7 +151,7 @@ class Kernel:
         """Run the operation on device tensors, or record it."""
         stream = current_stream()
         capture = stream.capture
-        if args and isinstance(args[-1], torch.Generator):  # some take it by its place
+        if self.takes_generator and args and isinstance(args[-1], torch.Generator):  # it may be given by its place
             args, kwargs = args[:-1], kwargs | {"generator": args[-1]}
         random = machine().generator if self.random else None
         if (given := kwargs.get("generator")) is not None:

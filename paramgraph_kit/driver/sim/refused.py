@@ -58,8 +58,9 @@ NOT_DETERMINISTIC = (
 )
 # Those that are not, and as what torch names them.
 UNORDERED = {
-    "median.dim_values": "median CUDA with indices output",
-    "nanmedian.dim_values": "median CUDA with indices output",
+    **dict.fromkeys(
+        ("median.dim", "median.dim_values", "nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"
+    ),
     "_ctc_loss_backward": "ctc_loss_backward_gpu",
     "_ctc_loss_backward.Tensor": "ctc_loss_backward_gpu",
     "nll_loss2d_backward": "nll_loss2d_backward_out_cuda_template",

@@ -252,6 +252,7 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         kind, name = (NodeKind.MEMCPY, "memcpy") if _is_plain(target, source) else (NodeKind.KERNEL, "copy")
         record(stream.capture, stream, kind, name, [target, source], pack_scalar(target.nbytes), _copy_work)
     elif target.numel():
+        check_overlap(target, (source,))
         if m.hearing and not _is_plain(target, source):
             m.ran("copy_")
         convert(m.twin(target), read_before(m.twin(target), m.twin(source)))

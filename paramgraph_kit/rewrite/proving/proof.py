@@ -167,12 +167,12 @@ class Prover:
     def eager(self, around: Around = NOTHING) -> Seen:
         """What is seen of some steps as they are."""
         with self._run() as keeper:
-            self.leads = []
+            self.leads, leaves = [], self._given_leaves()
             results = [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
             return {
                 LEADS: [*self.leads],
-                OF_ARGUMENTS: gradients_of(self._given_leaves()),
+                OF_ARGUMENTS: gradients_of(leaves),
                 **self._seen(results, keeper),
             }
 

@@ -35,6 +35,10 @@ class Form(NamedTuple):
         return cls(tensor.shape, tensor.dtype, tensor.device.type)
 
 
+class Unseen(Exception):  # noqa: N818 - no error: it ends a rule
+    """The shape of a tensor was asked for where no step has been looked at."""
+
+
 @dataclass(slots=True)
 class Place:
     """A statement in which something was found."""
@@ -77,6 +81,13 @@ class Place:
         """Names that something has already, in the file or in the function."""
         function = self.source.function_of(self.statement)
         return names_in(self.source.tree) | (locals_of(function) if function is not None else set())
+
+    def form(self, path: str) -> Form | None:
+        """What is known of a tensor; None also where no step has been looked at."""
+        try:
+            return self.tensors.get(path)
+        except Unseen:
+            return None
 
     def value(self, path: str) -> Any:
         """What ``a.b`` is where the function is defined; else what such an attribute of the user's objects holds."""

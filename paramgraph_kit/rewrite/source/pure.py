@@ -225,8 +225,8 @@ def _made_of_the_same(place: Place, names: set[str]) -> set[str]:
             sources.setdefault(name, set()).update(names_in(node.value) - {name})
     roots = {name: _roots(name, sources) for name in (*names, *sources)}
     own = {each for name in names for each in roots[name] if place.is_local(each)}
-    known = {*place.tensors, *place.seen}
-    return names | {name for name in sources if name in known and roots[name] & own}
+    beside = (name for name in sources if roots[name] & own)
+    return names | {name for name in beside if name in place.seen or place.form(name) is not None}
 
 
 def _roots(name: str, sources: Mapping[str, set[str]]) -> set[str]:

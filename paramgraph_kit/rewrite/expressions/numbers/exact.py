@@ -84,7 +84,7 @@ def _gives_its_type(place: Place, node: ast.expr) -> bool:
         other = above.right if above.left is node else above.left
         if isinstance(other, ast.Constant) or isinstance(place.value(path_of(other)), NUMBER):
             return _gives_its_type(place, above)
-        form = place.tensors.get(path_of(other))
+        form = place.form(path_of(other))
         return form is None or not form.shape
     if not isinstance(above, ast.Call) or isinstance(above.func, ast.Name):
         return False
@@ -101,7 +101,7 @@ def _kind(place: Place, value: ast.expr) -> torch.dtype | None:
             value = value.value
         else:
             return None
-    form = place.tensors.get(path_of(value))
+    form = place.form(path_of(value))
     return form.dtype if form is not None else None
 
 
@@ -179,7 +179,7 @@ def is_fine(place: Place, node: ast.expr) -> bool:
         return False
     if isinstance(held := place.value(path), NUMBER):
         return not isinstance(held, complex) and not _is_single(held)
-    return path in place.plain and path not in place.tensors and not _is_read(place, path)
+    return path in place.plain and place.form(path) is None and not _is_read(place, path)
 
 
 def _is_read(place: Place, name: str) -> bool:
