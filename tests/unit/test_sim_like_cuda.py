@@ -18,6 +18,22 @@ from paramgraph_kit.driver.select import device
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_a_number_of_the_device_is_loaded_in_the_type_of_the_halves_beside_it(kind: torch.dtype, cuda: Any) -> None:
+    # GIVEN halves, and numbers that halves do not have, on the host and on the device, as an H200 computes with them
+    x = torch.tensor([1000.0, 3.0], dtype=torch.float16, device=device())
+    small, large = (torch.tensor(each, dtype=kind, device=device()) for each in (1e-8, 1e5))
+    # WHEN computed with, eagerly and in a graph THEN those of the device are loaded as halves
+    with cuda.graph(graph := cuda.CUDAGraph()):
+        captured = x * small
+    graph.replay()
+    assert (x * small).tolist() == captured.tolist() == x.clone().mul_(small).tolist() == [0.0, 0.0]
+    assert (x * 1e-8).tolist() == pytest.approx([1.00136e-5, 5.96046e-8], rel=1e-4)
+    assert (x / large).tolist() == [0.0, 0.0]
+    assert (x / 1e5).tolist() == pytest.approx([0.01000214, 2.99811e-5], rel=1e-4)
+    assert (x.float() * small).tolist() == pytest.approx([1e-5, 3e-8], rel=1e-4)
+
+
 def test_ctc_loss_of_labels_in_a_row_is_cudnns(cuda: Any) -> None:
     # GIVEN what cuDNN takes: labels in a row and lengths, of 32 bits
     torch.manual_seed(0)

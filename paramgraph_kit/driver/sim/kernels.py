@@ -29,7 +29,7 @@ from .overlap import check_overlap
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
-from .wider import is_of_types, say_as_cuda, uncast, wider
+from .wider import as_loaded, is_of_types, say_as_cuda, uncast, wider
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -290,6 +290,8 @@ class Kernel:
                 twin = m.twin(tensor)
             cpu_flat[i] = twin
             twins[id(twin)] = tensor
+        if self.pointwise and len(slots) > 1:
+            as_loaded(cpu_flat, slots)
         results = self.invoke(cpu_flat, spec, state)
         for i in outs:
             fit_out(flat[i], cpu_flat[i])
@@ -361,6 +363,8 @@ class Kernel:
             cpu_flat = list(flat_constants)
             for i, view in zip(slots, views, strict=False):
                 cpu_flat[i] = view
+            if self.pointwise and len(slots) > 1:
+                as_loaded(cpu_flat, slots)
             values = self.invoke(cpu_flat, spec, state)
             for k, operand in copies:
                 if values[k] is not None:  # the weights of an attention that nobody asked for
