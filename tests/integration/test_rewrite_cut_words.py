@@ -87,17 +87,45 @@ def f(x, y=None):
         x = x + emb(y)
     return net(x)
 """
+LAST = """
+def f(real, z):
+    state.n += 1
+    fake = G(z)
+    D(fake.detach()).mean().backward()
+    opt_d.step()
+    if state.n % 2 == 0:
+        opt_g.zero_grad()
+        (-D(fake).mean()).backward()
+        opt_g.step()
+    return fake
+"""
+ITSELF = LAST.replace("(-D(fake).mean()).backward()", "loss = -D(G(z)).mean(); loss.backward()")
+KEPT = """
+def f(self, x):
+    loss = (net(x) - self.alpha * x).mean()
+    self.alpha = loss.exp().item()
+"""
+GIVEN = "ask `train_8 = state.n % 2 == 0` before each launch, behind line 3, which goes there with it; make"
+ALONE = "whether lines 8 to 10 train: make a function of them, with a graph of its own, and launch it behind this one"
 THREE = (
     "a launch cannot leave out lines 6 to 8, and line 10 trains behind that: make three functions, each with a graph "
     "of its own, of what comes before line 5, of lines 6 to 8, and of what comes from line 9 on; launch the second or "
     "not"
+)
+ANSWERS = (
+    "the host decides whether lines 6 to 8 train: ask `train_6 = n % 2 == 0` before each launch; make `train_6` an "
+    "argument of `f`, and write `if train_6:` here; each of the two answers has a graph of all of the step"
 )
 ROUND = "make a function of lines 4 to 9 without `if kl > limit`"
 ALWAYS = LEFT_OUT.replace("d_loss.item() > 0.5", "n % 2 == 0")
 OPTIMIZER = torch.optim.Adam([torch.zeros(2)])
 WORDS = {
     "a device's decision before more that trains": (LEFT_OUT, 5, "sync-item", decides, THREE),
-    "a host's decision before more that trains": (ALWAYS, 5, "branch-frozen", decided, THREE),
+    "a host's decision before more that trains": (ALWAYS, 5, "branch-frozen", decided, ANSWERS),
+    "a host's decision to train what is there": (LAST, 7, "branch-frozen", decided, GIVEN),
+    "a host's decision to train what it computes itself": (ITSELF, 7, "branch-frozen", decided, ALONE),
+    "a count by which it is decided": (LAST, 3, "host-counter", behind, "by it the host decides whether lines 8 to 10"),
+    "a number that a line behind it reads there": (KEPT, 3, "scalar-frozen", decided, "once line 4 keeps it on"),
     "an end before a backward pass": (ENDED, 10, "optimizer-not-capturable", steps_behind_an_end, ROUND),
     "a tensor or None": (DROPPED, 3, "branch-frozen", decided, "capture a graph for each, `graphs[y is None]`"),
 }
@@ -115,9 +143,10 @@ def test_what_trains_at_times_is_told_to_be_apart_in_its_order(name: str, tmp_pa
     statement = source.statement(line)
     assert statement is not None
     # WHEN it is told what to write THEN that does not move it behind what comes after it
-    told = told_by(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch, "opt_d": OPTIMIZER}))
+    space = {"torch": torch, "opt_d": OPTIMIZER}
+    told = told_by(Place(source, statement, Failure(code, "", ""), "device", space, seen={"fake", "d_loss"}))
     assert wanted in told, told
-    assert ("`opt_d` is made with `capturable=True`" in told) == (wanted == THREE)
+    assert ("`opt_d` is made with `capturable=True`" in told) == (wanted in (THREE, ANSWERS))
 
 
 CARRIED = """

@@ -77,6 +77,18 @@ FORMS = {
             "d = torch.where(x > 0, x, x * s) + torch.where(x <= s / 2, 0.0, x)",
         ],
     ),
+    "draws that take a number as a bound": (
+        """\
+    s = x.abs().max().item()
+    a = torch.zeros_like(x).uniform_(-s, s)
+    b = torch.empty_like(x).normal_(0, 2 * s) + torch.empty_like(x).uniform_(1, s + 1)
+    return a, b
+""",
+        [
+            "a = torch.zeros_like(x).uniform_().mul_(s - (-s)).add_(-s)",
+            "b = torch.empty_like(x).normal_().mul_(2 * s) + torch.empty_like(x).uniform_().mul_((s + 1) - 1).add_(1)",
+        ],
+    ),
     "losses and limits that take a number": (
         """\
     s = (x - w).abs().median().item()

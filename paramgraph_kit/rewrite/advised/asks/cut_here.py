@@ -7,8 +7,9 @@ from typing import Any
 
 from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.edits import names_in, within
-from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of
+from paramgraph_kit.rewrite.source.moving import is_backward, stored
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
+from paramgraph_kit.rewrite.source.writes import paths, written
 
 
 def cut_where_it_is_read(place: Place) -> str:
@@ -75,6 +76,38 @@ def trained_between(place: Place, node: ast.If) -> str:
         f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`; each "
         f"computes for itself what its backward pass goes back through{_for_captures(place, node)}"
     )
+
+
+def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
+    """A branch of the host's that trains: all of the step has a graph with it, and one without.
+
+    Nothing has to be computed again then for its backward pass, and what comes behind it comes behind it.
+    """
+    function, inside = place.source.function_of(node), [n for part in node.body for n in ast.walk(part)]
+    if function is None or node not in function.body or node.orelse or not any(map(is_backward, inside)):
+        return ""
+    at = function.body.index(node)
+    before, after = function.body[:at], function.body[at + 1 :]
+    read = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    if not stored(before) & read & {*place.tensors, *place.seen} and not any(map(_computes, after)):
+        return ""  # its lines alone are a function with a graph of its own
+    name, test = fresh(f"train_{node.body[0].lineno}", place.taken), place.text(node.test)
+    counted = [n.lineno for n in before if {*written(n)} & paths(node.test)]
+    counts = f", behind line {counted[-1]}, which goes there with it" if counted else ""
+    through = "" if place.entry in ("", function.name) else f", which `{place.entry}` hands on to it"
+    return (
+        f"the host decides whether {lines_of(node.body)} train: ask `{name} = {test}` before each launch{counts}; make "
+        f"`{name}` an argument of `{function.name}`{through}, and write `if {name}:` here; each of the two answers has "
+        f"a graph of all of the step, `graphs[{name}]`, captured once the step was called with both of them"
+        f"{_for_captures(place, node)}"
+    )
+
+
+def _computes(node: ast.stmt) -> bool:
+    """Whether a statement may do something on the device, as far as its text tells: a host's line reads a number."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    tells = isinstance(node, ast.Return) or any(called(n) in ("item", "tolist") for n in calls)
+    return not tells and any(called(n).endswith("_") or called(n) == "update" or is_training(n) for n in calls)
 
 
 def _for_captures(place: Place, branch: ast.If) -> str:

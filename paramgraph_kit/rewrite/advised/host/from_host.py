@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.doctor.observe.one_call import MOVED
-from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
+from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_for_each_answer, trained_between
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
     found_before,
@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, name
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training
+from paramgraph_kit.rewrite.source.writes import paths
 from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")
@@ -75,7 +76,7 @@ def decided(place: Place) -> str:
     if place.failure.code == "branch-frozen" and any(map(asks_sizes, tests)):
         return ""  # both ways would be of other sizes, and no value of the device chooses
     if isinstance(node, ast.If):
-        if apart := trained_between(place, node):
+        if apart := a_graph_for_each_answer(place, node) or trained_between(place, node):
             return apart
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         if not any(isinstance(n, decides) for part in node.body for n in within(part)):
@@ -165,10 +166,25 @@ def decided(place: Place) -> str:
         if _is_many(one.value):
             continue
         return found_before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
+    if noted := _kept_there(place):
+        return noted
     for name, one in assignments(place):
-        if (drawn := _returned_by(place, name, one)) is not None:
+        if name not in place.seen and (drawn := _returned_by(place, name, one)) is not None:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
+    return ""
+
+
+def _kept_there(place: Place) -> str:
+    """``self.alpha * logp``, where a line of the step reads that number of the device: ``self.alpha = x.item()``."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    read = paths(place.statement) if place.failure.code == "scalar-frozen" else set[str]()
+    for target, value in ((n.targets[0], n.value) for n in every if isinstance(n, ast.Assign)):
+        path = path_of(target)
+        if "." in path and path in read and isinstance(value, ast.Call) and called(value) in ("item", "float"):
+            line = value.lineno
+            return f"`{path}` is a tensor here once line {line} keeps it on the device: this line stays as it is"
     return ""
 
 

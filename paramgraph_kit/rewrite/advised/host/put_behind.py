@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, HOSTS, LEFT, R
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
 
 
@@ -227,7 +227,10 @@ def behind(place: Place) -> str:
                     return f"belongs before each launch: line {later.lineno} reads it there from a tensor"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
-            if later.lineno > node.lineno and path in paths(later.test) and (where := between(place, later)):
+            asks = later.lineno > node.lineno and path in paths(later.test)
+            if asks and any(is_training(n) for part in later.body for n in within(part)):
+                return f"belongs before each launch: by it the host decides whether {lines_of(later.body)} train"
+            if asks and (where := between(place, later)):
                 if asked := asked_before(place, later):
                     return f"belongs before each launch, and what line {later.lineno} does stays: {asked}"
                 if "two launches" in where:

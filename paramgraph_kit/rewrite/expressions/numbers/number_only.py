@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in, path_
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, fresh
 
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
+_WIDE = (ast.BinOp, ast.UnaryOp, ast.IfExp)
 _SINGLE = 4  # bytes of a number that has no more room to be computed in
 _WAYS = {"mean": ".mean()", "sum": ".sum()", "none": ""}
 
@@ -34,7 +35,7 @@ def write_it_out(place: Place) -> list[Edit]:
             alone = isinstance(ast.parse(text, mode="eval").body, (ast.Call, ast.Name))
             text = f"({text})" if binds_tighter(place.source, call) and not alone else text
             found.append(place.source.replace(call, text))
-    return found or _clipped(place)
+    return found or _drawn(place) or _clipped(place)
 
 
 def _is_function(place: Place, call: ast.Call) -> bool:
@@ -196,6 +197,26 @@ _AS: dict[str, tuple[tuple[str, ...], _Write]] = {
     "isclose": (("input", "other", "rtol", "atol", "equal_nan"), _close),
     "nan_to_num": (("input", "nan", "posinf", "neginf"), _filled),
 }
+
+
+def _drawn(place: Place) -> list[Edit]:
+    """``x.uniform_(-s, s)`` and ``x.normal_(0, s)`` are drawn as they are for one, and scaled."""
+    found = []
+    for call in place.calls("uniform_", "normal_"):
+        known = [on_device(place, each) for each in call.args]
+        if (
+            call.keywords
+            or len(known) != len(("from", "to"))
+            or not any(known)
+            or not isinstance(call.func, ast.Attribute)
+        ):
+            continue
+        low, high = (there[0] if there else place.text(each) for there, each in zip(known, call.args, strict=True))
+        ends = [f"({t})" if isinstance(e, _WIDE) else t for t, e in zip((low, high), call.args, strict=True)]
+        width = high if called(call) == "normal_" or low in ("0", "0.0") else " - ".join(ends[::-1])
+        more = "" if low in ("0", "0.0") else f".add_({low})"
+        found.append(place.source.replace(call, f"{place.text(call.func)}().mul_({width}){more}"))
+    return found
 
 
 def _clipped(place: Place) -> list[Edit]:
