@@ -149,6 +149,21 @@ def test_what_trains_at_times_is_told_to_be_apart_in_its_order(name: str, tmp_pa
     assert ("`opt_d` is made with `capturable=True`" in told) == (wanted in (THREE, ANSWERS))
 
 
+def test_one_of_two_branches_that_train_gets_no_graph_for_each_of_its_answers(tmp_path: Path) -> None:
+    # GIVEN a step with two branches of the host's that train: there are four ways through it
+    file = tmp_path / "program.py"
+    file.write_text(
+        LAST.replace("    return fake\n", "    if state.n % 3 == 0:\n        G(z).sum().backward()\n    return fake\n")
+    )
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(7)
+    assert statement is not None
+    # WHEN / THEN
+    place = Place(source, statement, Failure("branch-frozen", "", ""), "device", {"torch": torch}, seen={"fake"})
+    assert "each of the two answers" not in decided(place)
+
+
 CARRIED = """
 def f(x):
     global alpha, best

@@ -86,6 +86,9 @@ def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
     function, inside = place.source.function_of(node), [n for part in node.body for n in ast.walk(part)]
     if function is None or node not in function.body or node.orelse or not any(map(is_backward, inside)):
         return ""
+    branches = [n for n in function.body if isinstance(n, ast.If) and any(map(is_backward, ast.walk(n)))]
+    if len(branches) > 1:
+        return ""  # a graph for each of one's answers would have the other as it was at its capture
     at = function.body.index(node)
     before, after = function.body[:at], function.body[at + 1 :]
     read = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
