@@ -25,6 +25,22 @@ def f(x):
 """,
         ["h_now = h", "out, (h_now, c_now) = cell(x, (h_now, c_now))", "c.copy_(c_now.detach())"],
     ),
+    "one that is written where it stands, beside one that the first step begins": (
+        """
+class Controller:
+    def __init__(self):
+        self.total, self.last = torch.zeros(3, device=device), None
+    @torch.no_grad()
+    def step(self, error):
+        self.total = self.total + error * 0.1
+        slope = torch.zeros_like(error) if self.last is None else (error - self.last) / 0.1
+        self.last = error
+        return 2.0 * error + 0.5 * self.total + 0.01 * slope
+f = Controller().step
+args = (torch.randn(3, device=device),)
+""",
+        ["self.total.copy_(self.total + error * 0.1)", "last_now = self.last", "self.last.copy_(last_now.detach())"],
+    ),
     "a tuple of states that is detached first": (
         """
 state = (torch.zeros(2, 3, device=device), torch.ones(2, 3, device=device))

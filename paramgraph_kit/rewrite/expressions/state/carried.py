@@ -38,7 +38,7 @@ def hand_on(place: Place) -> list[Edit]:
     begin, end, edits, gone = list[str](), list[str](), list[Edit](), set[ast.AST]()
     for path in dict.fromkeys(ast.unparse(n) for n in names if isinstance(n.ctx, ast.Store)):
         at = [n for n in names if _is(n, path)]
-        if not _is_carried(place, function, path, at):
+        if not _is_carried(place, function, path, at) or _is_handed_on(path, every):
             continue
         now = fresh(f"{path.rpartition('.')[2]}_now", taken)
         taken.add(now)
@@ -87,6 +87,12 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
         if runs and any(getattr(n, "attr", getattr(n, "id", "")) == last for n in ast.walk(other)):
             return False  # what it calls reads it as well
     return True
+
+
+def _is_handed_on(path: str, every: list[ast.AST]) -> bool:
+    """Whether a function writes a path in place already, as it does once it was rewritten."""
+    calls = (n for n in every if isinstance(n, ast.Call))
+    return any(path_of(n.func) == f"{path}.copy_" or ast.unparse(n).startswith(f"zip({path}, ") for n in calls)
 
 
 def _named(node: ast.AST) -> bool:
