@@ -23,7 +23,6 @@ _HALF = (torch.float16, torch.bfloat16)
 _ROUND = ("ceil", "floor", "trunc", "round", "rint", "int")
 _PICKS = ("max", "min", "amax", "amin", "median", "detach", "squeeze", "view", "reshape", "flatten", "cpu", "abs")
 _WHOLE = ("argmax", "argmin", "count_nonzero", "numel", "size", "len", "long", "int", "nonzero", "bincount")
-_DEEP = 8  # names that a number goes through
 
 
 def as_python_has_it(place: Place, read: ast.expr, value: ast.expr) -> str:
@@ -122,8 +121,13 @@ def _is_whole(value: ast.expr) -> bool:
     return called(value) in _WHOLE or (called(value) == "sum" and isinstance(of, ast.Compare))
 
 
-def _decides(place: Place, node: ast.expr, *, real: bool, computed: bool, deep: int = 0) -> bool:
-    """Whether a number is compared with one that float32 has not, or is rounded once it is computed with."""
+def _decides(
+    place: Place, node: ast.expr, *, real: bool, computed: bool, known: set[tuple[str, bool, bool]] | None = None
+) -> bool:
+    """Whether a number is compared with one that float32 has not, or is rounded once it is computed with.
+
+    ``known``: through which names it goes, each followed once.
+    """
     while (above := place.source.parents.get(node)) is not None:
         if isinstance(above, ast.BinOp):
             other = above.right if above.left is node else above.left
@@ -144,11 +148,14 @@ def _decides(place: Place, node: ast.expr, *, real: bool, computed: bool, deep: 
         elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
             break
         node = above
-    if deep == _DEEP or not isinstance(above, (ast.Assign, ast.AugAssign)):
+    if not isinstance(above, (ast.Assign, ast.AugAssign)):
         return False
     computed |= isinstance(above, ast.AugAssign)
-    further = [n for name in _stored(above) for n in _loads(place, above, name)]
-    return any(_decides(place, n, real=real, computed=computed, deep=deep + 1) for n in further)
+    known = known if known is not None else set()
+    names = [name for name in _stored(above) if (name, real, computed) not in known]
+    known.update((name, real, computed) for name in names)
+    further = [n for name in names for n in _loads(place, above, name)]
+    return any(_decides(place, n, real=real, computed=computed, known=known) for n in further)
 
 
 def _stored(statement: ast.stmt) -> Iterator[str]:
