@@ -91,6 +91,18 @@ others = [(torch.tensor([70000], device=device, dtype=torch.int32), torch.tensor
 """,
         "n, m = a.max().detach().long(), b.max().detach().long()",
     ),
+    "rows of tensors of which one is named as the end of another": (
+        """
+w = torch.randn(3, device=device).requires_grad_()
+args = (torch.randn(4, 3, device=device), torch.randn(4, 3, device=device), torch.rand(4, 3, device=device) > 0.3)
+def f(a_x, x, m):
+    loss = (x[m] * a_x[m]).sum() * w.sum()
+    loss.backward()
+    return loss.detach()
+others = [(torch.ones(2, 3, device=device), torch.ones(2, 3, device=device), torch.eye(3, device=device)[:2] > 0)]
+""",
+        "loss = torch.where(m, torch.where(m, x, 0) * torch.where(m, a_x, 0), 0).sum() * w.sum()",
+    ),
     "gradients of rows that a mask leaves out": (
         """
 args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),

@@ -16,7 +16,8 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, renamed
 
 _NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
 _HALF = (torch.float16, torch.bfloat16)
@@ -36,15 +37,15 @@ def as_python_has_it(place: Place, read: ast.expr, value: ast.expr) -> str:
 def where_it_decides(place: Place, read: ast.expr) -> list[ast.Name]:
     """Where a name for such a number decides, if it is given to tensors elsewhere, which may get its type."""
     statement = place.source.statement_of(read)
-    loads = [n for name in _stored(statement) for n in _loads(place, statement, name)]
+    loads = [n for name in sorted(stored(_targets(statement))) for n in _loads(place, statement, name)]
     there = [n for n in loads if _decides(place, n, real=True, computed=False)]
     return there if any(n not in there and _gives_its_type(place, n) for n in loads) else []
 
 
 def each_as_python_has_it(place: Place, loop: ast.For, value: ast.expr) -> str:
     """The same for numbers that a loop goes through, once they are read as a list."""
-    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
-    return _followed(place, value, [n for name in names for n in _loads(place, loop.iter, name)], _kind(place, value))
+    loads = [n for name in stored([loop.target]) for n in _loads(place, loop.iter, name)]
+    return _followed(place, value, loads, _kind(place, value))
 
 
 def is_exact(place: Place, value: ast.expr) -> bool:
@@ -55,16 +56,12 @@ def is_exact(place: Place, value: ast.expr) -> bool:
 
 def compared_exactly(place: Place, test: ast.expr) -> str:
     """A test in which what is read and has to be exact is a tensor that is."""
-    text = place.text(test)
-    for node in ast.walk(test):
-        if isinstance(node, ast.Name) and node.id in place.exact:
-            text = re.sub(rf"(?<![\w.]){node.id}(?![\w.(])", f"{node.id}.double()", text)
-        value = read_of(place, node) if isinstance(node, ast.Call) else None
-        if value is None or not isinstance(node, ast.Call) or called(node) == "int":
-            continue
-        if more := as_python_has_it(place, node, value):
-            text = text.replace(place.text(node), f"{place.source.bracketed(value)}{more}")
-    return text
+    new = {name: f"{name}.double()" for name in names_in(test) & {*place.exact}}
+    for node in (n for n in ast.walk(test) if isinstance(n, ast.Call) and called(n) != "int"):
+        value = read_of(place, node)
+        if value is not None and (more := as_python_has_it(place, node, value)):
+            new[place.text(node)] = f"{place.source.bracketed(value)}{more}"
+    return renamed(place.text(test), new)
 
 
 def _followed(place: Place, value: ast.expr, reads: Sequence[ast.expr], kind: torch.dtype | None) -> str:
@@ -137,7 +134,7 @@ def _decides(
             computed |= real
         elif isinstance(above, ast.Compare):
             others = [each for each in (above.left, *above.comparators) if each is not node]
-            return real and (computed or any(is_fine(place, each) for each in others))
+            return real and (computed or any(_is_fine(place, each) for each in others))
         elif isinstance(above, ast.Call):
             if called(above) in _ROUND and node in above.args:
                 return computed
@@ -152,36 +149,34 @@ def _decides(
         return False
     computed |= isinstance(above, ast.AugAssign)
     known = known if known is not None else set()
-    names = [name for name in _stored(above) if (name, real, computed) not in known]
+    names = [name for name in stored(_targets(above)) if (name, real, computed) not in known]
     known.update((name, real, computed) for name in names)
     further = [n for name in names for n in _loads(place, above, name)]
     return any(_decides(place, n, real=real, computed=computed, known=known) for n in further)
 
 
-def _stored(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement gives a value."""
-    targets = getattr(statement, "targets", [getattr(statement, "target", ast.Tuple([]))])
-    return (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement gives a value."""
+    one = getattr(statement, "target", None)
+    return getattr(statement, "targets", [one] if one is not None else [])
 
 
 def _loads(place: Place, made: ast.AST, name: str) -> Iterator[ast.Name]:
     """Where a name is read, but for what it is made of."""
     function, own = place.source.function_of(place.statement), set(ast.walk(made))
-    for part in function.body if function is not None else ():
-        for node in within(part):
-            read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-            if read and isinstance(node, ast.Name) and node not in own:
-                yield node
+    every = (n for part in (function.body if function is not None else ()) for n in within(part))
+    names = (n for n in every if isinstance(n, ast.Name) and n.id == name and n not in own)
+    yield from (n for n in names if isinstance(n.ctx, ast.Load))
 
 
-def is_fine(place: Place, node: ast.expr) -> bool:
+def _is_fine(place: Place, node: ast.expr) -> bool:
     """Whether a number may be one that float32 does not have: a tolerance, a rate, a part of another one."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (int, float)) and not _is_single(node.value)
     if isinstance(node, ast.UnaryOp):
-        return is_fine(place, node.operand)
+        return _is_fine(place, node.operand)
     if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Div) or is_fine(place, node.left) or is_fine(place, node.right)
+        return isinstance(node.op, ast.Div) or _is_fine(place, node.left) or _is_fine(place, node.right)
     if not (path := path_of(node)):
         return False
     if isinstance(held := place.value(path), NUMBER):
@@ -194,7 +189,7 @@ def _is_read(place: Place, name: str) -> bool:
     function = place.source.function_of(place.statement)
     every = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
     made = [n.value for n in every if any(path_of(t) == name for t in n.targets)]
-    return bool(made) and all(isinstance(n, (ast.Call, ast.Constant)) and not is_fine(place, n) for n in made)
+    return bool(made) and all(isinstance(n, (ast.Call, ast.Constant)) and not _is_fine(place, n) for n in made)
 
 
 def _is_int(place: Place, node: ast.expr) -> bool:

@@ -204,12 +204,8 @@ def _drawn(place: Place) -> list[Edit]:
     found = []
     for call in place.calls("uniform_", "normal_"):
         known = [on_device(place, each) for each in call.args]
-        if (
-            call.keywords
-            or len(known) != len(("from", "to"))
-            or not any(known)
-            or not isinstance(call.func, ast.Attribute)
-        ):
+        method = isinstance(call.func, ast.Attribute)
+        if call.keywords or len(known) != 2 or not any(known) or not method:  # a mean, or a begin, and how wide it is
             continue
         low, high = (there[0] if there else place.text(each) for there, each in zip(known, call.args, strict=True))
         ends = [f"({t})" if isinstance(e, _WIDE) else t for t, e in zip((low, high), call.args, strict=True)]

@@ -26,7 +26,7 @@ from paramgraph_kit.rewrite.expressions.picks.shapes import (
 )
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.masked import mask_of_put, uncopied
-from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, target_of
+from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, renamed, target_of
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -323,11 +323,8 @@ def bracketed(text: str) -> str:
 
 def _whole(place: Place, node: ast.expr, mask: str) -> str:
     """An expression without the picks of a mask."""
-    text = place.text(node)
-    for part in ast.walk(node):
-        if isinstance(part, ast.Subscript) and place.text(mask_of(place, part)) == mask:
-            text = text.replace(place.text(part), _all_of(place, part))
-    return text
+    parts = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and place.text(mask_of(place, n)) == mask)
+    return renamed(place.text(node), {place.text(part): _all_of(place, part) for part in parts})
 
 
 def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:

@@ -9,7 +9,7 @@ import ast
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
+from paramgraph_kit.rewrite.expressions.picks.shapes import Summed, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
 from paramgraph_kit.rewrite.source.widths import parts_of, takes_all
@@ -30,13 +30,14 @@ def reduce_the_part(place: Place) -> list[Edit]:
         whole = not call.args and not call.keywords
         form = form_of(place, part[0].value)
         halves = called(call) == "mean" and form is not None and form.dtype in (torch.float16, torch.bfloat16)
-        along = ", ".join(["-1"] * (not whole) + ["dtype=torch.float32"] * halves)
+        summing = Summed("dtype=torch.float32", f".type_as({x})") if halves else Summed()
+        along = ", ".join(filter(None, ("" if whole else "-1", summing.of)))
         text = f"torch.where({test}, {x}.movedim({at}, -1), 0).sum({along})"
         if called(call) == "mean":
             count = f"({test}).sum()" if len(tests) > 1 else f"{test}.sum()"
             others = f"{x}[0].numel()" if at == 0 else f"{x}.select({at}, 0).numel()"
             text += f" / ({others} * {count})" if whole else f" / {count}"
-            text = f"({text}).type_as({x})" if halves else text
+            text = summing.quotient(text)
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found

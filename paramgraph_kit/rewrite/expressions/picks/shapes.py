@@ -11,7 +11,16 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.masked import uncopied
-from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, integer, target_of, width_of
+from paramgraph_kit.rewrite.source.place import (
+    Form,
+    Place,
+    binds_tighter,
+    called,
+    integer,
+    renamed,
+    target_of,
+    width_of,
+)
 from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 from paramgraph_kit.rewrite.source.widths import takes_all
@@ -163,11 +172,8 @@ def _picked(place: Place, node: ast.AST) -> list[ast.Subscript] | None:
 
 def _whole(place: Place, node: ast.expr, picked: list[ast.Subscript], kept: str = "") -> str:
     """An expression without what picks a part of its tensors; zeros are in it where a mask ``kept`` does not hold."""
-    text = place.text(node)
-    for each in picked:
-        whole = f"torch.where({kept}, {place.text(each.value)}, 0)" if kept else place.source.bracketed(each.value)
-        text = text.replace(place.text(each), whole)
-    return text
+    all_of = place.source.bracketed if not kept else lambda part: f"torch.where({kept}, {place.text(part)}, 0)"
+    return renamed(place.text(node), {place.text(each): all_of(each.value) for each in picked})
 
 
 def _multiplies_gradients(place: Place, node: ast.expr, picked: list[ast.Subscript]) -> bool:
@@ -239,11 +245,8 @@ def _put(place: Place, mask: ast.expr, given: ast.expr, picked: list[ast.Subscri
     """What is put where a mask is, of all; with ones elsewhere where their gradient would be no number."""
     if not (place.trains and is_singular(given, {*picked})):
         return _whole(place, given, picked)
-    value = place.text(given)
-    for each in picked:
-        whole = f"torch.where({_spread(place, mask, each.value)}, {place.text(each.value)}, 1)"
-        value = value.replace(place.text(each), whole)
-    return value
+    parts = {each: f"{_spread(place, mask, each.value)}, {place.text(each.value)}" for each in picked}
+    return renamed(place.text(given), {place.text(each): f"torch.where({part}, 1)" for each, part in parts.items()})
 
 
 def _spread(place: Place, mask: ast.expr, target: ast.expr) -> str:
