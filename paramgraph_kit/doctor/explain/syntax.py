@@ -30,6 +30,19 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def elements_of(node: ast.expr) -> Iterator[ast.expr]:
+    """What a list or a tuple has, and those in it; of anything else that itself.
+
+    >>> [ast.unparse(each) for each in elements_of(ast.parse("(a, [b, c.d])", mode="eval").body)]
+    ['a', 'b', 'c.d']
+    """
+    if isinstance(node, (ast.List, ast.Tuple)):
+        for each in node.elts:
+            yield from elements_of(each)
+    else:
+        yield node
+
+
 def last_line(code: CodeType) -> int:
     """The last line of a function."""
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)

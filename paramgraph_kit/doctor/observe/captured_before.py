@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
@@ -81,7 +81,7 @@ def carried_on(region: Region) -> Iterator[Failure]:
         assigns = [n for n in inside if isinstance(n, ast.Assign)]
         for node in sorted(assigns, key=lambda n: n.lineno):
             yield from _of_data(code, node, region)
-            for target in (t for t in _leaves(node.targets[0]) if isinstance(t, (ast.Name, ast.Attribute))):
+            for target in (t for t in elements_of(node.targets[0]) if isinstance(t, (ast.Name, ast.Attribute))):
                 path, value = ast.unparse(target), Use(code, target, False, names).value()
                 own = any(_reads(n, path) for n in ast.walk(node.value))
                 first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
@@ -112,14 +112,6 @@ def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
     yield from ((code, [*nodes_of(code)], names) for code, names in called.items())
 
 
-def _leaves(target: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for each in target.elts:
-            yield from _leaves(each)
-    else:
-        yield target
-
-
 def _in_place(node: ast.Assign, target: ast.expr) -> str:
     """An assignment, and the same into the tensor that was read."""
     path, line = ast.unparse(target), ast.unparse(node)
@@ -132,7 +124,7 @@ def _in_place(node: ast.Assign, target: ast.expr) -> str:
         return f"before  {line}\nafter   {path}.copy_({ast.unparse(node.value)})"
     whole = copy.deepcopy(node)
     written = []
-    for each in _leaves(whole.targets[0]):
+    for each in elements_of(whole.targets[0]):
         if isinstance(each, ast.Attribute):
             old, new = ast.unparse(each), f"new_{each.attr}"
             written.append(f"{old}.copy_({new})")

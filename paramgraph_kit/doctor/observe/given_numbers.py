@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
@@ -12,8 +11,9 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.driver.files import OURS, is_library
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 _FILLS = frozenset(("fill_", "full", "tensor", "as_tensor", "scalar_tensor"))
@@ -63,16 +63,10 @@ class GivenNumbers:
 
 
 def _given() -> Iterator[_Given]:
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith(OURS) and code.co_name == "run":
-            return
-        if not is_library(code.co_filename) and code.co_name != "<module>":
-            for name, entry, value in _arguments(frame):
-                if type(value) in (int, float, bool):
-                    yield _Given(code, name, entry, value, frame.f_lineno, frame.f_back)
-        frame = frame.f_back
+    for frame in (each for each in frames_of_the_user() if each.f_code.co_name != "<module>"):
+        for name, entry, value in _arguments(frame):
+            if type(value) in (int, float, bool):
+                yield _Given(frame.f_code, name, entry, value, frame.f_lineno, frame.f_back)
 
 
 def _arguments(frame: FrameType) -> Iterator[tuple[str, Any, Any]]:

@@ -18,9 +18,8 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
-from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.driver.files import OURS, is_library
 from paramgraph_kit.trace.model import Failure
 
 KEEPS = ("append", "add", "appendleft", "setdefault")
@@ -55,7 +54,7 @@ class KeptResults:
     def look(self, graph: int, owns: Owns, is_first: bool) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
         self._settle(owns)
-        for number, frame in enumerate(_frames()):
+        for number, frame in enumerate(frames_of_the_user()):
             for name, value in _variables(frame):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
@@ -138,18 +137,6 @@ def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
         parts = [f"{ast.unparse(e)}{'.clone()' if isinstance(e, looks) else ''}" for e in what.elts]
         cloned = f"[{', '.join(parts)}]" if isinstance(what, ast.List) else f"({', '.join(parts)})"
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
-
-
-def _frames() -> Iterator[FrameType]:
-    """The functions of the user's that run now."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith(OURS) and code.co_name == "run":
-            return
-        if not is_library(code.co_filename):
-            yield frame
-        frame = frame.f_back
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ import dis
 import linecache
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -211,6 +211,18 @@ def outside() -> Frame | None:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame_of((frame.f_code, frame.f_lasti)) if frame is not None else None
+
+
+def frames_of_the_user() -> Iterator[FrameType]:
+    """The functions of the user's that run now, innermost first, up to the call that is examined."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(OURS) and code.co_name == "run":
+            return
+        if not is_library(code.co_filename):
+            yield frame
+        frame = frame.f_back
 
 
 def codes_in(stacks: Any) -> set[CodeType]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
+from paramgraph_kit.doctor.explain.syntax import elements_of
 from paramgraph_kit.rewrite.source.edits import Edit, names_in
 from paramgraph_kit.rewrite.source.place import Form, Place, called, is_number
 from paramgraph_kit.rewrite.source.pure import is_pure
@@ -18,7 +18,7 @@ def stack_the_numbers(place: Place) -> list[Edit]:
         sizes = _sizes(call.args[0]) if len(call.args) == 1 and options <= {"device"} else None
         if not sizes or names_in(call.func) != {"torch"}:
             continue
-        leaves = list(_leaves(call.args[0]))
+        leaves = list(elements_of(call.args[0]))
         known = [_form(place, each) for each in leaves]
         forms = [each for each in known if each is not None]
         like = next((n for n, each in zip(leaves, known, strict=True) if each is not None), None)
@@ -56,14 +56,6 @@ def _sizes(node: ast.expr) -> list[int]:
     if not any(listed):
         return [len(node.elts)]
     return [len(node.elts), *inner[0]] if all(listed) and inner[0] and all(n == inner[0] for n in inner) else []
-
-
-def _leaves(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, (ast.List, ast.Tuple)):
-        for each in node.elts:
-            yield from _leaves(each)
-    else:
-        yield node
 
 
 def _form(place: Place, node: ast.expr) -> Form | None:
