@@ -17,11 +17,12 @@ from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
+from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
-from paramgraph_kit.doctor.observe.own_regions import Region, region_at
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region, region_at
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -197,9 +198,33 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
     for block, method in blocks:
         for names, at in _scopes(method, space, [*objects.values()], file):
-            graph = path_value(_graph_of(block), names, space)
+            graph = path_value(_graph_of(block), names, space) if isinstance(block, ast.With) else None
             if is_graph(graph):
                 yield region_at(at, block.lineno, names, graph, kind, space)
+            elif not isinstance(block, ast.With):
+                yield from _by_torch(block, names, at, kind, space)
+
+
+def _by_torch(
+    node: ast.stmt, names: dict[str, Any], at: CodeType, kind: str, space: dict[str, Any]
+) -> Iterator[Region]:
+    """Callables that torch has graphed: modules in place, functions under the name that they were given."""
+    call = _graphs(node)
+    targets = list(elements_of(node.targets[0])) if isinstance(node, ast.Assign) else []
+    for number, given in enumerate(elements_of(call.args[0]) if call is not None else ()):
+        value = path_value(given, names, space)
+        is_module = is_a(value, torch.nn.Module)
+        result = value if is_module else path_value(targets[number], names, space) if number < len(targets) else None
+        found = graphed_by_torch(result)
+        if found is None:
+            continue
+        function = found.original if is_module else value
+        if graphed_by_torch(function) is not None:  # its name means what torch has made of it
+            function = defined_in(at.co_filename, given.id, space) if isinstance(given, ast.Name) else None
+        region = region_at(at, node.lineno, names, found.graphs[0], kind, space)
+        if function is not None:
+            region.graphed(function, found.args, found.graphs)
+        yield region
 
 
 def _is_there(cell: Any) -> bool:
@@ -221,14 +246,21 @@ def _methods(kind: type) -> dict[str, CodeType]:
     return {n: f.__code__ for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)}
 
 
-def _captures(body: list[Any], method: ast.FunctionDef | None) -> Iterator[tuple[ast.With, ast.FunctionDef | None]]:
-    """Blocks that capture, each with the method of a class that it stands in."""
+def _graphs(node: ast.AST) -> ast.Call | None:
+    """The call of a statement that has torch capture."""
+    value = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
+    named = isinstance(value, ast.Call) and last_name(value.func) == GRAPHED and value.args
+    return value if isinstance(value, ast.Call) and named else None
+
+
+def _captures(body: list[Any], method: ast.FunctionDef | None) -> Iterator[tuple[ast.stmt, ast.FunctionDef | None]]:
+    """What captures, each with the method of a class that it stands in."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             for each in node.body:
                 if isinstance(each, ast.FunctionDef) and each.args.args:
                     yield from _captures(each.body, each)
-        elif isinstance(node, ast.With) and _graph_of(node) is not None:
+        elif (isinstance(node, ast.With) and _graph_of(node) is not None) or _graphs(node) is not None:
             yield node, method
         elif not isinstance(node, FUNCTIONS):
             for name in ("body", "orelse", "finalbody"):

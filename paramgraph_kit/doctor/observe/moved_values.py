@@ -14,8 +14,16 @@ import torch
 from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_values import LEARNS, Moved, Use
-from paramgraph_kit.doctor.observe.moved_words import of_entries, of_none, of_owner, with_index
+from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.moved_words import (
+    HOSTS,
+    OF_TENSORS,
+    of_entries,
+    of_none,
+    of_owner,
+    through,
+    with_index,
+)
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.holder import is_array
@@ -27,8 +35,6 @@ _FUNCTIONS = FUNCTIONS[:2]
 _FIRST = ("__init__", "__post_init__", "__new__")
 EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _GIVES_MEMORY = (*EXCHANGES, "load_state_dict")
-_OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
-_HOSTS = ("math", "np", "numpy", "random", "cmath")
 _SIZES = frozenset(
     """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
     rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
@@ -75,7 +81,13 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             if (code, line.frame) not in known:
                 yield _failure(region, moved, code, line)
         if not lines:
-            yield BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
+            failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
+            fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
+            yield (
+                replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
+                if fix and failure.frame
+                else failure
+            )
 
 
 def _differentiates(region: Region) -> bool:
@@ -160,7 +172,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         if not _same_path(line.target, moved.use.node):  # what has it is exchanged
             return of_owner(moved.use.text, kind)
-        made = f"{moved.use.text} = torch.full((), float({moved.use.text}), device={kind!r})"
+        path = moved.use.text
+        made = f"{path} = torch.full((), float({path}), device={kind!r})"
         here_ = (
             "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
         )
@@ -174,10 +187,24 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             filled = f"ahead of g.replay() `{held}.fill_({moved.use.text})`"
             return f"before the capture `{made}`, captured is {lines}, and {filled}"
     if code in ("scalar-frozen", "branch-frozen"):
-        what = f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text
-        new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
-        return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
+        return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
     return ""
+
+
+def _where_read(region: Region, moved: Moved) -> str:
+    """What one writes where it is read: a loop gives it, or too many lines do."""
+    use, kind = moved.use, region.settings[0]
+    if takes_a_tensor(use, moved.then[1]):
+        return of_owner(use.text, kind)
+    more = through(use, region.values.uses) if region.values is not None and type(moved.then[1]) is not bool else None
+    if more is not None:
+        return "".join([of_owner(use.text, kind), *(f"; with a tensor there {', '.join(more)}" for _ in more[:1])])
+    return _graph_for_each(use.text)
+
+
+def _graph_for_each(what: str) -> str:
+    new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
+    return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
 
 
 def rate_in_a_tensor(kind: str) -> str:
@@ -205,7 +232,7 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
         if isinstance(above, ast.Subscript) and node is above.slice:
             return False
         if isinstance(above, ast.Call) and node is not above.func:
-            return last_name(above.func) in _OF_TENSORS or (computed and not _of_numbers(above.func))
+            return last_name(above.func) in OF_TENSORS or (computed and not _of_numbers(above.func))
         if isinstance(above, ast.keyword):
             return False
         computed = computed or isinstance(above, ast.BinOp)
@@ -217,18 +244,35 @@ def _of_numbers(function: ast.expr) -> bool:
     """Whether a function takes Python's numbers only: a size, or what ``math`` has."""
     owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
     name = last_name(function)
-    return owner in _HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
+    return owner in HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
 
 
 def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:
     """Lines of the user's that may have given it the value that it has at a replay."""
+    use = moved.use
+    local = use.code.co_name if isinstance(use.node, ast.Name) and use.node.id in use.names.own else ""
     files = {region.code.co_filename, *(use.code.co_filename for use in region.values.uses)}  # type: ignore[union-attr]
     for file in sorted(each for each in files if not is_library(each)):
         tree = tree_of(file)
         top = NAME if is_made_of(file) else "<module>"
         for line in _lines(file, tree, top) if tree is not None else ():
-            if _gives(line, moved) and _comes_behind(line, region, file):
+            is_its = not local or (file, line.function) == (use.code.co_filename, local)
+            is_its = is_its and not _is_anothers(line, moved, region)
+            if is_its and _gives(line, moved) and _comes_behind(line, region, file):
                 yield line
+
+
+def _is_anothers(line: _Line, moved: Moved, region: Region) -> bool:
+    """Whether the attribute that a line gives a value is known to be one of another object."""
+    target, owner = line.target, moved.use.owner()
+    same = isinstance(target, ast.Attribute) and _same_path(target, moved.use.node)
+    if moved.part or owner is NOTHING or not isinstance(target, ast.Attribute) or not same:
+        return False
+    functions = [f for f in _functions_in(tree_of(line.file) or ast.Module([], [])) if f.name == line.function]
+    inside = [n for f in functions for n in ast.walk(f)]
+    own = {n.arg for n in inside if isinstance(n, ast.arg)} | stored_in(inside)
+    known = path_value(target.value, dict.fromkeys(own, NOTHING), region.space)
+    return known is not NOTHING and known is not owner and line.file == region.code.co_filename
 
 
 def _lines(file: str, owner: ast.AST, name: str) -> Iterator[_Line]:

@@ -116,6 +116,9 @@ class OwnGraphs:
         self.regions = [*regions]
         for region in self.regions:
             self.adopt(region.graph)
+            for graph in filter(None, region.of_torch):
+                self.adopt(graph)
+                self._known[id(graph)].by_torch = True
             own = self._known[id(region.graph)]
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
@@ -201,7 +204,9 @@ class OwnGraphs:
         for region, values in known:
             if region.graph is graph:
                 same_line = ((r.code, r.line) == (region.code, region.line) for r, _ in known)
-                values.look([v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values])
+                others = [v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values]
+                with region.as_now():
+                    values.look(others)
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""

@@ -18,13 +18,15 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, path_value, stored_in, uses_of
+from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, path_value, stored_in, uses_in, uses_of
+from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a, parameters_in
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
 _NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
+_NUMBERS = (bool, int, float, str)  # a word is one, where it decides
 _MOST_PARTS, _MOST_NUMBERS = 100, 1 << 26  # of what is made again when it is gone
 
 
@@ -83,6 +85,8 @@ class Region:
     own: frozenset[str] = frozenset()  # variables of the function that it stands in
     space: dict[str, Any] = field(default_factory=dict)  # the others, as they are now
     values: CapturedValues | None = None  # what its lines read of Python's
+    known: dict[str, Any] = field(default_factory=dict)  # what variables of that function mean to these
+    of_torch: tuple[object, ...] = ()  # graphs of a callable that torch has graphed before anybody looked
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
 
     def ended(self) -> None:
@@ -91,9 +95,33 @@ class Region:
         tree = tree_of(self.code.co_filename)
         self.body = (_captured_at(tree, self) if tree is not None else None) or []
 
-        names = Names(self.space, own=self.own | stored_in(self.body), known=self.names)
+        self.known = dict(self.names)
+        names = Names(self.space, own=self.own | stored_in(self.body), known=self.known)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
+
+    def graphed(self, function: Callable[..., Any], args: tuple[Any, ...], graphs: tuple[object, ...]) -> None:
+        """It is torch's: what was captured is this function, and not what its statement says."""
+        self.function, self.args, self.of_torch = function, args, graphs
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            self.values = CapturedValues(uses_in(function, {}))
+
+    @contextmanager
+    def as_now(self) -> Iterator[None]:
+        """While this lasts numbers of the function that it stands in are those of its call that runs now, if one does.
+
+        The names of what is no number are kept: a tensor may have another name only where it is captured.
+        """
+        held, frame = dict(self.known), _running(self.code)
+        own = stored_in(self.body)  # these are given their values by each capture itself
+        for name, value in frame.f_locals.items() if frame is not None else ():
+            if type(value) in _NUMBERS and type(self.known.get(name)) in _NUMBERS and name not in own:
+                self.known[name] = value
+        try:
+            yield
+        finally:
+            self.known.clear()
+            self.known.update(held)
 
     def results(self) -> Iterator[Any]:
         """What its lines assign, as it is now."""
@@ -135,6 +163,7 @@ class Region:
     def forget(self) -> None:
         """What its names hold is the program's, which may end."""
         self.names.clear()
+        self.known.clear()
         self.space, self.values, self.function = {}, None, None
 
     @contextmanager
@@ -212,8 +241,18 @@ def _users() -> FrameType | None:
     return frame
 
 
+def _running(code: CodeType) -> FrameType | None:
+    """The innermost call of a function that runs now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame
+
+
 def work_out(region: Region) -> bool:
     """Find what is captured, as a function; False where its lines do not tell."""
+    if region.of_torch:
+        return True
     tree = tree_of(region.code.co_filename)
     found = _captured_at(tree, region) if tree is not None else None
     if not found:
@@ -274,7 +313,7 @@ def _of_samples(region: Region, call: ast.Call) -> None:
         parts = [eval(compile(ast.Expression(each), file, "eval"), region.names) for each in given[:2]]
     except Exception:  # a mistake of the user's, which the call has told
         return
-    function, args = parts
+    function, args = original_of(parts[0]), parts[1]
     own = getattr(getattr(function, "forward", None) or function, "__code__", None)
     if not callable(function) or not isinstance(args, tuple) or (own is not None and is_library(own.co_filename)):
         return

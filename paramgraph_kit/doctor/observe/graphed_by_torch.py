@@ -1,0 +1,65 @@
+"""What ``make_graphed_callables`` has captured: found again in what it returns, or has changed in place."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from inspect import unwrap
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import tree_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+
+_FILE = "/torch/cuda/graphs.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Graphed:
+    """One callable: what it was before, if that is known, what its graph reads as arguments, and its graphs."""
+
+    original: Any
+    args: tuple[Any, ...]
+    graphs: tuple[Any, ...]  # forward, and backward
+
+
+def graphed_by_torch(value: Any) -> Graphed | None:
+    """The graphs of a callable; None where torch has made none for it."""
+    patched = attributes_of(value).get("forward") if is_a(value, torch.nn.Module) else None
+    around = _closure(patched, "new_fwd")
+    inner = _closure(around.get("graphed", value), "functionalized")
+    kind = inner.get("Graphed")
+    forward, backward = (_closure(getattr(kind, name, None), name) for name in ("forward", "backward"))
+    if "fwd_graph" not in forward:
+        return None
+    inputs = forward.get("static_input_surface", ())[: forward.get("len_user_args", 0)]
+    args = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in inputs)
+    return Graphed(around.get("orig_fwd"), args, (forward["fwd_graph"], backward.get("bwd_graph")))
+
+
+def original_of(value: Any) -> Any:
+    """A module's ``forward`` as it was; anything else as it is."""
+    found = graphed_by_torch(value) if is_a(value, torch.nn.Module) else None
+    return value if found is None or found.original is None else found.original
+
+
+def defined_in(file: str, name: str, space: dict[str, Any]) -> Any:
+    """A function at the top of a file, whose name may mean another one by now; None where there is none."""
+    found: dict[str, Any] = {}
+    for node in getattr(tree_of(file), "body", []):
+        if isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list:
+            exec(compile(ast.Module([node], []), file, "exec"), {**space}, found)
+    made = found.get(name)
+    return FunctionType(made.__code__, space, name, made.__defaults__) if is_a(made, FunctionType) else None
+
+
+def _closure(function: Any, name: str) -> dict[str, Any]:
+    """The variables around a function of torch's."""
+    plain = unwrap(function) if is_a(function, FunctionType) else None
+    code = getattr(plain, "__code__", None)
+    if code is None or code.co_name != name or not code.co_filename.replace("\\", "/").endswith(_FILE):
+        return {}
+    cells = zip(code.co_freevars, plain.__closure__ or (), strict=False)  # type: ignore[union-attr]
+    return {each: cell.cell_contents for each, cell in cells}
