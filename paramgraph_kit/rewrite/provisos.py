@@ -36,7 +36,7 @@ LONGEST = (
     "unless all lengths are one"
 )
 
-FROM_ZERO = "where the numbers that pick one of the modules are not below zero: eager counts such from the end"
+FROM_ZERO = "where the numbers that pick a module or a row are not below zero: eager counts such from the end"
 
 LED = (
     "where gradients go back from what it returns, they do so in eager code, and through no launch of a graph: to "

@@ -53,6 +53,23 @@ def f(x):
 """,
         ["for held, new in zip(state, state_now):", "held.copy_(new.detach())"],
     ),
+    "a tuple of states that a helper detaches, where it is read first": (
+        """
+def repackage(h):
+    return h.detach() if isinstance(h, torch.Tensor) else tuple(repackage(each) for each in h)
+rnn = nn.LSTM(4, 3).to(device)
+hidden = torch.zeros(1, 2, 3, device=device), torch.zeros(1, 2, 3, device=device)
+args = (torch.randn(2, 2, 4, device=device),)
+def f(x):
+    global hidden
+    rnn.zero_grad()
+    hidden = repackage(hidden)
+    out, hidden = rnn(x, hidden)
+    out.pow(2).mean().backward()
+    return out.detach()
+""",
+        ["hidden_now = repackage(hidden_now)", "for held, new in zip(hidden, hidden_now):"],
+    ),
     "entries of a dictionary that the end of a step gives others, and a branch by a tensor of one number": (
         """
 state = {"x": torch.zeros(2, 1, device=device), "P": torch.eye(2, device=device)}

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, integer, target_of
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, target_of
+from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
 NOT_BELOW = "# no number is below zero"  # by which what a rewriting takes for granted is found
@@ -101,15 +103,90 @@ def go_through_all(place: Place) -> list[Edit]:
     options = given.keywords if isinstance(given, ast.Call) else []
     count = _how_many(place, function, x) if x is not None and not options else ""
     told = "" if count or x is None or options else _how_many_parts(place, node)
+    if x is not None and not (options or told or count):
+        return _keep_rows_of_none(place, node, x)
     if not (count or told) or not _does_nothing_for_none(place, node, place.text(x) if x is not None else ""):
         return []
     if not told:
         return [place.source.replace(node.iter, f"range({count})")]
-    line = place.source.lines[node.lineno - 1].rstrip()
-    if not line.endswith(":") or node.iter.end_lineno != node.lineno:
+    return _through_numbers(place, node, told)
+
+
+def _through_numbers(place: Place, loop: ast.For, count: str) -> list[Edit]:
+    """``for e in range(count):``, with what is taken for granted."""
+    line = place.source.lines[loop.lineno - 1].rstrip()
+    if not line.endswith(":") or loop.iter.end_lineno != loop.lineno:
         return []
-    end = Edit(node.lineno, len(line), node.lineno, len(line), f"  {NOT_BELOW}")
-    return [place.source.replace(node.iter, f"range({told})"), end]
+    end = Edit(loop.lineno, len(line), loop.lineno, len(line), f"  {NOT_BELOW}")
+    return [place.source.replace(loop.iter, f"range({count})"), end]
+
+
+def _keep_rows_of_none(place: Place, loop: ast.For, x: ast.expr) -> list[Edit]:
+    """``for c in y.unique()`` with ``rows[c] = f(z[y == c], rows[c])``: all rows, of which those of none stay.
+
+    Eager fails with a number that ``rows`` does not have.
+    """
+    assert isinstance(loop.target, ast.Name)
+    source, name = place.source, loop.target.id
+    uses = _uses(place, loop)
+    parts = [part for part in loop.body if isinstance(part, (ast.Assign, ast.AugAssign))]
+    rows = {path_of(n.value): n for n in uses or () if isinstance(n, ast.Subscript)}
+    sizes = {path: len(held) for path in rows if (held := _held_rows(place, path)) is not None}
+    if uses is None or len(parts) != len(loop.body) or not sizes or sizes.keys() != rows.keys():
+        return []
+    names = stored(loop.body)
+    if not _leaves_nothing(place, loop, names) or {name, *names_in(x)} & names or path_of(x) in rows:
+        return []
+    if not all(is_pure(place, part.value) for part in parts) or not all(map(place.is_local, names)):
+        return []
+    there = fresh("there", place.taken)
+    edits = [source.replace(n, name) for n in uses if isinstance(n, ast.Call)]
+    # No other rewrite is to take its ``c`` for a tensor.
+    edits += [source.replace(n, place.text(n)) for n in uses if path_of(getattr(n, "slice", n)) == name]
+    for part in parts:
+        target = part.target if isinstance(part, ast.AugAssign) else target_of(part)
+        if isinstance(target, ast.Name) and isinstance(part, ast.Assign):
+            continue
+        if not isinstance(target, ast.Subscript) or target not in uses:
+            return []
+        if isinstance(part, ast.AugAssign) and not isinstance(part.op, (ast.Add, ast.Sub)):
+            return []
+        kept = "0" if isinstance(part, ast.AugAssign) else place.text(target)
+        value = source.replace(part.value, "")
+        edits.append(Edit(value.line, value.column, value.line, value.column, f"torch.where({there}, ", -1))
+        edits.append(Edit(value.end_line, value.end_column, value.end_line, value.end_column, f", {kept})"))
+    least = min(sizes, key=lambda path: (sizes[path], path))
+    head = _through_numbers(place, loop, f"len({least})")
+    begin = source.before(loop.body[0], [f"{there} = ({place.text(x)} == {name}).any()"], rank=-1)
+    return [*head, begin, *edits] if head and loop.body[0].lineno != loop.lineno else []
+
+
+def _uses(place: Place, loop: ast.For) -> list[ast.expr] | None:
+    """``rows[c]``, ``int(c)`` and ``c.item()`` in the rounds of a loop, which only compares ``c`` beside; else None."""
+    assert isinstance(loop.target, ast.Name)
+    found = list[ast.expr]()
+    for name in (n for part in loop.body for n in within(part) if isinstance(n, ast.Name) and n.id == loop.target.id):
+        use: ast.expr = name
+        above = place.source.parents[use]
+        if isinstance(above, ast.Attribute) and above.attr == "item":
+            use, above = above, place.source.parents[above]
+        if isinstance(above, ast.Call) and (use is not name or path_of(above.func) == "int"):
+            use, above = above, place.source.parents[above]
+            found.append(use)
+        if isinstance(above, ast.Subscript) and above.slice is use:
+            found.append(above)
+        elif not isinstance(above, ast.Compare):
+            return None
+    return found
+
+
+def _held_rows(place: Place, path: str) -> torch.Tensor | None:
+    """A tensor from around the function, to which no gradients come."""
+    first, _, last = path.rpartition(".")
+    if not first and place.is_local(last):
+        return None
+    held = place.attributes.get(last) if first else place.space.get(last)
+    return held if isinstance(held, torch.Tensor) and held.dim() and not held.requires_grad else None
 
 
 def _how_many_parts(place: Place, loop: ast.For) -> str:
@@ -181,13 +258,16 @@ def _does_nothing_for_none(place: Place, loop: ast.For, x: str) -> bool:
                 path_of(target.slice) in masks or _marks(place, target.slice, x, loop.target.id)
             ):
                 return False
-    known = set[str]()  # what a round has given a value, and not one before it, which may be of one that is not there
+    return loop.target.id not in names and _leaves_nothing(place, loop, names)
+
+
+def _leaves_nothing(place: Place, loop: ast.For, names: set[str]) -> bool:
+    """Whether names that a round gives a value are read in it alone: a round may be of one that is not there."""
+    known = set[str]()
     for part in loop.body:
         if names & {name for n in within(part) for name in _loaded(n)} - known:
             return False
         known |= {n.id for n in within(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    if loop.target.id in names:
-        return False
     function = place.source.function_of(loop)
     inside = set(ast.walk(loop))
     outside = (n for part in (function.body if function is not None else ()) for n in within(part) if n not in inside)

@@ -203,8 +203,17 @@ def picks(place: Place) -> Iterator[ast.Subscript]:
         above = place.source.parents.get(part)
         if isinstance(above, ast.Call) and above.func is part:
             continue  # ``experts[e](x[at])``
+        if isinstance(mask, ast.Name) and _is_number(place, mask.id):
+            continue  # ``centers[c] - x[at].mean(0)``
         if isinstance(part, ast.Subscript) and (isinstance(mask, MASKS) or asks or _is_row(place, mask)):
             yield part
+
+
+def _is_number(place: Place, name: str) -> bool:
+    """Whether a local name holds one whole number, which picks a row."""
+    form = place.form(name)
+    one = form is not None and not form.shape and form.dtype is not torch.bool
+    return one or (form is None and name in place.plain)
 
 
 def _is_row(place: Place, mask: ast.expr | None) -> bool:

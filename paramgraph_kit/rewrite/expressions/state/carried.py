@@ -7,6 +7,7 @@ begins as ``hidden`` and is copied into it before the function returns; ``p.data
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,24 @@ _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what
 
 
 def hand_on(place: Place) -> list[Edit]:
-    """Variables that a function exchanges are local to it until its end."""
+    """Variables that a function exchanges are local to it until its end.
+
+    ``return h.detach()`` of a helper that is given one is where it is read first: those that call it exchange it.
+    """
+    seen, waiting = set[str](), [place.statement]
+    while waiting:
+        statement = waiting.pop(0)
+        if edits := _local_until_the_end(replace(place, statement=statement)):
+            return edits
+        function = place.source.function_of(statement)
+        if function is not None and function.name not in {place.entry, *seen}:
+            seen.add(function.name)
+            calls = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name)
+            waiting += [place.source.statement_of(n) for n in calls if place.source.function_of(n) is not None]
+    return []
+
+
+def _local_until_the_end(place: Place) -> list[Edit]:
     source, function = place.source, place.source.function_of(place.statement)
     if function is None or isinstance(function, ast.AsyncFunctionDef):
         return []
