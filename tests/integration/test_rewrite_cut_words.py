@@ -100,6 +100,21 @@ def f(real, z):
     return fake
 """
 ITSELF = LAST.replace("(-D(fake).mean()).backward()", "loss = -D(G(z)).mean(); loss.backward()")
+FREED = """
+def f(x):
+    loss_of(x).backward()
+    if n < 3:
+        for p in head.parameters():
+            p.grad = None
+    opt.step()
+"""
+HELPED = """
+def free(n):
+    if n >= 3:
+        return
+    for p in head.parameters():
+        p.grad = None
+"""
 KEPT = """
 def f(self, x):
     loss = (net(x) - self.alpha * x).mean()
@@ -123,6 +138,14 @@ WORDS = {
     "a device's decision before more that trains": (LEFT_OUT, 5, "sync-item", decides, THREE),
     "a host's decision before more that trains": (ALWAYS, 5, "branch-frozen", decided, ANSWERS),
     "a host's decision to train what is there": (LAST, 7, "branch-frozen", decided, GIVEN),
+    "a host's decision to let gradients go": (
+        FREED,
+        4,
+        "branch-frozen",
+        decided,
+        "whether lines 5 to 6 let gradients go",
+    ),
+    "the same of a helper that ends early": (HELPED, 3, "branch-frozen", decided, "lines 5 to 6 let gradients go: ask"),
     "a host's decision to train what it computes itself": (ITSELF, 7, "branch-frozen", decided, ALONE),
     "a count by which it is decided": (LAST, 3, "host-counter", behind, "by it the host decides whether lines 8 to 10"),
     "a number that a line behind it reads there": (KEPT, 3, "scalar-frozen", decided, "once line 4 keeps it on"),

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from paramgraph_kit.rewrite.counting.optimizers import stepped
-from paramgraph_kit.rewrite.source.edits import names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, names_in, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
@@ -79,12 +79,18 @@ def trained_between(place: Place, node: ast.If) -> str:
 
 
 def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
-    """A branch of the host's that trains: all of the step has a graph with it, and one without.
+    """A branch of the host's that trains, or lets gradients go: all of the step has a graph with it, and one without.
 
     Nothing has to be computed again then for its backward pass, and what comes behind it comes behind it.
     """
     function, inside = place.source.function_of(node), [n for part in node.body for n in ast.walk(part)]
-    if function is None or node not in function.body or node.orelse or not any(map(is_backward, inside)):
+    if function is None or node not in function.body or node.orelse:
+        return ""
+    leaves = all(isinstance(part, ast.Return) for part in node.body)
+    decided = function.body[function.body.index(node) + 1 :] if leaves else node.body
+    if any(_lets_gradients_go(n) for part in decided for n in ast.walk(part)):
+        return _two_graphs(place, node, function, f"whether {lines_of(decided)} let gradients go")
+    if not any(map(is_backward, inside)):
         return ""
     branches = [n for n in function.body if isinstance(n, ast.If) and any(map(is_backward, ast.walk(n)))]
     if len(branches) > 1:
@@ -94,12 +100,27 @@ def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
     read = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     if not stored(before) & read & {*place.tensors, *place.seen} and not any(map(_computes, after)):
         return ""  # its lines alone are a function with a graph of its own
+    return _two_graphs(place, node, function, f"whether {lines_of(node.body)} train")
+
+
+def _lets_gradients_go(node: ast.AST) -> bool:
+    """``p.grad = None`` and ``p.requires_grad = False``, by which an optimizer passes parameters over."""
+    if isinstance(node, ast.Call):
+        return called(node) == "requires_grad_"
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    names = {target.attr for target in targets if isinstance(target, ast.Attribute)}
+    none = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
+    return "requires_grad" in names or ("grad" in names and none)
+
+
+def _two_graphs(place: Place, node: ast.If, function: Function, what: str) -> str:
+    before = function.body[: function.body.index(node)]
     name, test = fresh(f"train_{node.body[0].lineno}", place.taken), place.text(node.test)
     counted = [n.lineno for n in before if {*written(n)} & paths(node.test)]
     counts = f", behind line {counted[-1]}, which goes there with it" if counted else ""
     through = "" if place.entry in ("", function.name) else f", which `{place.entry}` hands on to it"
     return (
-        f"the host decides whether {lines_of(node.body)} train: ask `{name} = {test}` before each launch{counts}; make "
+        f"the host decides {what}: ask `{name} = {test}` before each launch{counts}; make "
         f"`{name}` an argument of `{function.name}`{through}, and write `if {name}:` here; each of the two answers has "
         f"a graph of all of the step, `graphs[{name}]`, captured once the step was called with both of them"
         f"{_for_captures(place, node)}"

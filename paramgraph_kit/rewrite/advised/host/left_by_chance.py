@@ -246,4 +246,4 @@ def follows_from_it(place: Place) -> str:
         return ""
     if not any(map(is_training, heads(node))) or place.local(node) - {"self"} - set(place.seen) - place.tensors.keys():
         return ""
-    return "follows from what the host decides at another line: with that in a tensor this line stays as it is"
+    return "follows from what the host decides at another line: once that is mended this line stays as it is"
