@@ -103,6 +103,16 @@ others = [(torch.ones(2, 3, device=device), torch.ones(2, 3, device=device), tor
 """,
         "loss = torch.where(m, torch.where(m, x, 0) * torch.where(m, a_x, 0), 0).sum() * w.sum()",
     ),
+    "a power that is taken from one": (
+        """
+args = (torch.randn(3, device=device), torch.ones((), device=device))
+def f(v, step):
+    t = step.item()
+    return v / (1 - 0.9999 ** t)
+others = [(torch.ones(3, device=device), torch.tensor(t, device=device)) for t in (1.0, 2.0)]
+""",
+        "t = step.detach().double()",
+    ),
     "gradients of rows that a mask leaves out": (
         """
 args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),

@@ -1,7 +1,8 @@
 """Numbers that decide something: Python has them as doubles, and whole ones without an end.
 
 A tensor of float32 is compared with ``0.1`` in float32, whose 0.1 is another number, and ``50 * 0.3`` of one is more
-than 15, of which ``ceil`` makes 16. What is only computed with may be rounded as the tensors are that it is given to.
+than 15, of which ``ceil`` makes 16. What is only computed with may be rounded as the tensors are that it is given to,
+but for ``1 - 0.999 ** t``, of which float32 has few digits left.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, renamed
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, called, renamed
 
 _NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
 _HALF = (torch.float16, torch.bfloat16)
@@ -80,7 +81,8 @@ def _gives_its_type(place: Place, node: ast.expr) -> bool:
         other = above.right if above.left is node else above.left
         if isinstance(other, ast.Constant) or isinstance(place.value(path_of(other)), NUMBER):
             return _gives_its_type(place, above)
-        form = place.form(path_of(other))
+        held = place.value(path_of(other))
+        form = Form.of(held) if isinstance(held, torch.Tensor) else place.form(path_of(other))
         return form is None or not form.shape
     if not isinstance(above, ast.Call) or isinstance(above.func, ast.Name):
         return False
@@ -121,7 +123,7 @@ def _is_whole(value: ast.expr) -> bool:
 def _decides(
     place: Place, node: ast.expr, *, real: bool, computed: bool, known: set[tuple[str, bool, bool]] | None = None
 ) -> bool:
-    """Whether a number is compared with one that float32 has not, or is rounded once it is computed with.
+    """Whether a number is compared with one that float32 has not, is rounded once it is computed with, or cancels.
 
     ``known``: through which names it goes, each followed once.
     """
@@ -129,6 +131,8 @@ def _decides(
         if isinstance(above, ast.BinOp):
             other = above.right if above.left is node else above.left
             if isinstance(above.op, (ast.FloorDiv, ast.Mod)) and (real or not _is_int(place, other)):
+                return True
+            if computed and _cancels(above, node) and not _gives_its_type(place, above):
                 return True
             real |= isinstance(above.op, ast.Div) or not _is_int(place, other)
             computed |= real
@@ -153,6 +157,12 @@ def _decides(
     known.update((name, real, computed) for name in names)
     further = [n for name in names for n in _loads(place, above, name)]
     return any(_decides(place, n, real=real, computed=computed, known=known) for n in further)
+
+
+def _cancels(above: ast.BinOp, node: ast.AST) -> bool:
+    """Whether a power is taken from a number that may be nearly as large."""
+    powers = (n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow))
+    return isinstance(above.op, ast.Sub) and node is above.right and any(powers)
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
