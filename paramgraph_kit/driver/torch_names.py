@@ -80,6 +80,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_has_storage", "gradients that come batched, which lie nowhere"),
         ("torch._C:_functorch.is_functorch_wrapped_tensor", "leaves that a transform of torch.func has made"),
         ("torch._C:_DisableTorchDispatch", "replaying nodes unseen by the user's modes"),
+        ("torch._C:DisableTorchFunction", "replaying nodes on no device that the user has made the default"),
         ("torch._C:_AutoDispatchBelowAutograd", "replaying nodes unseen by autograd"),
         ("torch._C:_dynamo.guards._reinterpret_tensor", "a view with an offset, as Inductor makes it"),
         ("torch._higher_order_ops.out_dtype:is_int_mm", "products of integers, which CUDA has in one kernel"),

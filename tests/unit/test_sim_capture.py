@@ -145,6 +145,42 @@ def test_random_numbers_differ_per_replay_and_equal_eager_ones(sim: torch.device
     assert torch.equal(after, torch.rand(2, device=sim))
 
 
+def test_a_graph_is_replayed_on_its_own_device(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a graph that draws WHEN the user has made a device the default, this one, too THEN it is replayed as ever
+    graph, order = captured(cuda, lambda: torch.randperm(5, device=sim).sort()[0])
+    for default in ("meta", sim):
+        with torch.device(default):
+            order.zero_()
+            graph.replay()
+        assert order.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_nothing_is_launched_for_no_numbers(sim: torch.device, cuda: Any) -> None:
+    # GIVEN operations that make or change no numbers WHEN captured THEN the graph is empty, but for a sum of none
+    x = torch.ones(3, device=sim)
+    for make, nodes in (
+        (lambda: x[:0] * 2, 0),
+        (lambda: x[:0].add_(1), 0),
+        (lambda: x[:0].sum(), 1),
+        (lambda: torch._assert_async(x.sum() > 0), 3),
+    ):
+        assert len(captured(cuda, make)[0].nodes()) == nodes
+
+
+def test_memory_that_was_given_back_is_not_what_comes_next(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a graph that reads memory which is freed, and given back WHEN other memory is asked for
+    given = [torch.full((4 << 20,), 2.0, device=sim)]
+    graph, _ = captured(cuda, lambda: given[0] * 2)
+    address = given.pop().data_ptr()
+    cuda.empty_cache()
+    other = torch.ones(4 << 20, device=sim)
+    # THEN that is elsewhere, and the graph finds none, as on a GPU
+    assert other.data_ptr() != address
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
+        graph.replay()
+
+
 def test_a_graphs_pool_stays_reserved_as_long_as_the_graph(sim: torch.device, cuda: Any) -> None:
     # GIVEN a graph with a temporary of 30 MiB, and an older one, so that the generator has memory for graphs
     gc.collect()

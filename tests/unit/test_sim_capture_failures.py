@@ -53,6 +53,8 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
         "upload non-blocking": lambda: host.to(sim, non_blocking=True),
         "literal": lambda: torch.tensor([1.0], device=sim),
         "list index": lambda: x[[2, 0, 1]],
+        "median of nothing": lambda: x[:0].median(),
+        "nanmedian of nothing": lambda: x[:0].nanmedian(),
         "isolation": lambda: (work_on(side), cuda.current_stream().wait_stream(side), kept),
         "memory for a stream outside": lambda: work_on(cold),
         "nested": lambda: captured(cuda, lambda: x + 1),
@@ -97,7 +99,13 @@ def test_a_failing_call_invalidates_the_capture_and_is_masked(
     assert causes[-1] == code
 
 
-@pytest.mark.parametrize("name", ["cpu", "tolist", "upload", "upload non-blocking", "literal", "list index"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cpu", "tolist", "upload", "upload non-blocking", "literal", "list index", "median of nothing"),
+        "nanmedian of nothing",
+    ],
+)
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_pageable_copy_is_refused_before_it_reaches_cuda(name: str, sim: torch.device, cuda: Any) -> None:
     # GIVEN a copy between the device and ordinary host memory

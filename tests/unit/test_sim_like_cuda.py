@@ -18,6 +18,20 @@ from paramgraph_kit.driver.select import device
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
+def test_what_has_no_factor_leaves_no_numbers(cuda: Any) -> None:
+    # GIVEN matrices of which one is not positive definite
+    given = torch.stack([torch.eye(2), -torch.eye(2)]).to(device())
+    eager = torch.linalg.cholesky_ex(given)
+    with cuda.graph(graph := cuda.CUDAGraph()):
+        found = torch.linalg.cholesky_ex(given)
+    # WHEN factored, eagerly and in a graph THEN nobody takes what is left of that one for a factor
+    graph.replay()
+    for factor, info in (found, eager):
+        assert info.tolist() == [0, 1]
+        assert torch.equal(factor[0], given[0])
+        assert factor[1].isnan().tolist() == [[True, False], [True, True]]
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_a_number_of_the_device_is_loaded_in_the_type_of_the_halves_beside_it(kind: torch.dtype, cuda: Any) -> None:
     # GIVEN halves, and numbers that halves do not have, on the host and on the device, as an H200 computes with them
@@ -224,6 +238,8 @@ def test_factories_make_pinned_memory(cuda: Any) -> None:
         torch.ones(2).new_empty(3, pin_memory=True),
     )
     assert all(each.is_pinned() for each in (host, host[1:], *made))
+    assert all(torch.from_numpy(each).is_pinned() for each in (host.numpy(), host.numpy()[1:]))
+    assert not torch.from_numpy(host.clone().numpy()).is_pinned()
     assert not any(each.is_pinned() for each in (host.clone(), torch.empty_like(host), torch.empty(0, pin_memory=True)))
     # and a captured copy into it, and out of it, is copied again
     x, graph = torch.ones(4, device=sim), cuda.CUDAGraph()

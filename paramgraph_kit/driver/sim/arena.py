@@ -38,6 +38,7 @@ class Arena:
         self._starts: list[int] = []  # mapped ranges, sorted
         self._sizes: dict[int, int] = {}
         self.mapped = 0
+        self._next = self.base  # behind what was mapped last: as on a GPU, what was freed stays free for a while
         self.coherent = False  # whether kernels read host memory where it is, as on GH200
         self.epoch = 0  # grows when a range is unmapped: cached views are then to be checked again
         self._views: dict[torch.dtype, torch.Tensor] = {}
@@ -48,17 +49,19 @@ class Arena:
         """The address of ``nbytes`` of zeroed memory (a multiple of 2 MiB), or None if there is no room."""
         if self.mapped + nbytes > self.capacity * self.fraction:
             return None
-        for i, (address, size) in enumerate(self._free):
-            if size >= nbytes:
-                if size == nbytes:
-                    del self._free[i]
-                else:
-                    self._free[i] = (address + nbytes, size - nbytes)
-                insort(self._starts, address)
-                self._sizes[address] = nbytes
-                self.mapped += nbytes
-                return address
-        return None
+        fitting = [i for i, (_, size) in enumerate(self._free) if size >= nbytes]
+        if not fitting:
+            return None
+        i = next((i for i in fitting if sum(self._free[i]) >= self._next + nbytes), fitting[0])
+        begin, size = self._free.pop(i)
+        address = max(begin, self._next) if begin + size >= self._next + nbytes else begin
+        end, stop = address + nbytes, begin + size
+        self._free[i:i] = [(at, upto - at) for at, upto in ((begin, address), (end, stop)) if at < upto]
+        insort(self._starts, address)
+        self._sizes[address] = nbytes
+        self.mapped += nbytes
+        self._next = end
+        return address
 
     def unmap(self, address: int) -> None:
         """Give a range back; its bytes are gone and its address is illegal from now on."""

@@ -25,6 +25,7 @@ from .stream import current_stream, default_stream, set_current
 from .under_way import MODES, Capture, forbid_drawing, forbid_unsafe_call, forbidding, open_captures
 
 _unseen = torch_name("_DisableTorchDispatch")
+_by_no_default = torch_name("DisableTorchFunction")
 _watching = torch_name("_len_torch_dispatch_stack")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
 
@@ -74,7 +75,7 @@ def run_nodes(nodes: Sequence[SimNode], offsets: Mapping[DeviceGenerator, int]) 
             offset = generator.advance(moved)
             m.arena.write(m.state_of(generator), struct.pack("<QQ", generator.seed, offset))
     arena = m.arena
-    with _unseen(), _below_autograd():
+    with _unseen(), _by_no_default(), _below_autograd():
         for node in nodes:
             node.run(arena)
 

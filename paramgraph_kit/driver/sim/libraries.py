@@ -159,7 +159,7 @@ def forget() -> None:
 
 def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     """An operation that is a call of a library."""
-    run = Kernel(op)
+    run = Kernel(op, partial(_factor, op) if op._opname == "linalg_cholesky_ex" else None)
     batched = op._opname in IN_BATCHES
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -181,6 +181,15 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
         raise RuntimeError(words)
 
     return call
+
+
+def _factor(op: Any, matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """``aten::linalg_cholesky_ex``: what cuSOLVER leaves of one that has no factor is not known, and no number here."""
+    found = op(matrix, *args, **kwargs)
+    if not matrix.is_meta and (failed := found[1] != 0).any():
+        part = torch.triu if kwargs.get("upper", bool(args and args[0])) else torch.tril
+        found[0][failed] = part(torch.full_like(found[0][failed], torch.nan))
+    return found
 
 
 def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import sys
 import warnings
 import weakref
@@ -28,6 +29,7 @@ from .under_way import forbid_unsafe_call
 _free: dict[int, list[torch.UntypedStorage]] = defaultdict(list)  # blocks that torch keeps, by their size
 _pinned: dict[int, tuple[torch.UntypedStorage, weakref.ref[Any]]] = {}  # address -> (its block, what is in it)
 _held: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()  # by address
+_stored = torch_name("_has_storage")
 _users = torch_name("_storage_Use_Count")
 FREED = (
     "a captured copy names pinned memory that is freed by now: on a GPU the next tensor that is pinned may lie there, "
@@ -137,7 +139,18 @@ def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
         or _from_factory(storage)
         or any(start <= address < start + size for start, size in _registered.items())
         or any(start <= address < start + block.nbytes() for start, (block, _) in _pinned.items())  # NumPy's, of a part
+        or (_made[0] and not storage.resizable() and _lies_in_factorys(address))  # NumPy's
     )
+
+
+def _lies_in_factorys(address: int) -> bool:
+    """Whether an array of NumPy's at this address is of a tensor that a factory has made, which it keeps."""
+    for each in gc.get_objects():
+        if type(each) is torch.Tensor and each.is_cpu and _stored(each):
+            storage = each.untyped_storage()
+            if storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes() and _from_factory(storage):
+                return True
+    return False
 
 
 _registered: dict[int, int] = {}  # host memory that cudaHostRegister has pinned: address -> bytes
@@ -160,11 +173,13 @@ _allocator = ctypes.create_string_buffer(8 * _WORD)  # another object of the cla
 _NAME = ctypes.addressof(_allocator).to_bytes(_WORD, sys.byteorder)
 _functions = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS))()
 _allocating: weakref.WeakSet[Any] = weakref.WeakSet()  # captures in which a factory has made pinned memory
+_made = [False]  # whether a factory has made any
 _where: list[int] = []  # where in a storage its allocator's address stands; empty where factories make none
 
 
 def _given(hooks: int) -> int:
     """``getPinnedMemoryAllocator()``, which torch calls for each allocation."""
+    _made[0] = True
     if (capture := current_stream().capture) is not None:
         _allocating.add(capture)
     return ctypes.addressof(_allocator)
@@ -201,5 +216,6 @@ def install_factories() -> None:
         found = ctypes.string_at(made._cdata, _LOOKED_AT).find(_NAME)
         if found >= 0:
             _where[:] = [found]
+            _made[0] = False
             return
     place.value = before

@@ -376,6 +376,18 @@ def _is_of_numbers(matrix: torch.Tensor) -> bool:
     return matrix.dim() > 1 and matrix.size(-1) < 2
 
 
+def empty_median_kernel(op: Any) -> Callable[..., Any]:
+    """The median of no numbers is made on the host, and copied."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor) -> Any:
+        if not tensor.numel():
+            pageable_copy_forbidden(current_stream())
+        return run(tensor)
+
+    return call
+
+
 def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0, **kwargs: Any) -> bool:
     return low != high
 
@@ -453,6 +465,7 @@ def special_kernels() -> dict[str, Any]:
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),
+        **{name: empty_median_kernel(_overload(name)) for name in ("median", "nanmedian")},
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
     kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel))
