@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
+from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -187,6 +188,7 @@ class _Examiner(Caller):
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         ended = last.ended or watched.ended
         told += [ended] if ended is not None else []
+        told = as_replayed(told, (region.code.co_filename for region in found.regions))
         found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found
 
@@ -414,7 +416,8 @@ class _Examiner(Caller):
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
-        return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+        problems += self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+        return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:
         """Memory from outside that its captures write."""

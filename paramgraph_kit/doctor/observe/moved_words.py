@@ -4,44 +4,67 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.trace.model import Failure
 
 OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 JOINS = ("cat", "concat", "stack", "hstack", "vstack")
+MOST_READS = 3  # of one number that are told
+_REPLAY = "g.replay()"
 HOSTS = ("math", "np", "numpy", "random", "cmath")
 
 
-def with_index(uses: Iterable[Use], held: str) -> list[tuple[str, str]] | None:
-    """Each expression that reads a number as an index, and the same with the tensor ``held``; None for other reads."""
-    found: dict[str, str] = {}
+def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]:
+    """The same, with the call that replays as the user's files have it, where they have one."""
+    nodes = [n for file in {*files} for n in ast.walk(tree_of(file) or ast.Module([], []))]
+    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
+    if len(owners) != 1:
+        return [*found]
+    call = f"{owners.pop()}.replay()"
+    own = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
+    return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in own else f for f in found]
+
+
+def with_index(uses: Iterable[Use], held: str, kind: str) -> str:
+    """What is captured where a number is an index, or ends a slice, and the tensor ``held`` has it; "" elsewhere."""
+    found, masks = dict[str, str](), dict[str, None]()
     for use in uses:
-        pair = _indexed(use, held)
+        tree = tree_of(use.code.co_filename)
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)} if tree else {}
+        pair = _indexed(use.node, held, parents) or _cut(use.node, held, parents, kind)
         if pair is None:
-            return None
+            return ""
         found[pair[0]] = pair[1]
-    return [*found.items()]
+        masks |= dict.fromkeys(pair[2:])
+    lines = ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
+    if not masks:
+        return lines
+    ahead = "`.masked_fill(~valid, -torch.inf)` ahead of a softmax, elsewhere `torch.where(valid, ..., 0)`"
+    return f"{lines}; of what is whole then only the first entries count: `{'`, `'.join(masks)}`, and {ahead}"
 
 
-def _indexed(use: Use, held: str) -> tuple[str, str] | None:
-    tree = tree_of(use.code.co_filename)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)} if tree else {}
-    above: Any = parents.get(use.node)
-    picks, node = [use.node], above
+def _indexed(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST]) -> tuple[str, ...] | None:
+    above: Any = parents.get(read)
+    picks, node = [read], above
     if isinstance(above, ast.Tuple):
         picks, node = above.elts, parents.get(above)
-    if not isinstance(node, ast.Subscript) or node.value is use.node:
+    if not isinstance(node, ast.Subscript) or node.value is read:
         return None
-    if any(each is not use.node and not _is_all(each) for each in picks):
+    if any(each is not read and not isinstance(each, ast.Slice) for each in picks):
         return None
-    owner, dim = ast.unparse(node.value), next(i for i, each in enumerate(picks) if each is use.node)
+    dim = next(i for i, each in enumerate(picks) if each is read)
+    owner = _with_all(node, picks, read)
     if isinstance(node.ctx, ast.Load):
         return ast.unparse(node), f"{owner}.index_select({dim}, {held}).squeeze({dim})"
     statement = parents.get(node)
@@ -52,6 +75,34 @@ def _indexed(use: Use, held: str) -> tuple[str, str] | None:
         return ast.unparse(statement), f"{owner}.index_fill_({dim}, {held}, {value})"
     value = value if isinstance(statement.value, (ast.Name, ast.Attribute, ast.Call)) else f"({value})"
     return ast.unparse(statement), f"{owner}.index_copy_({dim}, {held}, {value}.unsqueeze({dim}))"
+
+
+def _cut(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST], kind: str) -> tuple[str, ...] | None:
+    """``x[:, : n + 1]``: all of it, and which of that counts."""
+    end: Any = read
+    if isinstance(above := parents.get(end), ast.BinOp) and isinstance(above.right, ast.Constant):
+        end = above
+    part: Any = parents.get(end)
+    picks, node = [part], parents.get(part)
+    if isinstance(node, ast.Tuple):
+        picks, node = node.elts, parents.get(node)
+    first = isinstance(part, ast.Slice) and part.upper is end and part.lower is part.step is None
+    if not first or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return None
+    if any(not isinstance(each, ast.Slice) for each in picks):
+        return None
+    size = f"{ast.unparse(node.value)}.shape[{picks.index(part)}]"
+    bound = f"{held}{ast.unparse(end)[len(ast.unparse(read)) :]}"
+    return ast.unparse(node), _with_all(node, picks, part), f"valid = torch.arange({size}, device={kind!r}) < {bound}"
+
+
+def _with_all(node: ast.Subscript, picks: list[ast.expr], of: ast.AST) -> str:
+    """The same without one of its picks: ``x[:b]`` for ``x[:b, i]``."""
+    others = [ast.Slice() if each is of else each for each in picks]
+    while others and _is_all(others[-1]):
+        others.pop()
+    owner = ast.unparse(node.value)
+    return f"{owner}[{', '.join(map(ast.unparse, others))}]" if others else owner
 
 
 def _is_all(node: ast.expr) -> bool:
@@ -109,10 +160,11 @@ def _takes(call: ast.Call, node: ast.expr) -> bool:
 def _with_tensor(code: CodeType, name: str) -> list[str] | None:
     """The lines of a function that read a number, with a tensor for it."""
     nodes = [*nodes_of(code)]
+    names = sorted((n for n in nodes if isinstance(n, ast.Name)), key=lambda n: (n.lineno, n.col_offset))
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     waiting, said = [name], dict[str, None]()
     for each in waiting:  # it grows by the names of what is computed of it
-        for read in (n for n in nodes if isinstance(n, ast.Name) and n.id == each and isinstance(n.ctx, ast.Load)):
+        for read in (n for n in names if n.id == each and isinstance(n.ctx, ast.Load)):
             for step in _upwards(read, parents):
                 if step is None:
                     return None
@@ -148,3 +200,75 @@ def _upwards(node: Any, parents: dict[ast.AST, ast.AST]) -> Iterator[str | ast.N
         elif not (computed and isinstance(above, (ast.Return, ast.AugAssign, ast.Call))):
             yield None
         return
+
+
+def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
+    """A number that each call moves on: what is computed of it on the host goes into a tensor ahead of each replay."""
+    known = [*uses]
+    paths = {each.text for each in known if type(each.value()) in (bool, int, float)}
+    made, read, filled, more = [], [], [], list[str]()
+    for each in (one for one in known if one.text == use.text):
+        nodes = [*nodes_of(each.code)]
+        parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+        whole = _of_the_host(each.node, parents, paths)
+        above: Any = parents.get(whole)
+        named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
+        reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
+        said = [_multiplied(_of_the_host(n, parents, {*paths, str(named)}), parents) for n in reads or [whole]]
+        if None in said:
+            return ""
+        name, text = named or last_name(each.node) or "number", ast.unparse(whole)
+        held = f"self.{name}_in" if use.text.startswith("self.") else f"{name}_in"
+        made.append(f"`{held} = torch.full((), float({text}), device={kind!r})`")
+        read.append(f"`{held}` for `{named or text}`")
+        filled.append(f"`{held}.fill_({text})`")
+        more += filter(None, said)
+    made, read, filled, more = ([*dict.fromkeys(part)] for part in (made, read, filled, more))
+    if not 0 < len(read) <= MOST_READS or len(made) < len(read):
+        return ""
+    other = f"; there {', '.join(more)}" if more else ""
+    parts = f"before the capture {', '.join(made)}, what is captured reads {', '.join(read)}{other}"
+    return f"this line as it is; {parts}; and ahead of g.replay() {', '.join(filled)}"
+
+
+def _of_the_host(node: Any, parents: dict[ast.AST, ast.AST], paths: set[str]) -> Any:
+    """The largest expression around a number of which all is the host's."""
+    while isinstance(above := parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Call)):
+        if isinstance(above, ast.Call) and not (_is_hosts(above.func) and node is not above.func):
+            break
+        parts = above.args if isinstance(above, ast.Call) else ast.iter_child_nodes(above)
+        if not all(_is_number(part, paths) for part in parts):
+            break
+        node = above
+    return node
+
+
+def _is_hosts(function: ast.expr) -> bool:
+    owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
+    return owner in HOSTS or (isinstance(function, ast.Name) and function.id in ("min", "max", "abs", "float", "round"))
+
+
+def _is_number(node: ast.AST, paths: set[str]) -> bool:
+    if isinstance(node, (ast.operator, ast.unaryop, ast.Constant)):
+        return True
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return ast.unparse(node) in paths
+    if isinstance(node, ast.Call):
+        return _is_hosts(node.func) and all(_is_number(part, paths) for part in node.args)
+    parts = [*ast.iter_child_nodes(node)] if isinstance(node, (ast.BinOp, ast.UnaryOp)) else []
+    return bool(parts) and all(_is_number(part, paths) for part in parts)
+
+
+def _multiplied(node: Any, parents: dict[ast.AST, ast.AST]) -> str | None:
+    """What else is written where a tensor takes a number's place: "" for nothing, None where it cannot."""
+    above: Any = parents.get(node)
+    if isinstance(above, ast.BinOp):
+        return ""
+    if isinstance(above, ast.Call) and node in above.args:
+        return "" if last_name(above.func) in (*OF_TENSORS, "add", "add_", "sub", "sub_") else None
+    call = parents.get(above)
+    if isinstance(above, ast.keyword) and above.arg == "alpha" and isinstance(call, ast.Call) and call.args:
+        name, factor = last_name(call.func), ast.unparse(node)
+        other = ast.unparse(call.args[-1])
+        return f"`{name}(({factor}) * {other})` for `{name}({other}, alpha={factor})`"
+    return None

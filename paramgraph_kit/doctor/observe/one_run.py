@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.observe import around_replays
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.one_call import check_free, run
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -69,6 +70,7 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
     told = [f for f in observer.findings.failures.values() if f.code == "freed-input"] + graphs.misread
     told += [f for region in regions for f in around_replays.problems(region, regions)]
     told += graphs.around()
+    told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
     return found, len(regions)

@@ -1,0 +1,52 @@
+"""What is written for a number that a capture reads, and that moves between its replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import read
+from tests.programs.running import load
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PROGRAMS = read(Path(__file__).parents[1] / "programs" / "own_graphs" / "fortyseventh_own.txt")
+OF_A_ROUND = (
+    "before the capture `t_in = torch.full((), float(t), device='sim')`, what is captured reads `t_in` for `t`, and "
+    "ahead of graph.replay() `t_in.fill_(t)`; with a tensor there `torch.sqrt` for `math.sqrt`, "
+    "`torch.as_tensor(t / 20).expand((x.shape[0], 1))` for `torch.full((x.shape[0], 1), t / 20, device=x.device)`"
+)
+OF_A_POSITION = (
+    "captured is `self.k[:b].index_copy_(1, self.pos_in, wk(x).unsqueeze(1))` for `self.k[:b, self.pos] = wk(x)`, "
+    "`self.k[:b]` for `self.k[:b, :self.pos + 1]`; of what is whole then only the first entries count: "
+    "`valid = torch.arange(self.k.shape[1], device='sim') < self.pos_in + 1`, and `.masked_fill(~valid, -torch.inf)` "
+    "ahead of a softmax"
+)
+OF_A_COUNT = (
+    "what is captured reads `self.decay_in` for `decay`; there `add_((1 - decay) * p)` for "
+    "`add_(p, alpha=1 - decay)`; and ahead of self.graph.replay() "
+    "`self.decay_in.fill_(min(0.99, (1 + self.n) / (10 + self.n)))`"
+)
+WORDS = {
+    "that round's number": OF_A_ROUND,
+    "at a position that is counted": OF_A_POSITION,
+    "decay comes from a counter": OF_A_COUNT,
+}
+
+
+@pytest.mark.parametrize("title", WORDS)
+def test_a_number_that_moves_gets_a_tensor_where_the_lines_that_read_it_can_take_one(
+    title: str, tmp_path: Path
+) -> None:
+    # GIVEN a capture that reads a number of a loop, a position or a count
+    program = next(each for each in PROGRAMS if title in each.title)
+    names = load(program.broken, tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names[program.function], *names["args"])
+    # THEN the words say what each of its lines becomes, and where the tensor is filled
+    assert WORDS[title] in found.failure.fix
