@@ -45,7 +45,8 @@ class Attempt(Behind):
         self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
         opening = self._opening(left) if self.moves and self.feeds else []
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
-        counted = self._counted() + self._graded()
+        kept = self._counted()
+        counted = kept + self._graded()
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves and not self.only_feeds else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
@@ -79,7 +80,8 @@ class Attempt(Behind):
             one.others = [line for plan in found for line in plan.hoisted]
             if edits := edits_for(one, late=True):
                 found.append(Plan(place[0], edits, [failure], one.hoisted))
-        return apart(found, [plan.edits for plan in (moved, fed) if plan is not None])
+        plans = apart(found, [plan.edits for plan in (moved, fed) if plan is not None])
+        return plans if all(plan in plans for plan in kept) else []  # what keeps a number in a tensor makes it one
 
     def _left_out(self, failure: Failure) -> str:
         """The optimizer whose step is all that a branch of the device decides."""

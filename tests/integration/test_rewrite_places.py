@@ -189,3 +189,30 @@ def test_a_part_that_moves_is_said_to_end_within_its_tensor(fixed: Fixed) -> Non
     # WHEN it is rewritten THEN what eager would cut off beyond the end is said
     assert found.complete, found
     assert any("where `a : a + n` ends within its tensor" in line for line in found.verified), found
+
+
+RING = """
+class Ring:
+    def __init__(self, n):
+        self.x, self.pos, self.size, self.n = torch.zeros(n, 4, device=device), 0, 0, n
+    def push(self, x):
+        b = len(x)
+        self.x[self.pos : self.pos + b] = x
+        self.pos = (self.pos + b) % self.n
+        self.size = min(self.size + b, self.n)
+ring = Ring(16)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    ring.push(x)
+    return ring.x.sum(0)
+"""
+
+
+def test_a_number_that_says_no_place_is_limited_on_the_host(fixed: Fixed) -> None:
+    # GIVEN a ring whose place is a tensor from now on, beside a count that ends at a limit WHEN it is rewritten
+    found = fixed(RING)
+    # THEN the place begins as one, and the count is as it was, behind the launch
+    assert found.complete, found
+    lines = [line.strip() for line in lines_of(found)]
+    assert any(line.endswith("torch.tensor(0, device=device), 0, n") for line in lines), found
+    assert "self.size = min(self.size + b, self.n)" in lines, found

@@ -104,9 +104,9 @@ class Texts:
 
 def numbers(texts: Texts, tracking: Tracking) -> None:
     """``min(n, size)`` of a place as ``n.clamp(max=size)``."""
-    for key, known in tracking.limits.items():
-        node = tracking.node(key)
-        if isinstance(node, ast.Call) and len(node.args) == 2:
+    for key, limits in tracking.limits.items():
+        node, known = tracking.node(key), {number for number, of in limits.items() if of & tracking.used}
+        if known and isinstance(node, ast.Call) and len(node.args) == 2:
             texts.new[node] = _limited(texts, node, known)
 
 

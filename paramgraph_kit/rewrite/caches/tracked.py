@@ -100,7 +100,8 @@ class Tracking(TorchFunctionMode):
         self.makers: dict[Key, str] = {}  # calls of functions that are given positions, by their names
         self.asked: set[Key] = set()  # comparisons of positions
         self.stacked: set[Key] = set()  # those of makers that are given a list which has a name
-        self.limits: dict[Key, set[int]] = {}  # calls of min() and max(), with which of their arguments are positions
+        # Calls of min() and max(), with those of their arguments that are positions, and what each of these comes of.
+        self.limits: dict[Key, dict[int, set[int]]] = {}
         self.growths = Growths()
         self.falls = False  # a place may be counted down, to below 0
 
@@ -118,12 +119,14 @@ class Tracking(TorchFunctionMode):
         """``min`` or ``max`` of which a position comes where one is given, whichever it is."""
 
         def limit(*args: Any, **options: Any) -> Any:
-            known = {number for number, each in enumerate(args) if isinstance(each, Position)}
+            known = {number: each.of for number, each in enumerate(args) if isinstance(each, Position)}
             found = plain(*args, **options)
             if not known or options or len(args) != 2:
                 return found
             if chain := self.chain(sys._getframe(1)):
-                self.limits.setdefault(chain[0], set()).update(known)
+                limits = self.limits.setdefault(chain[0], {})
+                for number, counters in known.items():
+                    limits.setdefault(number, set()).update(counters)
             return Position.made(found, *args) if type(found) in (int, Position) else found
 
         return limit
