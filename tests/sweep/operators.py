@@ -27,7 +27,7 @@ _RANDOM = (
 )
 LISTED = (
     (_RANDOM, "eager", "it draws random numbers, and the device has a generator of its own"),
-    ("(arg)?sort|topk", "eager", "numbers that are equal come in CUDA's order, which is not the CPU's"),
+    ("(arg)?sort|topk|kthvalue|(nan)?median", "eager", "numbers that are equal come in CUDA's order, which is not the CPU's"),
     ("(new_)?empty(_like|_permuted|_strided)?|new_empty.*", ".*", "its results are not initialised"),
     (".*sparse.*", ".*", "the simulated device has dense tensors only"),
     (
@@ -41,6 +41,7 @@ LISTED = (
         "eager|captured|step",
         "torch's kernel reads beside tensors whose last stride is not 1, on the CPU, too",
     ),
+    ("as_strided_partial_views", "captured", "it reads beside its argument, which alone gets other values"),
     ("jiterator.*", ".*", "it is for CUDA only"),
     ("histogram(dd)?", ".*", "it is for the CPU only: the simulated device refuses it as CUDA does"),
 )

@@ -145,6 +145,28 @@ def test_random_numbers_differ_per_replay_and_equal_eager_ones(sim: torch.device
     assert torch.equal(after, torch.rand(2, device=sim))
 
 
+def test_the_layout_of_a_result_is_that_of_its_own_arguments(sim: torch.device, cuda: Any) -> None:
+    # GIVEN calls of operations that differ in what results depend on: strides, types, sizes, numbers, what is written
+    x = torch.arange(6.0, device=sim).view(2, 3)
+
+    def run() -> list[torch.Tensor]:
+        made = [x * 2, x.t() * 2, x.long() * 2, x[:1] * 2, x.sum(0), x.sum(1), x.sum(0, True), x.clone().mul_(2)]
+        made += [x.double() / 2, torch.arange(3, device=sim), torch.arange(3.0, device=sim), x.argsort(1)]
+        torch.set_default_dtype(torch.float64)
+        made.append(torch.arange(3.0, device=sim))
+        torch.set_default_dtype(torch.float32)
+        return made
+
+    eager = run()
+    # WHEN they are captured, twice THEN every result lies as it does eagerly, and holds the same
+    for _ in range(2):
+        graph, outputs = captured(cuda, run)
+        graph.replay()
+        for made, expected in zip(outputs, eager, strict=True):
+            assert (made.dtype, made.shape, made.stride()) == (expected.dtype, expected.shape, expected.stride())
+            assert torch.equal(made, expected)
+
+
 def test_a_graph_is_replayed_on_its_own_device(sim: torch.device, cuda: Any) -> None:
     # GIVEN a graph that draws WHEN the user has made a device the default, this one, too THEN it is replayed as ever
     graph, order = captured(cuda, lambda: torch.randperm(5, device=sim).sort()[0])

@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.driver.recorders import recording
-from paramgraph_kit.driver.tensors import bits_of, extent, lazily
+from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
@@ -24,7 +24,7 @@ from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import DEVICE_NAME, machine
-from .outs import fit_out, new_like, on_device, shared_with_outs
+from .outs import as_meta, fit_out, new_like, on_device, shared_with_outs, signature, stand_in
 from .overlap import check_overlap
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
@@ -35,6 +35,7 @@ CPU = torch.device("cpu")
 META = torch.device("meta")
 DIVIDED = "the simulated device cannot compute this: a whole number divided by 0 is some number on a GPU"
 ADDS_UP = frozenset({"repeat_interleave", "segment_reduce"})  # sizes that its numbers have to add up to: unknown
+MOST_KNOWN = 1 << 12  # arguments of an operation of which the results are kept
 FEW = 1 << 16  # numbers that are worth a look
 
 # Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
@@ -145,6 +146,7 @@ class Kernel:
         self.returns_list = self.returned == 1 and str(schema.returns[0].type).startswith("List")
         self.pointwise = torch.Tag.pointwise in op.tags
         self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
+        self.inferred: dict[Any, list[Any]] = {}  # meta results, or which argument, by arguments
         self.agreed: set[Any] = set()  # types, sizes and numbers that the CPU's kernel has nothing against
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -380,7 +382,22 @@ class Kernel:
         return self._returned(results)
 
     def _infer(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
-        """The results' sizes, strides and types, without running anything on data."""
+        """The results' sizes, strides and types, without running anything on data, and once for the same arguments."""
+        if self.out_names:
+            return self._inferred(meta_flat, spec, slots)
+        key = (spec, torch.get_default_dtype(), *map(signature, meta_flat))
+        known = self.inferred.get(key)
+        if known is None:
+            found = self._inferred(meta_flat, spec, slots)
+            given = {id(each): i for i, each in enumerate(meta_flat)}
+            if all(isinstance(each, torch.Tensor) and each.layout is torch.strided for each in found):
+                if len(self.inferred) >= MOST_KNOWN:
+                    self.inferred.clear()
+                self.inferred[key] = [given[id(each)] if id(each) in given else as_meta(each) for each in found]
+            return found
+        return [meta_flat[each] if isinstance(each, int) else each for each in known]
+
+    def _inferred(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
         # Meta kernels lose the order of strides here and there, and refuse in words of their own.
@@ -407,7 +424,7 @@ class Kernel:
         """Raise what the CPU's kernel has against types and sizes, whatever the numbers: meta kernels check fewer."""
         if self.op._opname in ADDS_UP or sum(meta_flat[i].numel() for i in slots) >= few:
             return
-        key = (spec, *map(_signature, meta_flat))
+        key = (spec, *map(signature, meta_flat))
         if key in self.agreed:
             return
         found = self._refusal(meta_flat, spec, slots, 0)
@@ -441,7 +458,7 @@ class Kernel:
         pivots = self._positions(self.pivot_names, flat, spec)
         same: dict[int, torch.Tensor] = {}
         for i in slots:
-            flat[i] = same.setdefault(id(meta_flat[i]), _stand_in(meta_flat[i]))
+            flat[i] = same.setdefault(id(meta_flat[i]), stand_in(meta_flat[i]))
             if number:
                 flat[i].fill_(number)
             if i in pivots:  # LAPACK counts from 1, and looks before the matrix for a pivot of 0
@@ -451,22 +468,6 @@ class Kernel:
         for i in self._positions(self.out_names, flat, spec):
             fit_out(meta_flat[i], flat[i])
         return [back.get(id(r), r) for r in results]
-
-
-def _signature(value: Any) -> Any:
-    """What of an argument a kernel may have something against, but for a tensor's numbers."""
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype, bits_of(value)
-    return type(value), str(value)
-
-
-def _stand_in(meta: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor of the same layout: zeros, which every index may be, and ones where they give a matrix full rank."""
-    size, stride = meta.shape, meta.stride()
-    found = torch.zeros(extent(size, stride), dtype=meta.dtype, device=CPU).as_strided(size, stride)
-    if meta.dim() >= 2 and (meta.is_floating_point() or meta.is_complex()) and 0 not in stride:
-        found.diagonal(dim1=-2, dim2=-1).fill_(1)
-    return lazily(found, bits_of(meta))
 
 
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:

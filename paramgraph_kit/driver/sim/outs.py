@@ -105,3 +105,26 @@ def _grown(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
         target, source = (m.tensor_at(place, kept, (kept,), (1,), 0, torch.uint8) for place in places)
         target.copy_(source)
     return fresh
+
+
+def signature(value: Any) -> Any:
+    """What of an argument a kernel may have something against, but for a tensor's numbers."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype, value.is_meta, bits_of(value)
+    return type(value), str(value)
+
+
+def as_meta(value: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same layout, which holds no memory."""
+    if value.is_meta:
+        return value
+    return lazily(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META), bits_of(value))
+
+
+def stand_in(meta: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor of the same layout: zeros, which every index may be, and ones where they give a matrix full rank."""
+    size, stride = meta.shape, meta.stride()
+    found = torch.zeros(extent(size, stride), dtype=meta.dtype, device="cpu").as_strided(size, stride)
+    if meta.dim() >= 2 and (meta.is_floating_point() or meta.is_complex()) and 0 not in stride:
+        found.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return lazily(found, bits_of(meta))
