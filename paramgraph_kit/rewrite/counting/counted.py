@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from types import CodeType, FunctionType, ModuleType
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.proving.proof import Prover
-
-_FOUND: WeakKeyDictionary[Prover, tuple[tuple[CodeType, ...], list[Counter | None]]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -94,26 +91,12 @@ class Listed(Counter):
 
 
 def counters(prover: Prover) -> list[Counter]:
-    """The variables, attributes and entries that hold a number which steps move; asked once of the same code."""
-    codes = tuple(function.__code__ for function in prover.state.functions)
-    known, found = _FOUND.get(prover, ((), []))
-    if not found or known != codes:
-        found = [*_counters(prover), None]  # so that there is something where there are none
-        _FOUND[prover] = codes, found
-    return [replace(each) for each in found if each is not None]
-
-
-def _counters(prover: Prover) -> list[Counter]:
+    """The variables, attributes and entries that hold a number which steps move."""
     found = []
-    for made in (False, True):
-        for holder, values in prover.watched(made=made):
-            keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
-            for key in keys:
-                seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
-                if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
-                    real = any(type(value) is float for value in seen)
-                    owner, others = _owners(prover, holder)
-                    found.append(Counter(holder, key, real, seen[0], made, owner=owner, others=others))
+    for holder, key, seen, made in prover.numbers().moved:
+        owner, others = _owners(prover, holder)
+        real = any(type(value) is float for value in seen)
+        found.append(Counter(holder, key, real, seen[0], made, owner=owner, others=others))
     return found
 
 
@@ -127,12 +110,7 @@ def _owners(prover: Prover, holder: Holder) -> tuple[str, frozenset[str]]:
 
 def listed(prover: Prover) -> list[Counter]:
     """The lists of whole numbers that steps move."""
-    found: list[Counter] = []
-    for holder, values in prover.watched(lists=True):
-        whole = all(type(each) is list and len(each) == len(values[0]) for each in values) and values[0]
-        if whole and all(type(n) is int for each in values for n in each) and any(v != values[0] for v in values):
-            found.append(Listed(holder, None, False, list(values[0])))
-    return found
+    return [Listed(holder, None, False, list(values[0])) for holder, values in prover.numbers().listed]
 
 
 @contextmanager

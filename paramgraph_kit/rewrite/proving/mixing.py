@@ -5,8 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 CHANCE = 0.1  # of taking slices for unlike that are alike; then they are mixed along the other dimensions only
+
+
+def moved(value: Any, i: int, how: str = "all") -> Any:
+    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range.
+
+    Every other step has larger ones, where some lie beyond 1 and so are no probabilities: what a maximum keeps moves.
+    ``how`` says what moves: "all", "floats", or "nothing" but the addresses.
+    """
+    generator = torch.Generator().manual_seed(i)
+
+    def one(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+            return tensor
+        plain = tensor.detach().cpu()
+        flat = plain.reshape(-1)
+        if not flat.numel():
+            return tensor
+        if how == "nothing":
+            drawn = plain.clone()
+        elif plain.is_floating_point():
+            grows = i % 2 and bool((flat.abs() > 1).any())
+            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator, device="cpu")] * (
+                1 + (i if grows else -i) / 32
+            )
+        else:  # the largest of them, and how many there are of each, may be a size
+            drawn = in_another_order(plain, generator) if how == "all" else plain.clone()
+        drawn = drawn.reshape(plain.shape)
+        return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
+
+    return tree_map(one, value)
 
 
 def in_another_order(plain: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -26,7 +26,8 @@ from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
-from paramgraph_kit.rewrite.proving.mixing import in_another_order, rounded_otherwise
+from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
+from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
 
@@ -58,36 +59,6 @@ class Around:
 NOTHING = Around()
 
 
-def moved(value: Any, i: int, how: str = "all") -> Any:
-    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range.
-
-    Every other step has larger ones, where some lie beyond 1 and so are no probabilities: what a maximum keeps moves.
-    ``how`` says what moves: "all", "floats", or "nothing" but the addresses.
-    """
-    generator = torch.Generator().manual_seed(i)
-
-    def one(tensor: Any) -> Any:
-        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
-            return tensor
-        plain = tensor.detach().cpu()
-        flat = plain.reshape(-1)
-        if not flat.numel():
-            return tensor
-        if how == "nothing":
-            drawn = plain.clone()
-        elif plain.is_floating_point():
-            grows = i % 2 and bool((flat.abs() > 1).any())
-            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator, device="cpu")] * (
-                1 + (i if grows else -i) / 32
-            )
-        else:  # the largest of them, and how many there are of each, may be a size
-            drawn = in_another_order(plain, generator) if how == "all" else plain.clone()
-        drawn = drawn.reshape(plain.shape)
-        return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
-
-    return tree_map(one, value)
-
-
 class Prover:
     """Runs a function again and again from the state that everything was in when this was made."""
 
@@ -116,6 +87,7 @@ class Prover:
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
         self._alike: Alike = {}  # what shares memory after the first run
+        self._numbers: Numbers | None = None
 
     def _draw(self, how: str) -> None:
         self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
@@ -146,6 +118,7 @@ class Prover:
         other = copy.copy(self)
         other.state = copy.copy(self.state)
         other.state.kept = [holder.read() for holder in self.state.holders]
+        other._numbers = None
         now = {id(tensor) for tensor in _tensors_in(other.state.kept)}
         other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
         return other
@@ -161,14 +134,14 @@ class Prover:
         """The same with other arguments in each of its steps, or in the first of them."""
         other = copy.copy(self)
         other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs[:steps])]
-        other.operations, other.products = [0, 0], [0, 0]
+        other.operations, other.products, other._numbers = [0, 0], [0, 0], None
         return other
 
-    def eager(self, around: Around = NOTHING) -> Seen:
-        """What is seen of some steps as they are."""
+    def eager(self, around: Around = NOTHING, *, noting: bool = False) -> Seen:
+        """What is seen of some steps as they are; ``noting``: also what numbers they move, for those who ask later."""
         with self._run() as keeper:
             self.leads, leaves = [], self._given_leaves()
-            results = [self._step(inputs, around) for inputs in self._inputs]
+            results = self._noted() if noting else [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
             return {
                 LEADS: [*self.leads],
@@ -176,25 +149,38 @@ class Prover:
                 **self._seen(results, keeper),
             }
 
-    def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
-        """What variables, objects and dictionaries of the user's hold before the first step and after each.
+    def numbers(self) -> Numbers:
+        """The numbers that steps move, looked for once in the same code."""
+        if self._numbers is None or self._numbers.codes != codes_of(self.state):
+            with self._run():
+                self._noted()
+        assert self._numbers is not None
+        return self._numbers
 
-        ``made``: only those that the first step makes, as an optimizer's state. ``lists``: what lists hold.
-        """
+    def _noted(self) -> list[Any]:
+        """What the steps return, while it is noted what numbers they move."""
+        numbers, results = Numbers(self.state), []
+        for inputs in self._inputs:
+            results.append(self._step(inputs, NOTHING))
+            numbers.note()
+        self._numbers = numbers.done()
+        return results
+
+    def watched(self) -> list[tuple[Holder, list[Any]]]:
+        """What variables, objects and dictionaries of the user's hold before the first step and after each."""
         with self._run():
-            state, seen = self.state, [] if made else [self.state.read()]
-            for number, inputs in enumerate(self._inputs):
+            seen = [self.state.read()]
+            for inputs in self._inputs:
                 self._step(inputs, NOTHING)
-                state = self.state.grown() if made and not number else state
-                seen.append(state.read())
-        columns = zip(state.holders, zip(*seen, strict=True), strict=True)
+                seen.append(self.state.read())
+        columns = zip(self.state.holders, zip(*seen, strict=True), strict=True)
         kinds = ("global", "cell", "attributes", "container")
         return [
             (holder, list(values))
             for holder, values in columns
             if holder.kind in kinds
             and not holder.of_torch
-            and any(isinstance(v, (list, set, deque)) for v in values) == lists
+            and not any(isinstance(v, (list, set, deque)) for v in values)
         ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
@@ -379,7 +365,7 @@ class Truth:
 
     def __init__(self, prover: Prover, around: Around = NOTHING, forms: Iterable[Form] = ()) -> None:
         first = prover.first(around)
-        again = prover.eager(around)
+        again = prover.eager(around, noting=around is NOTHING)
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
