@@ -9,6 +9,7 @@ import gc
 import io
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import nn
@@ -107,6 +108,7 @@ ALONE = (
     "thr.global.empty_cache",
     "tool.logging_tensor",
 )
+_fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
 _DEVICE = re.compile(r"\bcuda\b")
 _FLOAT = re.compile(r"-?\d+\.\d+")
 
@@ -142,10 +144,41 @@ def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, A
     return seen, recorded
 
 
+def have_fresh_processes() -> None:
+    """Fork one process now, before this one runs anything, from which those for programs that run alone are forked.
+
+    Each would import torch for longer than all that it runs. Where there are threads already, which no fork takes
+    along, or nobody tells how many, each begins anew.
+    """
+    threads = Path("/proc/self/task")
+    if _fresh or not threads.exists() or len(list(threads.iterdir())) > 1:
+        return
+    (names, ask), (results, give) = os.pipe(), os.pipe()
+    if os.fork():
+        os.close(names)
+        os.close(give)
+        _fresh.extend((os.fdopen(ask, "w", buffering=1), os.fdopen(results)))
+        return
+    os.close(ask)
+    for name in os.fdopen(names):  # it ends with the process that asks
+        if not (pid := os.fork()):
+            with os.fdopen(give, "w") as answer:
+                answer.write(_alone(name.strip()) + "\n")
+            os._exit(0)
+        if os.waitpid(pid, 0)[1]:
+            os.write(give, b"{}\n")
+    os._exit(0)
+
+
 def _in_a_process(name: str) -> dict[str, Any]:
+    if _fresh:
+        ask, results = _fresh
+        ask.write(name + "\n")
+        found: dict[str, Any] = json.loads(results.readline())
+        return {**found, "chain": [tuple(each) for each in found["chain"]]}
     command = [sys.executable, "-m", "tests.integration.single_operations", name]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=_DATA.parents[1])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
     return {**found, "chain": [tuple(each) for each in found["chain"]]}
 
 
@@ -196,8 +229,12 @@ def _digits(number: str) -> int:
     return len(number.partition(".")[2])
 
 
-if __name__ == "__main__":
+def _alone(name: str) -> str:
     from paramgraph_kit.driver.select import device, twin
 
     device()
-    print(json.dumps(_run(EVERY[sys.argv[1]]["program"], twin(), named=sys.argv[1] not in SINGLE_H200)))
+    return json.dumps(_run(EVERY[name]["program"], twin(), named=name not in SINGLE_H200))
+
+
+if __name__ == "__main__":
+    print(_alone(sys.argv[1]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,26 +14,37 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.trace import Origin, UnsupportedError
+from scripts.record import command
 from scripts.record.check import check, missing
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 
 
+# Each is made in a process of its own, which imports torch for as long as many tests run: `make sweeps` has the others.
+FEW = ("story-1-broken", "story-3-parameterized")
+MORE = ("offload", "story-2-captured", "llama-blocks-paramgraph")
+
+
+def recorded(names: Sequence[str], out: Path) -> Path:
+    """What the command leaves behind for some of the recordings."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        status = command.main(["--out", str(out), "--only", ",".join(names)])
+    (out / "said").write_text(said.getvalue())
+    assert status == 0, said.getvalue()
+    return out
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command left behind, for some of the recordings."""
-    out = tmp_path_factory.mktemp("recorded")
-    command = [sys.executable, "-m", "scripts.record", "--out", str(out)]
-    done = subprocess.run(
-        [*command, "--only", "offload,story,llama-blocks-paramgraph"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (out / "said").write_text(done.stdout)
-    return out
+    """The first and the last of a story."""
+    return recorded(FEW, tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Those of each kind."""
+    return recorded((*FEW, *MORE), tmp_path_factory.mktemp("recorded"))
 
 
 def test_one_line_tells_of_each_recording(folder: Path) -> None:
@@ -47,9 +60,10 @@ def test_nothing_simulated_can_be_taken_for_a_recording(folder: Path) -> None:
         assert pgk.load(path).source.origin is Origin.SIMULATED
 
 
-def test_a_training_step_is_recorded_with_its_memory_and_its_numbers(folder: Path) -> None:
+@pytest.mark.sweep
+def test_a_training_step_is_recorded_with_its_memory_and_its_numbers(larger: Path) -> None:
     # GIVEN a step block by block
-    trace = pgk.load(folder / "llama-blocks-paramgraph.pgtrace")
+    trace = pgk.load(larger / "llama-blocks-paramgraph.pgtrace")
     # THEN all layers share one graph forward and one backward, nothing is copied, numbers are those without graphs
     assert len(trace.captures) == 2
     assert all(partition.graphed for partition in trace.partitions)
@@ -63,9 +77,10 @@ def test_a_training_step_is_recorded_with_its_memory_and_its_numbers(folder: Pat
     assert {event.call for event in trace.pool_events} == {None, *range(7)}
 
 
-def test_offloading_forks_and_joins_with_a_line_for_each_node(folder: Path) -> None:
+@pytest.mark.sweep
+def test_offloading_forks_and_joins_with_a_line_for_each_node(larger: Path) -> None:
     # GIVEN the step with its activations in pinned memory, and the same that keeps them
-    offloaded, kept = (pgk.load(folder / f"{name}.pgtrace") for name in ("offload", "offload-kept"))
+    offloaded, kept = (pgk.load(larger / f"{name}.pgtrace") for name in ("offload", "offload-kept"))
     (one,), (other,) = offloaded.captures, kept.captures
     # THEN the copies are beside the kernels, two for each of 8 layers; without them it is one lane
     copies = [node for node in one.nodes if node.kind == "memcpy"]
@@ -84,36 +99,38 @@ def test_offloading_forks_and_joins_with_a_line_for_each_node(folder: Path) -> N
     assert all(proof.equal for proof in (*offloaded.proofs, *kept.proofs))
 
 
-def test_the_story_ends_well_and_says_where_it_did_not(folder: Path) -> None:
-    # GIVEN the three stages of one model
-    names = ("1-broken", "2-captured", "3-parameterized")
-    broken, captured, parameterized = (pgk.load(folder / f"story-{name}.pgtrace") for name in names)
+def test_the_story_fails_at_its_line_and_ends_well(folder: Path) -> None:
+    # GIVEN the first and the last stage of one model
+    broken, parameterized = (pgk.load(folder / f"{name}.pgtrace") for name in FEW)
     # THEN the first fails at its line
     (failure,) = broken.failures
     assert failure.code == "sync-item"
     assert failure.frame is not None
     assert failure.frame.text == "if h.max().item() > 1:"
-    # AND the graph is wrong for a new tensor and right after a copy, which the launches count
+    # AND the parameterized one is right for a new tensor, and copies nothing
+    assert [proof.equal for proof in parameterized.proofs] == [True] * len(parameterized.proofs) != []
+    assert sum(launch.bytes_copied for launch in parameterized.launches) == 0
+
+
+@pytest.mark.sweep
+def test_the_story_says_where_a_graph_is_wrong(larger: Path) -> None:
+    # GIVEN the stage between, where the model is captured and no more
+    captured, last = (pgk.load(larger / f"story-{name}.pgtrace") for name in ("2-captured", "3-parameterized"))
+    # THEN the graph is wrong for a new tensor, as to which the last is right, and right after a copy, which is counted
     stale, *copied = captured.proofs
     assert not stale.equal
     assert all(proof.equal for proof in copied)
     assert sum(launch.bytes_copied for launch in captured.launches) > 0
-    # AND the parameterized one is right for a new tensor, and copies nothing
-    assert {proof.label for proof in parameterized.proofs} == {stale.label}
-    assert all(proof.equal for proof in parameterized.proofs)
-    assert sum(launch.bytes_copied for launch in parameterized.launches) == 0
+    assert {proof.label for proof in last.proofs} == {stale.label}
 
 
-def test_a_missing_library_is_one_line(tmp_path: Path) -> None:
-    if "torchvision" in sys.modules:
-        pytest.skip("torchvision is installed here")
-    command = [sys.executable, "-m", "scripts.record", "--out", str(tmp_path), "--only", "resnet50"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode == 0:
-        pytest.skip("torchvision is installed here")
-    assert "FAILED" in done.stdout
-    assert "this recording needs torchvision: pip install torchvision" in done.stdout
-    assert done.stderr == ""
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed here")
+def test_a_missing_library_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--out", str(tmp_path), "--only", "resnet50"]) == 1
+    said = capfd.readouterr()
+    assert "FAILED" in said.out
+    assert "this recording needs torchvision: pip install torchvision" in said.out
+    assert said.err == ""
 
 
 def test_a_graph_captured_by_hand_can_be_looked_at() -> None:
@@ -158,8 +175,8 @@ def test_a_graph_without_a_capture_is_said_in_one_line() -> None:
 
 def test_what_a_recording_lacks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # GIVEN what was recorded WHEN it is checked THEN nothing is missing
-    assert check(folder, ["offload", "story-1-broken", "story-3-parameterized", "llama-blocks-paramgraph"]) == 0
-    assert capsys.readouterr().out.count("complete") == 4
+    assert check(folder, FEW) == 0
+    assert capsys.readouterr().out.count("complete") == 2
     # WHEN a file is not there, a graph is, or times and lines of what calls itself a GPU's THEN that is said
     trace = pgk.load(folder / "story-3-parameterized.pgtrace")
     assert check(folder, ["gpt2"]) == 1
@@ -168,3 +185,8 @@ def test_what_a_recording_lacks_is_said(folder: Path, capsys: pytest.CaptureFixt
     real = replace(trace, source=replace(trace.source, origin=Origin.RECORDED))
     assert missing("story-3-parameterized", real) == ["times on the GPU", "lines of memory"]
     assert missing("story-2-captured", trace) == ["0 comparisons differ"]
+
+
+@pytest.mark.sweep
+def test_nothing_is_missing_in_recordings_of_each_kind(larger: Path) -> None:
+    assert check(larger, ["offload", *FEW, "llama-blocks-paramgraph"]) == 0

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tests.integration.sequences import NOT_COMPARED
-from tests.integration.single_operations import OBSERVED, SEQUENCES, USERS, seen_and_recorded
+from tests.integration.single_operations import OBSERVED, SEQUENCES, USERS, have_fresh_processes, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+have_fresh_processes()
 
 
 @pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS, *OBSERVED} - {*NOT_COMPARED}))

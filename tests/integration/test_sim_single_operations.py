@@ -10,9 +10,17 @@ import pytest
 import torch
 
 from paramgraph_kit.driver.sim.machine import SWAP
-from tests.integration.single_operations import LEFT_OUT, OTHERWISE, SINGLE, on_simulator, seen_and_recorded
+from tests.integration.single_operations import (
+    LEFT_OUT,
+    OTHERWISE,
+    SINGLE,
+    have_fresh_processes,
+    on_simulator,
+    seen_and_recorded,
+)
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+have_fresh_processes()
 # An older torch gives no storage other memory, and forks CUDA's random numbers where no device is named.
 UNMOVED = {each for each in SINGLE if "stor_" in each and "resize_(" in SINGLE[each]["program"]}
 OLDER = set() if hasattr(torch.UntypedStorage, SWAP) else {*UNMOVED, "g.rng_fork"}
