@@ -32,7 +32,12 @@ OF_A_COUNT = (
     "`add_(p, alpha=1 - decay)`; and ahead of self.graph.replay() "
     "`self.decay_in.fill_(min(0.99, (1 + self.n) / (10 + self.n)))`"
 )
+OF_A_LIST = (
+    "what is captured reads `self.epoch_in` for `self.weights[self.epoch]`; and ahead of self.graph.replay() "
+    "`self.epoch_in.fill_(self.weights[self.epoch])`"
+)
 WORDS = {
+    "a list has for each epoch": OF_A_LIST,
     "that round's number": OF_A_ROUND,
     "at a position that is counted": OF_A_POSITION,
     "decay comes from a counter": OF_A_COUNT,

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -22,8 +21,9 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_na
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
-from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
+from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes_of
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
     in_place,
@@ -31,14 +31,12 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     rate_in_a_tensor,
 )
-from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
 _ZEROES = ("zero_grad", "zero_", "_foreach_zero_")
-_APART = (*FUNCTIONS, ast.ClassDef)
 
 
 def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
@@ -81,9 +79,7 @@ def _body_around(region: Region) -> ast.AST | None:
 
 
 @dataclass(slots=True)
-class _Around:
-    region: Region
-    body: Any
+class _Around(LinesBehind):
     same: list[Region]  # captures of the same line
 
     def exchanged(self) -> Iterator[Failure]:
@@ -181,7 +177,7 @@ class _Around:
         made = self.made()
         text = "it is kept as it is, and each further replay writes to the same memory"
         for node in self.behind():
-            inside = [*here(node, _APART)] if isinstance(node, LOOPS) else []
+            inside = [*here(node, APART)] if isinstance(node, LOOPS) else []
             if any(map(self.launches, inside)):
                 for n in inside:
                     if (what := kept_by(n)) is not None and self.is_result(what, made) and not self.is_written(n):
@@ -288,13 +284,6 @@ class _Around:
             if lines is not None and self.launches_after(node):
                 yield _told("learning-rate-frozen", text, self.region.code, node.lineno, lines)
 
-    def of_loops(self) -> set[str]:
-        """Names that a loop gives which the capture stands in: each round has a graph of its own."""
-        line = self.region.line
-        loops = (n for n in ast.walk(self.body) if isinstance(n, (ast.For, ast.AsyncFor)))
-        around = (n for n in loops if n.lineno <= line <= (n.end_lineno or 0))
-        return {n.id for loop in around for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-
     def samples(self) -> Iterator[Failure]:
         """Sample arguments that are used once more: each call of what is graphed writes to them."""
         call = self.region.body[0].value if isinstance(self.region.body[0], ast.Expr) else None
@@ -318,63 +307,6 @@ class _Around:
         before = self.region.memory.get(id(module))
         return before is not None and before != addresses_of(module)
 
-    def behind(self) -> Iterator[Any]:
-        """What comes behind the capture, without functions that are only defined there."""
-        last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
-        for statement in self.body.body:
-            yield from (n for n in here(statement, _APART) if getattr(n, "lineno", 0) > last)
-
-    def launches(self, node: ast.AST) -> bool:
-        """Whether something replays: a graph, or what is graphed."""
-        if not isinstance(node, ast.Call):
-            return False
-        return node.func.attr == "replay" if isinstance(node.func, ast.Attribute) else self.calls_graphed(node)
-
-    def calls_graphed(self, node: ast.Call) -> bool:
-        return self.is_graphed() and isinstance(node.func, ast.Name) and node.func.id in self.made()
-
-    def is_graphed(self) -> bool:
-        first = self.region.body[0]
-        call = first.value if isinstance(first, ast.Expr) else None
-        return isinstance(call, ast.Call) and last_name(call.func) == GRAPHED
-
-    def launches_after(self, node: Any) -> bool:
-        """Whether a replay comes behind a line, or in the next round of a loop around it."""
-        return any(self.launches(n) and self.comes_after(n.lineno, node) for n in self.behind())
-
-    def comes_after(self, line: int, node: Any) -> bool:
-        """Whether a line comes behind a node, or in the next round of a loop around it."""
-        loops = (n for n in self.behind() if isinstance(n, LOOPS) and n.lineno <= node.lineno <= (n.end_lineno or 0))
-        behind = line > (node.end_lineno or node.lineno)
-        return behind or any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
-
-    def launches_before(self, node: Any) -> bool:
-        return any(self.launches(n) and n.lineno < node.lineno for n in self.behind())
-
-    def read(self) -> set[str]:
-        """Names that the capture reads: its own lines', and those of the functions that it calls."""
-        found = {n.id for s in self.region.body for n in ast.walk(s) if isinstance(n, ast.Name)}
-        found -= self.made()
-        if self.is_graphed():
-            found = set()  # its lines make samples, and are no part of it
-        for code in codes_of(self.region):
-            shared = set(code.co_freevars)
-            whole = self.region.inline or self.region.code.co_name == "<module>"
-            if whole and code.co_filename == self.region.code.co_filename:
-                shared |= set(code.co_names)
-            found |= shared
-        return found
-
-    def made(self) -> set[str]:
-        """Names that the capture assigns; of what is graphed, that of the graphed one."""
-        body = self.region.body
-        if self.is_graphed():
-            line = body[0].lineno
-            assigns = (n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and n.lineno == line)
-            return {n.id for a in assigns for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        stored = (n for s in body for n in here(s, _APART) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        return {n.id for n in stored}
-
     def is_result(self, what: ast.expr, made: set[str]) -> bool:
         if self.is_graphed():
             return self.launches(what)
@@ -385,19 +317,6 @@ class _Around:
                 what = what.value
             else:
                 return isinstance(what, ast.Name) and what.id in made
-
-    def value(self, node: ast.expr | None) -> Any:
-        """What a name, or an attribute of one, means, without running anything of the user's."""
-        if isinstance(node, ast.Name):
-            return self.region.names.get(node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self.value(node.value)
-            held = attributes_of(owner)
-            return next(
-                (p[node.attr] for p in (held.get("_parameters"), held.get("_modules"), held) if p and node.attr in p),
-                None,
-            )
-        return None
 
 
 def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:
@@ -482,19 +401,3 @@ def keeps(call: ast.Call) -> bool:
 
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
-
-
-def codes_of(region: Region) -> Iterator[CodeType]:
-    """The code of what is captured, and of the functions beside it that it names."""
-    own = region.function
-    first = code_of(own.forward if is_a(own, torch.nn.Module) else own)
-    waiting, seen = [first], set[CodeType]()
-    while waiting:
-        code = waiting.pop()
-        if code is None or code in seen or is_library(code.co_filename):
-            continue
-        seen.add(code)
-        yield code
-        for name in (*code.co_names, *code.co_freevars):
-            value = region.names.get(name)
-            waiting.append(code_of(value))

@@ -89,6 +89,8 @@ def watched(observer: Observer) -> Iterator[None]:
                     observer.background("background-wait", "synchronize()")
                 elif function in asking:
                     observer.background("background-query", "query()")
+                elif tell == observer.replayed:
+                    observer.replayed_elsewhere(*args)
                 return function(*args, **kwargs)
 
             return call

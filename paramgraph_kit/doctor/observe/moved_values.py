@@ -181,24 +181,16 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return f"before the capture: {made}; here: {here_}"
     if code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int:
         held = f"{moved.use.text}_in"
-        same = [use for use in region.values.uses if use.text == moved.use.text]  # type: ignore[union-attr]
-        if lines := with_index(same, held, kind):
+        if lines := with_index(moved.use.text, region.values.uses, held, kind):  # type: ignore[union-attr]
             made = f"{held} = torch.zeros(1, dtype=torch.int64, device={kind!r})"
             filled = f"ahead of g.replay() `{held}.fill_({moved.use.text})`"
             return f"before the capture `{made}`, captured is {lines}, and {filled}"
-    goes_on = code == "scalar-frozen" and not moved.part and not isinstance(moved.then[1], bool) and _goes_on(line)
-    if goes_on and (told := counted(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
+    is_number = code == "scalar-frozen" and not moved.part and type(moved.then[1]) in (int, float)
+    if is_number and (told := counted(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
         return told
     if code in ("scalar-frozen", "branch-frozen"):
         return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
     return ""
-
-
-def _goes_on(line: _Line) -> bool:
-    """Whether a line moves a number on from what it was, as a counter's does."""
-    own = ast.unparse(line.target) if line.target is not None else ""
-    parts = ast.walk(line.value) if line.value is not None else ()
-    return isinstance(line.node, ast.AugAssign) or any(isinstance(n, ast.expr) and ast.unparse(n) == own for n in parts)
 
 
 def _where_read(region: Region, moved: Moved) -> str:

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.trace.model import Failure
 
+Parents = dict[ast.AST, ast.AST]
 OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 JOINS = ("cat", "concat", "stack", "hstack", "vstack")
 MOST_READS = 3  # of one number that are told
@@ -36,13 +37,14 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in own else f for f in found]
 
 
-def with_index(uses: Iterable[Use], held: str, kind: str) -> str:
+def with_index(text: str, uses: Iterable[Use], held: str, kind: str) -> str:
     """What is captured where a number is an index, or ends a slice, and the tensor ``held`` has it; "" elsewhere."""
-    found, masks = dict[str, str](), dict[str, None]()
-    for use in uses:
+    found, masks, known = dict[str, str](), dict[str, None](), [*uses]
+    plain = {each.text for each in known if not is_a(each.value(), torch.Tensor)}
+    for use in (each for each in known if each.text == text):
         tree = tree_of(use.code.co_filename)
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)} if tree else {}
-        pair = _indexed(use.node, held, parents) or _cut(use.node, held, parents, kind)
+        pair = _indexed(use.node, held, parents, plain) or _cut(use.node, held, parents, plain, kind)
         if pair is None:
             return ""
         found[pair[0]] = pair[1]
@@ -54,12 +56,12 @@ def with_index(uses: Iterable[Use], held: str, kind: str) -> str:
     return f"{lines}; of what is whole then only the first entries count: `{'`, `'.join(masks)}`, and {ahead}"
 
 
-def _indexed(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST]) -> tuple[str, ...] | None:
+def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tuple[str, ...] | None:
     above: Any = parents.get(read)
     picks, node = [read], above
     if isinstance(above, ast.Tuple):
         picks, node = above.elts, parents.get(above)
-    if not isinstance(node, ast.Subscript) or node.value is read:
+    if not isinstance(node, ast.Subscript) or node.value is read or ast.unparse(node.value) in plain:
         return None
     if any(each is not read and not isinstance(each, ast.Slice) for each in picks):
         return None
@@ -77,7 +79,7 @@ def _indexed(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST]) -> tupl
     return ast.unparse(statement), f"{owner}.index_copy_({dim}, {held}, {value}.unsqueeze({dim}))"
 
 
-def _cut(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST], kind: str) -> tuple[str, ...] | None:
+def _cut(read: ast.expr, held: str, parents: Parents, plain: set[str], kind: str) -> tuple[str, ...] | None:
     """``x[:, : n + 1]``: all of it, and which of that counts."""
     end: Any = read
     if isinstance(above := parents.get(end), ast.BinOp) and isinstance(above.right, ast.Constant):
@@ -89,7 +91,7 @@ def _cut(read: ast.expr, held: str, parents: dict[ast.AST, ast.AST], kind: str) 
     first = isinstance(part, ast.Slice) and part.upper is end and part.lower is part.step is None
     if not first or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
         return None
-    if any(not isinstance(each, ast.Slice) for each in picks):
+    if any(not isinstance(each, ast.Slice) for each in picks) or ast.unparse(node.value) in plain:
         return None
     size = f"{ast.unparse(node.value)}.shape[{picks.index(part)}]"
     bound = f"{held}{ast.unparse(end)[len(ast.unparse(read)) :]}"
@@ -174,7 +176,7 @@ def _with_tensor(code: CodeType, name: str) -> list[str] | None:
     return [*said]
 
 
-def _upwards(node: Any, parents: dict[ast.AST, ast.AST]) -> Iterator[str | ast.Name | None]:
+def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
     """What takes a number, and what of that: what is written instead, a name that is given it, None if none can."""
     computed = False
     while True:
@@ -203,9 +205,9 @@ def _upwards(node: Any, parents: dict[ast.AST, ast.AST]) -> Iterator[str | ast.N
 
 
 def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
-    """A number that each call moves on: what is computed of it on the host goes into a tensor ahead of each replay."""
+    """A number of which the host computes what tensors take: that goes into a tensor ahead of each replay."""
     known = [*uses]
-    paths = {each.text for each in known if type(each.value()) in (bool, int, float)}
+    paths = {each.text for each in known if _is_plain(each.value())}
     made, read, filled, more = [], [], [], list[str]()
     for each in (one for one in known if one.text == use.text):
         nodes = [*nodes_of(each.code)]
@@ -231,16 +233,25 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
     return f"this line as it is; {parts}; and ahead of g.replay() {', '.join(filled)}"
 
 
-def _of_the_host(node: Any, parents: dict[ast.AST, ast.AST], paths: set[str]) -> Any:
+def _of_the_host(node: Any, parents: Parents, paths: set[str]) -> Any:
     """The largest expression around a number of which all is the host's."""
-    while isinstance(above := parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Call)):
+    while isinstance(above := parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)):
+        if isinstance(above, ast.Subscript) and (node is above.value or ast.unparse(above.value) not in paths):
+            break
         if isinstance(above, ast.Call) and not (_is_hosts(above.func) and node is not above.func):
             break
-        parts = above.args if isinstance(above, ast.Call) else ast.iter_child_nodes(above)
+        whole = ast.iter_child_nodes(above)
+        parts = above.args if isinstance(above, ast.Call) else [node] if isinstance(above, ast.Subscript) else whole
         if not all(_is_number(part, paths) for part in parts):
             break
         node = above
     return node
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether something is a number of Python's, or a list of them."""
+    parts = value if type(value) in (list, tuple) and value else [value]
+    return all(type(part) in (bool, int, float) for part in parts)
 
 
 def _is_hosts(function: ast.expr) -> bool:
@@ -251,15 +262,17 @@ def _is_hosts(function: ast.expr) -> bool:
 def _is_number(node: ast.AST, paths: set[str]) -> bool:
     if isinstance(node, (ast.operator, ast.unaryop, ast.Constant)):
         return True
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return ast.unparse(node) in paths
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and ast.unparse(node) in paths:
+        return True
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.value) in paths and _is_number(node.slice, paths)
     if isinstance(node, ast.Call):
         return _is_hosts(node.func) and all(_is_number(part, paths) for part in node.args)
     parts = [*ast.iter_child_nodes(node)] if isinstance(node, (ast.BinOp, ast.UnaryOp)) else []
     return bool(parts) and all(_is_number(part, paths) for part in parts)
 
 
-def _multiplied(node: Any, parents: dict[ast.AST, ast.AST]) -> str | None:
+def _multiplied(node: Any, parents: Parents) -> str | None:
     """What else is written where a tensor takes a number's place: "" for nothing, None where it cannot."""
     above: Any = parents.get(node)
     if isinstance(above, ast.BinOp):

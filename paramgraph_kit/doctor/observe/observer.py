@@ -337,6 +337,17 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for failure in self.graphs.lost(graph):
             self.findings.add(failure)
 
+    def replayed_elsewhere(self, graph: object) -> None:
+        """A thread of the function's replays a graph: on what stream the rest of its work is, the function orders."""
+        if self._is_capturing():
+            return
+        self.on_device += 1
+        if graph not in self.graphs:
+            self.graphs.adopt(graph)
+        place = self.places.of(sys._getframe(1))
+        self.replays.append(place if place.user is not None else self.given_work.get(threading.get_ident(), place))
+        self.graphs.looked_at(graph)
+
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
         self.keeper.note_leaf(leaf)

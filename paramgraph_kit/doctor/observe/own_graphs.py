@@ -187,16 +187,23 @@ class OwnGraphs:
             return
         if not one.by_torch:
             self.unordered.launched(stream, one.reads, one.memory, place)
+        self.looked_at(graph)
+        if self.regions is not None:
+            self.filled.launched(one.reads.keys(), one.memory.keys())
+        for other in self._known.values():
+            if other is not one and other.holds(one.memory.values()):
+                other.spoiled = place
+
+    def looked_at(self, graph: object) -> None:
+        """The same, as far as it is known what it reads, and what was kept of it."""
+        if (one := self._known.get(id(graph))) is None:
+            return
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.numbers.launched(graph, self.device)
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed)
-            self.filled.launched(one.reads.keys(), one.memory.keys())
         one.replayed, one.launched, one.spoiled = True, True, None
-        for other in self._known.values():
-            if other is not one and other.holds(one.memory.values()):
-                other.spoiled = place
 
     def _look(self, graph: object) -> None:
         """Whether what the lines of its capture read is still the same."""

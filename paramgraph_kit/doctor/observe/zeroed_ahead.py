@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.around_replays import codes_of, gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of
+from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
 from paramgraph_kit.trace.model import Failure
 
