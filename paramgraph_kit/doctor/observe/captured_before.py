@@ -16,6 +16,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_in_calls import made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
@@ -191,7 +192,8 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     if tree is None or is_made_of(file):
         return
     blocks = list(_captures(tree.body, None))
-    if not blocks:
+    makers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(_captures(n.body, None))]
+    if not blocks and not makers:
         return  # all that the function can name need not be looked at
     cells = dict(zip(code.co_freevars, getattr(plain, "__closure__", None) or (), strict=False))
     held = {name: cell.cell_contents for name, cell in cells.items() if _is_there(cell)}
@@ -203,6 +205,14 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
                 yield region_at(at, block.lineno, names, graph, kind, space)
             elif not isinstance(block, ast.With):
                 yield from _by_torch(block, names, at, kind, space)
+    known = [own, *space.values(), *held.values()]
+    known += [each for value in known for each in attributes_of(value).values()]
+    for maker in makers:
+        for made in made_by(maker, tree, space, known):
+            for block, _ in _captures(maker.body, None):
+                graph = path_value(_graph_of(block), made.names, space) if isinstance(block, ast.With) else None
+                if is_graph(graph):
+                    yield region_at(made.code, block.lineno, {**space, **made.names}, graph, kind, space, made.cells)
 
 
 def _by_torch(

@@ -252,7 +252,8 @@ def _of_numbers(function: ast.expr) -> bool:
 def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:
     """Lines of the user's that may have given it the value that it has at a replay."""
     use = moved.use
-    local = use.code.co_name if isinstance(use.node, ast.Name) and use.node.id in use.names.own else ""
+    own = use.names.own - use.names.cells.keys()
+    local = use.code.co_name if isinstance(use.node, ast.Name) and use.node.id in own else ""
     files = {region.code.co_filename, *(use.code.co_filename for use in region.values.uses)}  # type: ignore[union-attr]
     for file in sorted(each for each in files if not is_library(each)):
         tree = tree_of(file)

@@ -85,6 +85,7 @@ class Region:
     own: frozenset[str] = frozenset()  # variables of the function that it stands in
     space: dict[str, Any] = field(default_factory=dict)  # the others, as they are now
     values: CapturedValues | None = None  # what its lines read of Python's
+    cells: dict[str, Any] = field(default_factory=dict)  # its variables that other functions share
     known: dict[str, Any] = field(default_factory=dict)  # what variables of that function mean to these
     of_torch: tuple[object, ...] = ()  # graphs of a callable that torch has graphed before anybody looked
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
@@ -96,7 +97,7 @@ class Region:
         self.body = (_captured_at(tree, self) if tree is not None else None) or []
 
         self.known = dict(self.names)
-        names = Names(self.space, own=self.own | stored_in(self.body), known=self.known)
+        names = Names(self.space, self.cells, self.own | stored_in(self.body), self.known)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 
@@ -189,11 +190,18 @@ def region_here(graph: object, kind: str) -> Region | None:
 
 
 def region_at(
-    code: CodeType, line: int, names: dict[str, Any], graph: object, kind: str, space: dict[str, Any]
+    code: CodeType,
+    line: int,
+    names: dict[str, Any],
+    graph: object,
+    kind: str,
+    space: dict[str, Any],
+    cells: dict[str, Any] | None = None,
 ) -> Region:
-    """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own."""
+    """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own, ``cells`` shared."""
     region = _region(code, line, names, graph, kind)
     region.own, region.space = frozenset(n for n in names if n not in space), space
+    region.cells = cells or {}
     region.ended()
     return region
 

@@ -1,0 +1,140 @@
+"""Captures in a function that has returned: what their names meant, as far as what it has made still holds it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, here, last_name
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
+from paramgraph_kit.doctor.observe.held import is_a
+
+_LOCALS = "{}.<locals>."
+
+
+@dataclass(slots=True)
+class Made:
+    """What one call of a function has made: the variables of it that are still there."""
+
+    code: CodeType
+    names: dict[str, Any]
+    cells: dict[str, CellType] = field(default_factory=dict)  # those that functions of it share
+
+
+def made_by(node: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], held: Iterable[Any]) -> Iterator[Made]:
+    """The calls of a function at the top of a file whose inner functions, or results, are in reach."""
+    function = space.get(node.name)
+    function = inspect.unwrap(function) if is_a(function, FunctionType) else None
+    if not is_a(function, FunctionType) or function.__code__.co_name != node.name:
+        return
+    calls = [*_calls(tree, node.name, space)]
+    inner = [f for f in held if is_a(f, FunctionType) and f.__qualname__.startswith(_LOCALS.format(node.name))]
+    given = _given(function, calls[0][0], calls[0][1], space) if len(calls) == 1 else {}
+    for each in {id(f): f for f in inner}.values():
+        made = Made(function.__code__, {**_constants(node), **given}, _cells(each))
+        made.names |= {name: cell.cell_contents for name, cell in made.cells.items()}
+        yield _with_functions(made, node, space)
+    for call, known, value in calls:
+        if names := dict(_unpacked(_result(node), value)):
+            made = Made(function.__code__, {**_constants(node), **_given(function, call, known, space), **names})
+            yield _with_functions(made, node, space)
+
+
+def _calls(tree: ast.Module, name: str, space: dict[str, Any]) -> Iterator[tuple[ast.Call, dict[str, Any], Any]]:
+    """Calls at the top of a file, each with what a loop around it has given it, and its result."""
+    for node in (n for n in tree.body if isinstance(n, (ast.Assign, ast.Expr))):
+        target, value = (node.targets[0] if isinstance(node, ast.Assign) else None), node.value
+        if isinstance(target, ast.Tuple):
+            held: Any = tuple(path_value(each, {}, space) for each in target.elts)
+        else:
+            held = path_value(target, {}, space)
+        if isinstance(value, ast.DictComp) and type(held) is dict and _is_call(value.value, name):
+            key = value.key.id if isinstance(value.key, ast.Name) else ""
+            yield from ((value.value, {key: k}, each) for k, each in held.items())  # type: ignore[misc]
+        elif isinstance(value, ast.ListComp) and type(held) is list and _is_call(value.elt, name):
+            yield from ((value.elt, {}, each) for each in held)  # type: ignore[misc]
+        elif _is_call(value, name):
+            yield value, {}, held  # type: ignore[misc]
+
+
+def _is_call(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name
+
+
+def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]]:
+    """The variables that a result has: of a tuple, a dictionary, or one alone."""
+    parts: list[tuple[ast.expr | None, Any]] = [(returned, value)]
+    if isinstance(returned, ast.Tuple) and type(value) is tuple:
+        parts = [*zip(returned.elts, value, strict=False)]
+    elif isinstance(returned, ast.Dict) and type(value) is dict:
+        keys = [each.value if isinstance(each, ast.Constant) else None for each in returned.keys]
+        parts = [(each, value.get(key, NOTHING)) for key, each in zip(keys, returned.values, strict=True)]
+    elif isinstance(returned, ast.Call) and last_name(returned.func) == "dict" and type(value) is dict:
+        parts = [(each.value, value.get(each.arg, NOTHING)) for each in returned.keywords]
+    yield from ((node.id, part) for node, part in parts if isinstance(node, ast.Name) and part is not NOTHING)
+
+
+def _given(function: FunctionType, call: ast.Call, known: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+    """What a call gives, where that has a name or is written there."""
+    args = [_value(each, known, space) for each in call.args]
+    kwargs = {k.arg: _value(k.value, known, space) for k in call.keywords if k.arg}
+    with suppress(TypeError):
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return {name: value for name, value in bound.arguments.items() if value is not NOTHING}
+    return {}
+
+
+def _value(node: ast.expr, known: dict[str, Any], space: dict[str, Any]) -> Any:
+    return node.value if isinstance(node, ast.Constant) else path_value(node, known, space)
+
+
+def _cells(function: FunctionType) -> dict[str, CellType]:
+    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return {name: cell for name, cell in pairs if _is_there(cell)}
+
+
+def _is_there(cell: CellType) -> bool:
+    with suppress(ValueError):  # it is empty
+        return cell.cell_contents is not NOTHING
+    return False
+
+
+def _constants(node: ast.FunctionDef) -> dict[str, Any]:
+    """Variables that are given one number, or one word, and no other."""
+    found: dict[str, Any] = {}
+    stored: dict[str, int] = {}
+    for each in (n for s in node.body for n in ast.walk(s)):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            stored[each.id] = stored.get(each.id, 0) + 1
+        if isinstance(each, ast.Assign):
+            targets, values = [*elements_of(each.targets[0])], [*elements_of(each.value)]
+            pairs = zip(targets, values, strict=False) if len(targets) == len(values) else ()
+            found |= {t.id: v.value for t, v in pairs if isinstance(t, ast.Name) and isinstance(v, ast.Constant)}
+    return {name: value for name, value in found.items() if stored.get(name) == 1}
+
+
+def _result(node: ast.FunctionDef) -> ast.expr | None:
+    returns = [n for s in node.body for n in here(s, FUNCTIONS) if isinstance(n, ast.Return)]
+    return returns[-1].value if returns else None
+
+
+def _with_functions(made: Made, node: ast.FunctionDef, space: dict[str, Any]) -> Made:
+    """The same with functions that are defined in it, where all is known that they read of it."""
+    plain = {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef) and not n.args.defaults}
+    for code in (c for c in made.code.co_consts if is_a(c, CodeType) and c.co_name in plain - made.names.keys()):
+        cells = [made.cells.get(name) or _cell(made, name) for name in code.co_freevars]
+        if all(cell is not None for cell in cells):
+            made.names[code.co_name] = FunctionType(code, space, code.co_name, None, tuple(cells))  # type: ignore[arg-type]
+    return made
+
+
+def _cell(made: Made, name: str) -> CellType | None:
+    if name not in made.names:
+        return None
+    return made.cells.setdefault(name, CellType(made.names[name]))
