@@ -28,7 +28,7 @@ from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from, wrong_later
 from paramgraph_kit.rewrite.trained_behind import branch_behind
-from paramgraph_kit.rewrite.truths import truth_of
+from paramgraph_kit.rewrite.truths import Known, truth_of
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
@@ -47,16 +47,24 @@ def tell_little(found: Rewriting) -> None:
 
 
 def rewrite(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure], *, part: bool = False
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    failures: Sequence[Failure],
+    *,
+    part: bool = False,
+    known: Known | None = None,
 ) -> Rewriting:
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise.
 
     ``part``: what it returns goes on in a function that is compared as a whole, with the gradients of its state.
+    ``known``: what others have seen of it.
     """
-    attempt = Ways(function, args, kwargs)
+    known = known or Known()
+    attempt = Ways(function, args, kwargs, known.prover())
     attempt.prover.is_part = part
     try:
-        found = _first_whole(attempt, failures)
+        found = _first_whole(attempt, failures, known)
         if found.complete and (text := branch_behind(found)):
             found.verified.append(text)
         return found
@@ -64,7 +72,7 @@ def rewrite(
         attempt.prover.forget()  # whoever keeps the fix keeps no tensors of the trial
 
 
-def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
+def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Rewriting:
     """The first way of rewriting that leaves nothing, or else the first of all."""
     found = Rewriting(name_of(attempt.function))
     if any(failure.code in by_hand.ENDLESS for failure in failures):
@@ -72,7 +80,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return found
     try:
         with attempt.watched():
-            truth = truth_of(attempt.prover)
+            truth = known.truth_of(attempt.prover)
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
@@ -149,9 +157,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return made_so
     if (other := attempt.reading_there(failures, first.left)) is not None:
         plain = one(other)  # numbers that stay on the device have only moved the question to other lines
-        known = all(any(f is each for each in failures) for f in plain.left)
+        same = all(any(f is each for each in failures) for f in plain.left)
         nothing = all(map(attempt.is_returned, plain.left))  # would be in the graph
-        first = plain if known and plain.left and not nothing else first
+        first = plain if same and plain.left and not nothing else first
     most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph

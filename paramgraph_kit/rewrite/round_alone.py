@@ -68,7 +68,7 @@ from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, within
 from paramgraph_kit.rewrite.source.given import OfLoop
 from paramgraph_kit.rewrite.source.pure import is_pure
-from paramgraph_kit.rewrite.truths import truth_of
+from paramgraph_kit.rewrite.truths import Known
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
 
@@ -91,6 +91,7 @@ def rounds_of(
     failures: Sequence[Failure],
     *,
     of_loader: bool,
+    known: Known,
     others: Collection[str] = (),
     left: list[Rewriting] | None = None,
 ) -> list[Rewriting]:
@@ -98,11 +99,12 @@ def rounds_of(
 
     Args:
         of_loader: of a loop over a DataLoader, of which nobody wants a graph of all rounds, or of any other one.
+        known: what others have seen of the function.
         others: what rounds of other functions are called.
         left: is given a round that is a function, and no graph yet.
     """
     left = [] if left is None else left
-    whole = Ways(function, args, kwargs)
+    whole = Ways(function, args, kwargs, known.prover())
     at = whole._definition(cells=True)
     if at is None or whole.entry is None:
         return []
@@ -117,7 +119,7 @@ def rounds_of(
             return found
         lines = Lines(whole.entry.__code__)
         with lines, whole.watched():
-            truth = truth_of(whole.prover, makes_one=any(f.code in OF_STEPS for f in failures))
+            truth = known.truth_of(whole.prover, makes_one=any(f.code in OF_STEPS for f in failures))
         if truth.unsteady:
             return found
 
@@ -145,9 +147,8 @@ def rounds_of(
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
             forms = [halves, Split()] if halves.before or halves.edits else [halves]
-            steps_of = (
-                from_step(loop) if isinstance(loop, (ast.For, ast.While)) else []
-            )  # of a function, words bring it in
+            is_loop = isinstance(loop, (ast.For, ast.While))
+            steps_of = from_step(loop) if is_loop else []  # of a function, words bring it in
             asking = asks_what_was_read(loop, [n for f, n in places if f.code in READS], tells)
             cuts = list(product((False, True) if steps_of else (False,), forms, (False, True)))
             for ends, half, way in [*cuts, *product((False,), forms if asking else (), (None,))]:
@@ -209,7 +210,6 @@ class _Cutting:
     held: list[Edit] = field(default_factory=list)  # hand over what others hold
     behind: dict[int, int] = field(default_factory=dict)  # how many statements are new behind one of the loop's
     before: dict[int, int] = field(default_factory=dict)  # how many statements are new before one of the loop's
-
     old: dict[int, ast.stmt | None] = field(default_factory=dict)  # by what the loop has with edits: what it was
 
     def tried(self) -> Rewriting | None:

@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.round_alone import rounds_of
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.source.edits import Source, first_line
-from paramgraph_kit.rewrite.truths import truth_of
+from paramgraph_kit.rewrite.truths import Known
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
 
@@ -46,30 +46,31 @@ def one_round(
     failures: Sequence[Failure],
     *,
     of_loader: bool,
+    known: Known,
     left: list[Rewriting] | None = None,
 ) -> Rewriting | None:
     """The function with one round of each of its loops cut out, also of those that it calls; None where none is.
 
     Args:
         of_loader: of loops over a DataLoader, of which nobody wants a graph of all rounds, or of any other ones.
+        known: what others have seen of the function.
         left: is given a round that is a function, and no graph yet.
     """
-    found = rounds_of(function, args, kwargs, failures, of_loader=of_loader, left=left)
+    found = rounds_of(function, args, kwargs, failures, of_loader=of_loader, known=known, left=left)
     own = len(found)
     try:
-        whole = Ways(function, args, kwargs)
+        whole = Ways(function, args, kwargs, known.prover())
         for called in _called(whole, failures, of_loader=of_loader)[:MOST]:
             if found and not called.has_loops:  # parts of functions only where no round is one
                 break
             others = [fix.alone for fix in found]
+            given = called.function, called.args, called.kwargs, failures
             with called.mode():
-                rounds = rounds_of(
-                    called.function, called.args, called.kwargs, failures, of_loader=of_loader, others=others, left=left
-                )
+                rounds = rounds_of(*given, of_loader=of_loader, known=Known(), others=others, left=left)
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
-        return _together(whole, found) or (found[0] if own else None)
+        return _together(whole, found, known) or (found[0] if own else None)
     except KeyboardInterrupt:
         raise  # it is the user's
     except Exception:  # what cannot be run so is no answer
@@ -177,7 +178,7 @@ def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | Non
     return texts
 
 
-def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
+def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewriting | None:
     """All of it in one diff, where the function gives with launches of all rounds what it gives."""
     texts, run = _merged([fix.texts for fix in found]), _merged([fix.run or fix.texts for fix in found])
     if texts is None or run is None:
@@ -196,7 +197,7 @@ def _together(whole: Ways, found: Sequence[Rewriting]) -> Rewriting | None:
 
     try:
         with whole.watched():
-            truth = truth_of(whole.prover, makes_one=True)
+            truth = known.truth_of(whole.prover, makes_one=True)
         if truth.unsteady:
             return None
         with all_of() as first:

@@ -25,3 +25,33 @@ def _in_form(found: Sequence[dict[str, Any]], *, rate: bool, fuse: bool) -> Iter
     there = device()
     with optimizers.made_so(there, rate=rate, fuse=fuse), optimizers.prepared(found, there, rate=rate, fuse=fuse):
         yield
+
+
+class Known:
+    """A function's truth, which ways of rewriting ask for one after the other: only the first has all of it run."""
+
+    def __init__(self) -> None:
+        self._prover: Prover | None = None
+        self._truth: Truth | None = None
+        self._has_forms = False
+
+    def prover(self) -> Prover | None:
+        """Who runs the function from the same state with the same inputs; None while nobody has asked."""
+        return self._prover.anew() if self._prover is not None else None
+
+    def truth_of(self, prover: Prover, *, makes_one: bool = False) -> Truth:
+        """What it does; where that is known it runs once more for those who watch it."""
+        has_forms = makes_one or bool(optimizers.found_in(prover.state))
+        if self._truth is not None and self._has_forms == has_forms:
+            prover.eager()
+            return self._truth.anew()
+        truth = truth_of(prover, makes_one=makes_one)
+        if self._truth is None:
+            self._prover, self._truth, self._has_forms = prover.anew(), truth, has_forms
+        return truth
+
+    def forget(self) -> None:
+        """Let go of it; nobody asks any more."""
+        if self._prover is not None:
+            self._prover.forget()
+        self._prover = self._truth = None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
     from paramgraph_kit.doctor.observe.examine import Examination
     from paramgraph_kit.doctor.observe.own_regions import Region
+    from paramgraph_kit.rewrite.truths import Known
     from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
@@ -206,6 +207,18 @@ diagnose = Diagnose()
 
 def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
+    from paramgraph_kit.rewrite.truths import Known
+
+    known = Known()
+    try:
+        return _rewritten(found, what, args, kwargs, known)
+    finally:
+        known.forget()
+
+
+def _rewritten(
+    found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
+) -> list[Failure]:
     from paramgraph_kit.rewrite import rewriting
     from paramgraph_kit.rewrite.cell_step import as_step
     from paramgraph_kit.rewrite.round_missed import tell_missed
@@ -215,17 +228,18 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
     left: list[Any] = []  # one round that is a function, and no graph yet
-    if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True, left=left)) is not None:
+    given = what, args, kwargs, found.failures
+    if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
         found.fix = alone
         return tell_missed(what, args, kwargs, found.failures, alone)
     try:
-        found.fix = rewritten = rewriting.rewrite(what, args, kwargs, found.failures)
+        found.fix = rewritten = rewriting.rewrite(*given, known=known)
     except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong
         text = f"no rewrite was tried, as looking for one ended with {type(error).__name__}: {error}"
         found.notes = (*found.notes, text)
         return []
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
-        alone = one_round(what, args, kwargs, found.failures, of_loader=False)
+        alone = one_round(*given, of_loader=False, known=known)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
             found.fix, alone.known, alone.beside = alone, rewritten.known, rewritten.instead
             return tell_missed(what, args, kwargs, found.failures, alone)
@@ -241,8 +255,8 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         if left:
             found.fix = left[0]
             left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
-            known = {(f.code, f.frame.text if f.frame else "") for f in left[0].left}
-            return [f for f in found.failures if (f.code, f.frame.text if f.frame else "") in known]
+            same = {(f.code, f.frame.text if f.frame else "") for f in left[0].left}
+            return [f for f in found.failures if (f.code, f.frame.text if f.frame else "") in same]
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
     return rewritten.left

@@ -58,8 +58,13 @@ def codes_of(state: HostState) -> tuple[CodeType, ...]:
     return tuple(function.__code__ for function in state.functions)
 
 
+def is_looked_at(holder: Holder) -> bool:
+    """Whether something of the user's holds what steps may move: a variable, an object or a container."""
+    return holder.kind in _KINDS and not holder.of_torch
+
+
 def _looked_at(state: HostState) -> list[Holder]:
-    return [each for each in state.holders if each.kind in _KINDS and not each.of_torch]
+    return [each for each in state.holders if is_looked_at(each)]
 
 
 def _numbers(holders: Sequence[Holder]) -> list[Any]:

@@ -27,7 +27,7 @@ from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
-from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of
+from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
 from paramgraph_kit.rewrite.proving.written import Writes
 
@@ -123,6 +123,13 @@ class Prover:
         other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
         return other
 
+    def anew(self) -> Prover:
+        """The same as it was made, with what the function as it is has shown."""
+        other = copy.copy(self)
+        other._inputs, other._written, other.leads, other.adding = [*self._inputs], {}, [], []
+        other.operations, other.products, other._count = [0, 0], [0, 0], [0, 0]
+        return other
+
     @property
     def inputs(self) -> Arguments:
         """The arguments of its first step."""
@@ -174,13 +181,10 @@ class Prover:
                 self._step(inputs, NOTHING)
                 seen.append(self.state.read())
         columns = zip(self.state.holders, zip(*seen, strict=True), strict=True)
-        kinds = ("global", "cell", "attributes", "container")
         return [
             (holder, list(values))
             for holder, values in columns
-            if holder.kind in kinds
-            and not holder.of_torch
-            and not any(isinstance(v, (list, set, deque)) for v in values)
+            if is_looked_at(holder) and not any(isinstance(v, (list, set, deque)) for v in values)
         ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
@@ -383,6 +387,15 @@ class Truth:
         if self._near and differences(self.seen, self._near):  # roundings count: how far one leads is chance
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
         self._alike = self._in_other_forms(prover, around, forms) if trains else []
+        self._begin()
+
+    def anew(self) -> Truth:
+        """The same, which nothing was compared with yet."""
+        other = copy.copy(self)
+        other._begin()
+        return other
+
+    def _begin(self) -> None:
         self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
         self.suspected: Counter[Any] = Counter()  # what was wrong alone, in so many ways of rewriting
         self.examined: dict[Any, list[Any]] = {}  # and what was found in such lines,
