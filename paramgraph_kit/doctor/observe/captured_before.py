@@ -212,7 +212,9 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
             for block, _ in _captures(maker.body, None):
                 graph = path_value(_graph_of(block), made.names, space) if isinstance(block, ast.With) else None
                 if is_graph(graph):
-                    yield region_at(made.code, block.lineno, {**space, **made.names}, graph, kind, space, made.cells)
+                    own = {*made.code.co_varnames, *made.code.co_cellvars}
+                    names = {name: value for name, value in space.items() if name not in own} | made.names
+                    yield region_at(made.code, block.lineno, names, graph, kind, space, made.cells)
 
 
 def _by_torch(

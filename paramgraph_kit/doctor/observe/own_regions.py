@@ -200,7 +200,8 @@ def region_at(
 ) -> Region:
     """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own, ``cells`` shared."""
     region = _region(code, line, names, graph, kind)
-    region.own, region.space = frozenset(n for n in names if n not in space), space
+    own = {*code.co_varnames, *code.co_cellvars}  # of those that are not known nobody is to take the file's
+    region.own, region.space = frozenset(n for n in names if n not in space) | own, space
     region.cells = cells or {}
     region.ended()
     return region
