@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, parts
+from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
@@ -138,6 +139,7 @@ class Helping(Attempt):
             )
         ]
         fed += parts.fitting(source, items)
+        fed += _returned_too(order, statements, fed, host)
 
         def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
             place = self._place_of(source, statement, wanted[statement])
@@ -167,6 +169,24 @@ class Helping(Attempt):
             return self._value(f"{owner}{dot}{rest}" if owner and first == "self" else path)
 
         return value
+
+
+def _returned_too(
+    order: Sequence[ast.stmt],
+    statements: Sequence[ast.stmt],
+    fed: Sequence[tuple[ast.stmt, ast.expr, Values]],
+    host: Callable[[ast.expr], bool],
+) -> list[tuple[ast.stmt, ast.expr, Values]]:
+    """``lam`` of ``return mixed, lam``, which a helper also computes with: its caller gets the tensor."""
+    known = {node.id: (s, values) for s, node, values in fed if isinstance(node, ast.Name)}
+    found = list[tuple[ast.stmt, ast.expr, Values]]()
+    for last in (n for n in order if isinstance(n, ast.Return) and n not in statements):
+        for node in feeding.candidates([last], host):
+            if isinstance(node, ast.Name) and node.id in known:
+                first, values = known[node.id]
+                between = order[order.index(first) : order.index(last)] if first in order else [first]
+                found += [(last, node, values)] if node.id not in moving.stored(between) else []
+    return found
 
 
 def call_of(source: Source, function: Function, value_of: Callable[[str], Any], helper: Function) -> ast.Call | None:
@@ -246,7 +266,8 @@ def _called_with(
     given |= dict(zip(parameters[bool(owner) :], call.args, strict=False))
     given |= {option.arg: option.value for option in call.keywords if option.arg}
     own = moving.arguments_of(function)
-    again = moving.stored(list(moving.body_of(function)))
+    order = list(moving.body_of(function))
+    again = moving.stored(order[: next((k for k, each in enumerate(order) if call in set(within(each))), len(order))])
     lines, needed, named = list[str](), set[str](), owner
     for name in fed.parameters:
         value = given.get(name)

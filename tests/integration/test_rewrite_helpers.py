@@ -46,6 +46,15 @@ def flip(x, p=0.5):
             ),
             ["lam = np.random.beta(a, a)", "return lam_in * x + (1 - lam_in) * x.flip(0), lam_in"],
         ),
+        (  # a name that the helper gives back in another line, in the place of the step's own argument
+            (
+                "def mix(x, a=0.4):\n    lam = np.random.beta(a, a)\n    i = torch.randperm(x.size()[0]).to(x.device)\n"
+                "    mixed = lam * x + (1 - lam) * x[i, :]\n    return mixed, lam\n"
+                "def weigh(a, b, lam):\n    return lam * a + (1 - lam) * b\n"
+                "def f(x):\n    x, lam = mix(x)\n    return weigh(net(x).sum(), x.sum(), lam)\n"
+            ),
+            ["def before_mix(x):  # before each launch", "return mixed, lam_in"],
+        ),
         (
             (
                 "def crop(x, size=4):\n    i = random.randint(0, x.shape[-1] - size)\n    return x[..., i:i + size]\n"
@@ -61,7 +70,7 @@ def flip(x, p=0.5):
             ["chosen = random.random() < 0.5", "if chosen:", "x = torch.where(given_in, x * given_in_2, x)"],
         ),
     ],
-    ids=["default", "argument", "return", "number", "crop", "nested"],
+    ids=["default", "argument", "return", "number", "returned", "crop", "nested"],
 )
 def test_a_draw_of_a_helper_is_drawn_before_the_launch(fixed: Fixed, text: str, lines: list[str]) -> None:
     # GIVEN a step whose helper draws on the host WHEN rewritten
