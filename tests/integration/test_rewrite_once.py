@@ -143,6 +143,19 @@ def test_a_table_that_the_file_changes_is_not_kept(more: str, fixed: Fixed) -> N
     assert not fixed(TABLES + more).complete
 
 
+def test_memory_that_a_draw_writes_is_not_kept(fixed: Fixed) -> None:
+    # GIVEN noise of the CPU that helpers make anew WHEN rewritten THEN no line keeps what it is drawn into
+    found = fixed("""
+class Noisy(nn.Module):
+    def noise(self, x): return torch.FloatTensor(x.size()).normal_().to(x.device)
+    def forward(self, x): return x + self.noise(x)
+model = Noisy()
+def f(x): return model(x)
+args = (torch.randn(3, 4, device=device),)
+""")
+    assert "made_once" not in found.diff, found
+
+
 DECIDED = {
     "torch.ones(n, n).tril()": ("n",),
     "torch.arange(x.shape[1]) < self.most": ("x.shape", "self.most"),

@@ -58,6 +58,11 @@ def make_once(place: Place) -> list[Edit]:
         while found_by is not None and isinstance(above, ast.expr) and (more := deciders(place, above)) is not None:
             node, found_by = above, more
             above = place.source.parents.get(node)
+        if isinstance(above, ast.Call) and above.func is node and isinstance(node, ast.Attribute):
+            if called(above).endswith("_"):
+                continue  # ``torch.FloatTensor(n).normal_()``: what is kept would be written
+            node = node.value
+            found_by = deciders(place, node)
         if found_by is not None:
             lines, kept = _kept(place, node, place.text(node), found_by, [])
             new = f"{kept}.clone()" if _is_let_out(place, node) else kept
