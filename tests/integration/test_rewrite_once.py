@@ -147,10 +147,15 @@ def test_memory_that_a_draw_writes_is_not_kept(fixed: Fixed) -> None:
     # GIVEN noise of the CPU that helpers make anew WHEN rewritten THEN no line keeps what it is drawn into
     found = fixed("""
 class Noisy(nn.Module):
-    def noise(self, x): return torch.FloatTensor(x.size()).normal_().to(x.device)
+    def noise(self, mu):
+        std = mu.exp()
+        eps = torch.FloatTensor(std.size()).normal_().to(device)
+        return eps.mul(std)
     def forward(self, x): return x + self.noise(x)
 model = Noisy()
-def f(x): return model(x)
+def f(x):
+    y = model(x)
+    return y.sum()
 args = (torch.randn(3, 4, device=device),)
 """)
     assert "made_once" not in found.diff, found
