@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
 from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import names_in, on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -32,6 +33,7 @@ INDENT = " " * 11  # of what to write in a place, below it
 BEHIND_A_CELL = (
     "belongs behind the launch: move it there yourself; with the cell's lines in a function it moves by itself"
 )
+ALONE = "belongs behind the launch: move it there yourself"
 Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
 _ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
@@ -81,6 +83,8 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
     for failure in failures:
         places.setdefault(place_text(failure.frame), []).append(failure)
     told = _told(attempt, failures)
+    if all(text == BEHIND for _, text in told.values()):  # no other line is left to mend
+        told = {key: (place, ALONE) for key, (place, _) in told.items()}
     cut = _with_one_cut(told.values())
     return [_line(attempt, place, each, known, told, cut) for place, each in places.items()]
 
@@ -160,6 +164,16 @@ def _counts(place: Place) -> list[str]:
     return sorted(stored(sized) & behind - {*place.seen})
 
 
+def all_told(lines: Sequence[str], left: Sequence[Failure]) -> bool:
+    """Whether each line says exactly what to write: of one graph that is only worth something where all do."""
+    names = names_of_files({failure.frame.file for failure in left if failure.frame is not None})
+    for first, *texts in (each.split(f"\n{INDENT}") for each in lines):
+        told = [text for text in texts if not is_in_pieces(text)] if "  [" in first else [first]
+        if not told or not all(is_specific(text, names) for text in told):
+            return False
+    return True
+
+
 def place_text(frame: Frame | None) -> str:
     """``file:line  text``; a file that was rewritten again is called rewritten once."""
     text = frame_text(frame)
@@ -192,7 +206,7 @@ def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -
     place, text = told[id(failure)]
     if later and text.startswith(NOBODY_WAITS):
         text = BEHIND  # its line is another one by then
-    if text in (BEHIND, LEFT) and is_made_of(place.source.file):
+    if text in (BEHIND, LEFT, ALONE) and is_made_of(place.source.file):
         return BEHIND_A_CELL
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 

@@ -13,6 +13,7 @@ from typing import Any, Never
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -149,7 +150,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
     if fix is not None and fix.pieces and id(failure) in attempt.unsafe:
-        pair = _in_pieces(failure, pair, fix.pieces)
+        pair = _in_pieces(failure, pair, fix)
     if not pair:
         return failure
     return replace(failure, fix=_text(pair))
@@ -160,11 +161,14 @@ def _kept(fix: Fix) -> str:
     return next((line for line in fix.instead if fix.stale and re.match(rf"`[\w.]*\b{fix.stale}`", line)), "")
 
 
-def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, pieces: str) -> tuple[list[str], list[str]]:
-    """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more."""
+def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, fix: Fix) -> tuple[list[str], list[str]]:
+    """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more.
+
+    That is told where it is told of all lines that are left.
+    """
     line, told = pair or ([failure.frame.text if failure.frame is not None else ""], [])
-    written = _TRIED.split(pieces)[0]
-    more = [each for each in told[:1] if not is_in_pieces(each)]
+    written = _TRIED.split(fix.pieces)[0]
+    more = [each for each in told[:1] if fix.instead and not is_in_pieces(each)]
     return line, [IN_PIECES.format(written) + "".join(f"; for one graph {each}" for each in more)]
 
 
@@ -205,7 +209,10 @@ def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix:
     if failure.code in (*_ASKS, *_TOLD):  # what is written there alone would only ask in another line, or not be run
         return line, [BESIDE]
     line, told = _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
-    return line, [f"{BESIDE}; for more of it in the graph {told[0]}"] if told != [BESIDE] and _is_words(told) else told
+    if told == [BESIDE] or not _is_words(told):
+        return line, told
+    more = f"; for more of it in the graph {told[0]}" if is_specific(told[0], names_of_files([at[0].file])) else ""
+    return line, [f"{BESIDE}{more}"]
 
 
 def _is_words(told: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -220,7 +220,9 @@ def _rewritten(
     found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
 ) -> list[Failure]:
     from paramgraph_kit.rewrite import rewriting
+    from paramgraph_kit.rewrite.by_hand import all_told
     from paramgraph_kit.rewrite.cell_step import as_step
+    from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
 
@@ -241,7 +243,8 @@ def _rewritten(
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
         alone = one_round(*given, of_loader=False, known=known)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
-            found.fix, alone.known, alone.beside = alone, rewritten.known, rewritten.instead
+            told = rewritten.instead if all_told(rewritten.instead, rewritten.left) else []
+            found.fix, alone.known, alone.beside = alone, rewritten.known, told
             return tell_missed(what, args, kwargs, found.failures, alone)
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
@@ -252,6 +255,10 @@ def _rewritten(
             found.fix = in_a_function
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        if rewritten.pieces and not all_told(rewritten.instead, rewritten.left):
+            rewritten.instead = []  # what is proved is the fix
+        if PLAIN in rewritten.pieces and _brings_more(rewritten.left, found.failures):
+            found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])
         if left:
             found.fix = left[0]
             left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
@@ -260,6 +267,12 @@ def _rewritten(
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
     return rewritten.left
+
+
+def _brings_more(left: Iterable[Failure], known: Iterable[Failure]) -> bool:
+    """Whether rewritten lines, which make no graph, have moved a question to lines that had none."""
+    places = {(each.code, each.frame.text if each.frame else "") for each in known}
+    return any((each.code, each.frame.text if each.frame else "") not in places for each in left)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
 
 STEADY = 2  # calls at the end in which nothing may be compiled any more
+MOST_LATE = 3  # calls behind the first that compile: where each number of the host's does, it is all but the last
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
 PLAIN = "without changing a line"
@@ -116,12 +118,14 @@ def object_name(value: Any, space: dict[str, Any]) -> str:
 def _tried(step: _Watched, prover: Prover, truth: Truth, around: Around) -> str:
     try:
         wrong = truth.wrong(prover.launched(step, around))
+        if not wrong and not step.is_steady():  # the other way of a branch may come late: now all are there
+            wrong = truth.wrong(prover.from_now().launched(step, around))
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:  # what torch.compile cannot take; the function itself has run before
         return ""
     launches, kernels = step.launches()
-    if wrong or not launches or len(set(step.compiled[-STEADY - 1 :])) > 1:
+    if wrong or not launches or not step.is_steady():
         return ""
     return (
         f"eager's results and state {truth.closeness()} in {STEPS} steps ({driver().source().label()}), "
@@ -146,10 +150,14 @@ class _Watched:
         result = self._function(*args, **kwargs)
         self._reports.append(make_report(self._of))
         self.compiled.append(len(compiled_graphs()))
-        late = len(self.compiled) > STEPS - STEADY and self.compiled[-1] > self.compiled[-2]
-        if late or (time.monotonic() > self._until and len(self.compiled) < STEPS):
+        grown = sum(a < b for a, b in pairwise(self.compiled))
+        if grown > MOST_LATE or (time.monotonic() > self._until and len(self.compiled) < STEPS):
             raise _Endless
         return result
+
+    def is_steady(self) -> bool:
+        """Whether nothing was compiled in the last calls."""
+        return len(set(self.compiled[-STEADY - 1 :])) == 1
 
     def last(self) -> Report:
         """The report after the last call."""

@@ -11,8 +11,10 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.advised.specific import is_specific
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure, Frame
 from tests.integration.rewritten import Fixed, run
 
@@ -118,6 +120,89 @@ def f(x, j):
 def test_what_to_write_fits_the_line(text: str, wanted: str, fixed: Fixed) -> None:
     # GIVEN a line that cannot be rewritten safely WHEN left to the user THEN it says what to write there
     assert any(wanted in line for line in fixed(text).instead)
+
+
+LEFT = """
+net, args = nn.Linear(3, 1).to(device), (torch.randn(4, 3, device=device),)
+opt = torch.optim.SGD([{"params": [net.weight]}, {"params": [net.bias]}], lr=0.1)
+it = 0
+class Tuner:
+    def __init__(self):
+        self.p, self.rt = 0.1, 0.0
+    def tune(self, out):
+        self.rt = torch.sign(out).mean().item()
+        self.p = min(1.0, self.p + (0.1 if self.rt > 0.6 else -0.01))
+        return self.p
+class Track:
+    def __init__(self):
+        self.mean, self.age = torch.zeros(3, device=device), 0
+    def predict(self):
+        self.mean = self.mean * 0.9
+        self.age += 1
+tuner, track = Tuner(), Track()
+def f(x):
+    global it
+    for i, g in enumerate(opt.param_groups):
+        g["lr"] = 0.1 / (1 + it) / 2.6 ** i
+    track.predict()
+    loss = net(x[torch.nonzero(x[:, 0] > 0)] * tuner.p + track.mean).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    tuner.tune(loss.detach())
+    if it % 2 == 0:
+        net(x).square().sum().backward()
+        opt.step()
+    it += 1
+    return loss.detach()
+"""
+ROWS = """
+args = (torch.randn(4, 3, device=device), torch.tensor([0, 1, 1, 2], device=device))
+rows = torch.zeros(4, 3, device=device)
+def f(x, y):
+    for c in torch.unique(y):
+        rows[c] = x[y == c].mean(0)
+    return rows * 2
+"""
+PUT = {"for c in": "stays as it was, line 15 `rows[c] = torch.where(there[c], x[y == c].mean(0), rows[c])`"}
+SAID = {
+    "opt.step()": '`for group in opt.param_groups: group["lr"] = torch.tensor(group["lr"], device=device)`',
+    "self.rt = ": "`tuner.tune(loss.detach())`, belongs behind the launch: take it out of the step, and return "
+    "`loss.detach()`; `tuner.p`, which it moves, is read from line 33 on: once `p_in = torch.zeros((), device=device)`",
+    "self.age += 1": "belongs behind the launch: leave it",
+    "it += 1": "belongs behind the launches, also that of lines 39 to 40, which is asked for by it",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), [(LEFT, SAID), (ROWS, PUT)], ids=["numbers", "rows"])
+def test_what_a_step_reads_of_what_is_left_has_words_that_give_its_numbers(
+    text: str, said: dict[str, str], tmp_path: Path
+) -> None:
+    # GIVEN a step that cannot be rewritten, with rates, a counter and a number that it tunes for the next one
+    names = run(text, tmp_path)
+    failures = pgk.diagnose(names["f"], *names["args"]).failures
+    # WHEN nothing of it is rewritten
+    lines = by_hand.lines(Ways(names["f"], names["args"], {}), failures)
+    # THEN groups have a tensor each, only the host's own line leaves a method, and what is tuned is so afterwards
+    for line, wanted in said.items():
+        told = [each for each in lines if line in each.split("  [")[0]]
+        assert any(wanted in each for each in told), (line, lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("keep it there: `total.add_(loss.detach())`", True),
+        ("once `n_in = torch.zeros(())`, here `n_in` for `n`, and `for i in range(9):`", True),
+        ("mask it, `torch.where(n > 0, x[..., 0], 0)`", True),
+        ("take `torch.where(n > 0, values, 0)` of what comes of it", False),
+        ("written there, `n_in.copy_(...)`", False),
+        ("give what the host decides here to the function", False),
+    ],
+)
+def test_words_are_exact_where_all_their_names_are_those_of_the_user(text: str, wanted: bool) -> None:
+    # GIVEN words, and the names of a file WHEN / THEN they are exact if nothing in them is left to the reader
+    assert is_specific(text, {"total", "loss", "n", "x"}) is wanted
 
 
 def test_a_table_of_the_cpu_is_placed_by_a_line(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class Trainer:
 trainer, args = Trainer(), (torch.randn(4, 3, device=device),)
 f = trainer.step
 """,
-        "so take its call, `adjust`, out of the step; make the optimizer with `lr=torch.tensor(..., device=device)`",
+        "so take its call, `adjust`, out of the step, and write there `group['lr'].fill_(first / (1 + self.steps))`",
     ),
     "a distribution that an object keeps": (
         """

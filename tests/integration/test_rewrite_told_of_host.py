@@ -119,7 +119,7 @@ def f(x):
     net.train(x)
 """,
         'print("layer", n)',
-        "belongs behind the launch: leave it",
+        "belongs behind the launch: move it there yourself",
         "net.train(x)",
     ),
     "a running mean of the host's that the next line brings to the device": (

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.rewriting import rewrite
 from tests.integration.rewritten import run
 from tests.programs.running import captured, differences, eager
 
@@ -376,7 +377,7 @@ def test_words_that_are_followed_to_the_letter_give_a_graph_with_eager_s_numbers
     # GIVEN a program with a problem that no diff has
     text, line, said = FOLLOWED[name]
     truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
-    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    fix = rewrite(names["f"], names["args"], {}, pgk.diagnose(names["f"], *names["args"]).failures)
     told = "\n".join(each for each in fix.instead if line in each)
     around, shown = {"before": "", "behind": ""}, fix.diff
     for old, new in said:

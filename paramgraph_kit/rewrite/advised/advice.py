@@ -40,7 +40,14 @@ from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
-from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, filled_before, multiplied, set_anew
+from paramgraph_kit.rewrite.advised.state.groups import (
+    called_for_itself,
+    filled_before,
+    in_tensors,
+    multiplied,
+    owner_of_groups,
+    set_anew,
+)
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
@@ -99,22 +106,21 @@ def _rate(place: Place) -> str:
     moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
     for name in moved:
         if isinstance(place.value(name), torch.optim.lr_scheduler.LRScheduler):
-            return (
-                f"`{name}.step()` belongs behind the launch, and its rate in a tensor: leave both, they are rewritten "
-                "once the other lines are mended"
-            )
+            optimizer = next((each for each in moved if isinstance(place.value(each), torch.optim.Optimizer)), "")
+            kept = f", and {in_tensors(place, optimizer)}" if optimizer else ", and its rate in a tensor"
+            return f"`{name}.step()` belongs behind each launch{kept}"
     if not written:
         return _rates_in_a_loop(place, calls) or _rate_by_another(place, every)
     if len(written) != 1:
         return ""
     target, value = place.text(written[0].targets[0]), place.text(written[0].value)
     where = "behind" if written[0].lineno > place.statement.lineno else "before"
+    optimizer = owner_of_groups(place, written[0]) or next(iter(moved), "optimizer")
     if where == "before" and multiplied(place, "lr") and (told := filled_before(place, written[0], "lr")):
         return told  # in the words of the other lines that read it
     return (
         f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
-        f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "
-        f"`{target}.fill_({value})`{multiplied(place, 'lr')}"
+        f"of, as `{target}.fill_({value})`; {in_tensors(place, optimizer)}{multiplied(place, 'lr')}"
     )
 
 
@@ -131,8 +137,9 @@ def _rates_in_a_loop(place: Place, calls: list[ast.Call]) -> str:
             continue
         return (
             f"`{place.text(call)}` (line {call.lineno}) belongs behind each launch, in a loop of its own: take it out "
-            f"here, there `for {name} in {path}: {name}.step()`; make each optimizer with `lr=torch.tensor(..., "
-            f"device={place.device}), capturable=True`, and where one of your own reads `group['lr']` as a number, in "
+            f"here, there `for {name} in {path}: {name}.step()`; make each optimizer with `capturable=True` (SGD with "
+            '`fused=True`), its groups once with `group["lr"] = torch.tensor(group["lr"], '
+            f"device={place.device})`, and where one of your own reads `group['lr']` as a number, in "
             "`alpha=` or `value=`, multiply by it instead"
         )
     return ""
@@ -141,6 +148,7 @@ def _rates_in_a_loop(place: Place, calls: list[ast.Call]) -> str:
 def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
     """``self.adjust_rate()``, a function of the file that writes the rate."""
     calls = {called(n): n for n in every if isinstance(n, ast.Call)}
+    stepped = [path_of(n.func.value) for n in place.calls("step") if isinstance(n.func, ast.Attribute)]
     for function in ast.walk(place.source.tree):
         if not isinstance(function, Function) or function.name not in calls:
             continue
@@ -152,9 +160,8 @@ def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
             target, value = place.text(made.targets[0]), place.text(made.value)
             return (
                 f"`{place.text(call)}` (line {call.lineno}), which sets it at line {made.lineno}, "
-                f"`{place.text(made)}`, belongs {where} each launch: take it out of the function; make the optimizer "
-                f"with `lr=torch.tensor(..., device={place.device})`, and write at line {made.lineno} "
-                f"`{target}.fill_({value})`"
+                f"`{place.text(made)}`, belongs {where} each launch: take it out of the function, and write at line "
+                f"{made.lineno} `{target}.fill_({value})`; {in_tensors(place, stepped[0] if stepped else 'optimizer')}"
             )
     return ""
 

@@ -23,7 +23,7 @@ def by_qr(place: Place) -> str:
         return (
             f"where `{a}` has at least as many rows as columns, and those are independent, `{q}, {r} = "
             f"torch.linalg.qr({a})` with `torch.linalg.solve_triangular({r}, {right}, upper=True)` is {makes}, and can "
-            "be captured (a matrix on the right, `b[:, None]` for a vector); else end what is captured before it, and "
+            "be captured (a matrix on the right: of a vector `[:, None]`); else end what is captured before it, and "
             "do it behind the launch"
         )
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import torch
 
@@ -12,18 +13,19 @@ from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
-from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS
+from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, target_of
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
 _UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
 
+_NAMED = (ast.Name, ast.Attribute)
 _READS = ("item", "tolist", "cpu", "numpy")  # what only the host goes on with
 
 
@@ -309,7 +311,7 @@ def at_least(place: Place) -> str:
     local = sorted(place.local(node) & asked - {"self"})
     numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
     chosen = numbers if code in DECIDED and numbers else local
-    names, line = "`, `".join(chosen), f"line {node.lineno}"
+    line = f"line {node.lineno}"
     if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
         calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
         trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
@@ -329,10 +331,7 @@ def at_least(place: Place) -> str:
                 "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
                 "instead, which the graph returns, and go through that behind the launch"
             )
-        own = {n.name for n in function.body if isinstance(n, Function)}  # which the host still knows
-        returned = sorted({*chosen, *needed_behind(place, node.lineno)} - own)
-        what = f", return `{'`, `'.join(returned)}`" if returned else ""
-        return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
+        return _ended_before(place, chosen)
     if code in BROUGHT:
         if told := _by_rounds_of_a_generator(place):
             return told
@@ -366,9 +365,30 @@ def at_least(place: Place) -> str:
         return told
     if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place) or drawn_for_a_helper(place)):
         return told
-    if code in DECIDED:
-        held = {n for n in local if n in place.tensors or n.lower() == "device"}
-        names = names if code in DECIDED and numbers else "`, `".join(n for n in local if n not in held)
-        what = f"`{names}`, where the host decides it," if names else "what the host decides here"
+    if code in DECIDED and (kept := numbers or _of_the_host(place, local)):
+        what = f"`{'`, `'.join(kept)}`, where the host decides it,"
         return f"give {what} to the function: as a number among its arguments, of which each has a graph"
+    trains = any(is_training(n) for part in (function.body if function else ()) for n in within(part))
+    ends = function is not None and function.name == place.entry and node in function.body[1:] and not trains
+    if code in DECIDED and ends:
+        return _ended_before(place, [])  # who knows what is decided: all before it is the same each time
     return ""
+
+
+def _of_the_host(place: Place, names: Sequence[str]) -> list[str]:
+    """Names that held numbers as the function returned, and that come of no shape."""
+    of_shapes = {name for name, one in assignments(place) if {"shape", "size", "len"} & _named(one.value)}
+    return [name for name in names if name in place.plain and name not in of_shapes]
+
+
+def _named(node: ast.AST) -> set[str]:
+    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if isinstance(n, _NAMED)}
+
+
+def _ended_before(place: Place, chosen: Sequence[str]) -> str:
+    """The statement with all after it behind the launch, for which the graph returns what they read."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    own = {n.name for n in (function.body if function is not None else ()) if isinstance(n, Function)}
+    line, returned = f"line {node.lineno}", sorted({*chosen, *needed_behind(place, node.lineno)} - own)
+    what = f", return `{'`, `'.join(returned)}`" if returned else ""
+    return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"

@@ -223,11 +223,18 @@ def behind(place: Place) -> str:
             if later.lineno > node.lineno and later.value and path in paths(later.value) and not its_own:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
-                if isinstance(later, ast.Return) or names_in(later.value) & place.tensors.keys():
+                of_device = names_in(later.value) & place.tensors.keys()
+                if place.failure.code in READS and not of_device and not isinstance(later, ast.Return):
+                    return f"belongs behind the launch, with line {later.lineno}, which reads it"
+                if isinstance(later, ast.Return) or of_device:
                     return f"belongs before each launch: line {later.lineno} reads it there from a tensor"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.If)):
-            asks = later.lineno > node.lineno and path in paths(later.test)
+            asks = path in paths(later.test)
+            trains = asks and any(is_training(n) for part in later.body for n in within(part))
+            if trains and later.lineno < node.lineno and later not in place.source.above(node):
+                return f"belongs behind the launches, also that of {lines_of(later.body)}, which is asked for by it"
+            asks = asks and later.lineno > node.lineno
             if asks and any(is_training(n) for part in later.body for n in within(part)):
                 return f"belongs before each launch: by it the host decides whether {lines_of(later.body)} train"
             if asks and (where := between(place, later)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.source.edits import path_of, within
+from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 
@@ -66,7 +66,8 @@ def unique(place: Place) -> str:
         if isinstance(place.statement, ast.For):
             there = fresh("there", place.taken)
             loop = f"for {place.text(place.statement.target)} in range(n):"
-            return _for_all(x, [f"{there} = {marked}", loop], there)
+            kept = _kept_rows(place, place.statement, there)
+            return _for_all(x, [f"{there} = {marked}", loop], there) + kept
         if told := _all_numbers(place, call, x, marked):
             return told
         return (
@@ -96,6 +97,16 @@ def _all_numbers(place: Place, call: ast.Call, x: str, marked: str) -> str:
     }
     lines += [f"{names[option]} = {made}" for option, made in of_each.items() if option in names]
     return _for_all(x, lines, there)
+
+
+def _kept_rows(place: Place, loop: ast.For, there: str) -> str:
+    """``proto[c] = new`` of a round: where there is none, the row stays as it was."""
+    at = place.text(loop.target)
+    every = [n for part in loop.body for n in within(part) if isinstance(n, ast.Assign) and len(n.targets) == 1]
+    rows = [(n, n.targets[0]) for n in every if isinstance(n.targets[0], ast.Subscript)]
+    own = [(n, place.text(row)) for n, row in rows if isinstance(row, ast.Subscript) and at in names_in(row.slice)]
+    texts = [f"line {n.lineno} `{row} = torch.where({there}[{at}], {place.text(n.value)}, {row})`" for n, row in own]
+    return f"; a row of which none is there stays as it was, {' and '.join(texts)}" if texts else ""
 
 
 def _for_all(x: str, lines: Sequence[str], there: str) -> str:

@@ -29,12 +29,22 @@ def set_anew(place: Place) -> str:
 
 def filled_before(place: Place, made: ast.Assign, key: str) -> str:
     """How an entry of an optimizer of the file's own is a tensor that is written before each launch."""
-    target, value, owner = place.text(made.targets[0]), place.text(made.value), _owner(place, made)
+    target, value, owner = place.text(made.targets[0]), place.text(made.value), owner_of_groups(place, made)
     where = "this" if made is place.statement else f"line {made.lineno}, `{place.text(made)}`,"
     return owner and (
-        f"{where} belongs before each launch, with what it comes of, as `{target}.fill_({value})`; once, where the "
-        f'optimizer has been made, `for group in {owner}.param_groups: group["{key}"] = '
-        f'torch.tensor(group["{key}"], device={place.device})`{multiplied(place, key)}'
+        f"{where} belongs before each launch, with what it comes of, as `{target}.fill_({value})`; "
+        f"{in_tensors(place, owner, key)}{multiplied(place, key)}"
+    )
+
+
+def in_tensors(place: Place, optimizer: str, key: str = "lr") -> str:
+    """How each group has a tensor: of one that all share, ``lr=torch.tensor(...)``, all had what is written last."""
+    made = type(place.value(optimizer))
+    option = "fused" if made in (torch.optim.SGD, torch.optim.Adagrad) else "capturable"
+    given = f" with `{option}=True`" * made.__module__.startswith("torch.optim")
+    return (
+        f"once, where `{optimizer}` has been made{given}, `for group in {optimizer}.param_groups: "
+        f'group["{key}"] = torch.tensor(group["{key}"], device={place.device})`'
     )
 
 
@@ -60,7 +70,7 @@ def _set_in_steps(place: Place) -> Iterator[tuple[str, ast.Assign]]:
         if not isinstance(node, ast.Assign) or function is None or function.name == "__init__":
             continue
         key = _key_of(node.targets[0]) if len(node.targets) == 1 else ""
-        if key and _owner(place, node):
+        if key and owner_of_groups(place, node):
             found.setdefault(key, []).append(node)
     yield from ((key, nodes[0]) for key, nodes in found.items() if len(nodes) == 1)
 
@@ -70,7 +80,7 @@ def _key_of(node: ast.AST) -> str:
     return key if isinstance(key, str) else ""
 
 
-def _owner(place: Place, node: ast.stmt) -> str:
+def owner_of_groups(place: Place, node: ast.stmt) -> str:
     """``opt`` of ``for group in opt.param_groups`` around a statement, and of ``opt.param_groups[0]["lr"] = ...``."""
     for above in (*place.source.above(node), node):
         every = ast.walk(above.iter) if isinstance(above, ast.For) else ast.walk(above) if above is node else ()
@@ -97,13 +107,14 @@ def called_for_itself(place: Place) -> str:
     owner = place.source.parents.get(function)
     if not isinstance(owner, ast.ClassDef) or function.name in ("forward", "step", "__init__"):
         return ""
-    if any(isinstance(n, ast.Return) and n.value is not None for part in function.body for n in within(part)):
-        return ""
+    calls = [each for each in _calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
+    returns = any(isinstance(n, ast.Return) and n.value is not None for part in function.body for n in within(part))
+    if returns and sum(_is_named(n, function.name) for n in ast.walk(place.source.tree)) > len(calls):
+        return ""  # one of its callers goes on with that
     if function.name in _TRAINS or any(called(n) in _TRAINS for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""  # the graph is to have that
     if any(called(n).endswith("_") and called(n)[:1] != "_" for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""  # it writes to tensors, of which the next step may read
-    calls = [each for each in _calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
     own = [each for each in calls if getattr(place.source.function_of(each), "name", "") == place.entry]
     if len(own or calls) != 1 or (function.name == place.entry and not own):
         return ""  # who knows which of them ran
@@ -114,11 +125,50 @@ def called_for_itself(place: Place) -> str:
         given = names_in(node) & locals_of(caller) if caller is not None else set()
         early = caller is not None and given <= set(arguments_of(caller))
         return f"{text} before each launch, as what it writes may be read there: take it out of the step" * early
-    if place.failure.code == "size-frozen":
+    if place.failure.code == "size-frozen" or _is_read_on(place, function, owner, caller):
         return ""
     if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
         return f"{text} before each launch: take it out of the step"
-    return f"{text} behind the launch: take it out of the step, and return what it is given"
+    values = node.value.args if isinstance(node.value, ast.Call) else []
+    back = f"return `{'`, `'.join(map(place.text, values))}`" if values else "return what it is given"
+    kept = "".join(_filled_ahead(place, path, line) for path, line in _read_elsewhere(place, function, caller, node))
+    return f"{text} behind the launch: take it out of the step, and {back}{kept}"
+
+
+def _is_read_on(place: Place, function: Function, owner: ast.ClassDef, caller: Function | None) -> bool:
+    """Whether a step goes on with a tensor that a method gives its object: of that only the host's lines may go."""
+    stores = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    made = {name for name in stores if isinstance(place.attributes.get(name), torch.Tensor)}
+    named = {n.attr for n in ast.walk(caller or function) if isinstance(n, ast.Attribute)}
+    others = [n for n in owner.body if isinstance(n, Function) and n.name in named and n is not function]
+    read = {n.attr for each in others for n in ast.walk(each) if isinstance(n, ast.Attribute)} | named
+    return bool(made & read)
+
+
+def _read_elsewhere(
+    place: Place, function: Function, caller: Function | None, node: ast.Expr
+) -> Iterator[tuple[str, int]]:
+    """Numbers that a method writes, as the step that calls it reads them on the device: ``ada.p``, with its line."""
+    call = node.value.func if isinstance(node.value, ast.Call) else None
+    held = path_of(call.value) if isinstance(call, ast.Attribute) else ""
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    for name in sorted({n.attr for n in every if path_of(n.value) == "self"}):
+        attributes = [n for n in ast.walk(caller or node) if isinstance(n, ast.Attribute)]
+        reads = [n.lineno for n in attributes if path_of(n) == f"{held}.{name}"]
+        if held and reads and type(place.value(f"{held}.{name}")) in (int, float):
+            yield f"{held}.{name}", min(reads)
+
+
+def _filled_ahead(place: Place, path: str, line: int) -> str:
+    name = f"{path.rpartition('.')[2]}_in"
+    return (
+        f"; `{path}`, which it moves, is read from line {line} on: once `{name} = torch.zeros((), "
+        f"device={place.device})`, before each launch `{name}.fill_({path})`, and `{name}` for `{path}` in the step"
+    )
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and called(node) == name
 
 
 def _calls_of(place: Place, function: Function, owner: str) -> Iterator[ast.Expr]:

@@ -30,10 +30,12 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     path, text = _target(bound[0], name), ast.unparse(bound[0])
     if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
         function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
+        rate = f"{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})"
         return (
             f"`{path}` decides the rate, {place}: that belongs before each launch, so take its call, `{function}`, "
-            f"out of the step; make the optimizer with `lr=torch.tensor(..., device={device})`, and write there "
-            f"`{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})`"
+            f"out of the step, and write there `{rate}`; "
+            'once, where the optimizer has been made, give each of its groups a tensor, `group["lr"] = '
+            f'torch.tensor(group["lr"], device={device})`'
         )
     if told := decay_in_a_tensor(tree, read[0], place, device):
         return told
@@ -43,7 +45,7 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"`{path} = torch.tensor({_first(original, name)}, device={device})` where it begins, "
             f"`{path}.copy_({value})` in place of `{text}`, and make a number of it behind the launch"
         )
-    scalar = f"`{path} = torch.zeros((), dtype=torch.long, device={device})` once"
+    scalar = f"`{path} = torch.tensor({path}, device={device})` once"
     written = _in_place(bound[0], path)
     first = _first(original, name)
     if _is_real(first) and not isinstance(read[0], (ast.If, ast.While)):
@@ -71,10 +73,20 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             "launch, and give it to the step as a number among its arguments, of which each has a graph of its own; "
             f"behind the launch `{path}` may change"
         )
+    kept = f"; or keep it as a tensor, {scalar}, and {written} where it changes"
     return (
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
-        f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
+        f"give the graph what comes of it in a tensor{kept * (not _asks_for_a_number(read[0], functions, name))}"
     )
+
+
+def _asks_for_a_number(node: ast.AST, functions: Sequence[Function], name: str) -> bool:
+    """Whether what is made of ``name`` goes where only a number of the host's can: ``math.sqrt(top)``, ``range(n)``."""
+    made = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own = [n for each in functions if node in set(ast.walk(each)) for n in ast.walk(each) if isinstance(n, ast.Call)]
+    calls = [n for n in own if path_of(n.func).partition(".")[0] in ("math", "range", "int", "round")]
+    given = [n for call in calls for each in call.args for n in ast.walk(each)]
+    return any(_is(n, name, ast.Load) or (isinstance(n, ast.Name) and n.id in made) for n in given)
 
 
 def _size_of_it(node: ast.AST, functions: Sequence[Function]) -> str:
@@ -240,7 +252,8 @@ def _in_place(node: ast.Assign | ast.AugAssign, path: str) -> str:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
         return f"`{path}.{'add' if isinstance(node.op, ast.Add) else 'sub'}_({ast.unparse(node.value)})`"
     value = node.value if isinstance(node, ast.Assign) else ast.BinOp(node.target, node.op, node.value)
-    return f"`{path}.copy_({ast.unparse(value)})`"
+    reads = any(path_of(n) == path for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute)))
+    return f"`{path}.{'copy_' if reads else 'fill_'}({ast.unparse(value)})`"  # a number cannot be copied
 
 
 def _slice(node: ast.stmt, name: str) -> tuple[ast.Subscript, int] | None:
