@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import (
     Change,
@@ -29,6 +31,18 @@ from paramgraph_kit.step.observe import (
     look,
     value_of,
 )
+from paramgraph_kit.trace.reason import Frame
+
+
+@pytest.mark.parametrize(("reads", "left"), [("k = int(n.max())", 1), ("k = randint(1, int(n.max()))", 2)])
+def test_what_the_device_gives_is_not_drawn_by_the_host(reads: str, left: int) -> None:
+    # GIVEN a number that is read back, and a line that it decides, in calls that draw what it comes of
+    problems = [
+        BY_ID["sync-item"].failure("item", Frame("m.py", 3, "f", reads)),
+        BY_ID["host-random"].failure("topk got 4 in one call and 5 in the next", Frame("m.py", 4, "f", "x.topk(k)")),
+    ]
+    # WHEN / THEN it is no draw, unless the host has drawn there too
+    assert len(without_echoes(problems)) == left
 
 
 def taken(holders: list[Holder], **reach: Any) -> Snapshot:

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import ast
+
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import ANOTHER
+from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
+_READS = ("sync-item", "copy-to-cpu")
 _GIVES_NOTHING = ("unregistered-generator", "work-elsewhere", "argument-check")  # to the host, that it could freeze
+
+
+Given = tuple[str, str, str]  # a file, a function, and a name
+
+
+def _given(failure: Failure) -> set[Given]:
+    """The names to which a line gives what it has read of the device: what they decide is no draw of the host's."""
+    at = failure.frame
+    nodes = _nodes(at)
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    draws = at is not None and any(word in at.text for word in RANDOM_WORDS)
+    return {(at.file, at.function, name) for name in names} if at is not None and not draws else set()
+
+
+def _reads_one(failure: Failure, given: set[Given]) -> bool:
+    at = failure.frame
+    names = {n.id for n in _nodes(at) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return at is not None and any((at.file, at.function, name) in given for name in names)
+
+
+def _nodes(frame: Frame | None) -> list[ast.AST]:
+    try:
+        return [*ast.walk(ast.parse(frame.text.strip()))] if frame is not None else []
+    except SyntaxError:
+        return []
 
 
 def without_echoes(problems: list[Failure]) -> list[Failure]:
@@ -22,6 +50,7 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
     read_again = {f.frame for f in problems if f.code == "stale-input"}
     ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
     branches = {f.frame for f in problems if f.code == "branch-frozen"}
+    given = {key for f in loud if f.code in _READS for key in _given(f)}
     return [
         f
         for f in problems
@@ -31,6 +60,7 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
         and not (
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
+        and not (f.code == "host-random" and _reads_one(f, given))
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
         # What a scheduler moves is frozen whatever else its optimizer's step does.
         and not (f.code in echoes and f.frame in read and MOVED not in f.message)
