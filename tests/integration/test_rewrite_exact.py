@@ -113,6 +113,29 @@ others = [(torch.ones(3, device=device), torch.tensor(t, device=device)) for t i
 """,
         "t = step.detach().double()",
     ),
+    "a threshold of a helper's": (
+        """
+args = (torch.randn(1, device=device), torch.randn(3, device=device))
+def is_large(value, limit=0.1):
+    return value > limit
+def f(x, y):
+    total = x.sum().item()
+    return y * 2 if is_large(total) else y
+others = [(torch.tensor([0.1], device=device), torch.ones(3, device=device))]
+""",
+        "total = x.sum().detach().double()",
+    ),
+    "rows whose mean gets their name": (
+        """
+args = (torch.randn(6, device=device), torch.rand(6, device=device) > 0.3)
+def f(x, m):
+    h = x[m]
+    h = h.mean()
+    return h * x
+others = [(torch.ones(3, device=device), torch.tensor([True, False, False], device=device))]
+""",
+        "h = torch.where(m, h.movedim(0, -1), 0).sum() / (h[0].numel() * m.sum())",
+    ),
     "gradients of rows that a mask leaves out": (
         """
 args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),
@@ -151,9 +174,9 @@ def test_rewritten_lines_decide_as_python_does_at_the_edges(title: str, tmp_path
             torch.testing.assert_close(_seen(names["f"], others), expected, rtol=1e-6, atol=0, equal_nan=True)
 
 
-def test_a_loop_whose_rounds_behind_its_end_would_spoil_gradients_is_not_rewritten(tmp_path: Path) -> None:
-    # GIVEN a loop that ends before it divides by zero, and gradients that go back through it to what it was given
-    names = run(
+# What would be wrong with other inputs, and a part of a line that it would have.
+NOT_SO = {
+    "a loop whose rounds behind its end would spoil gradients": (
         """
 args = (torch.randn(3, device=device).requires_grad_(),)
 def f(v):
@@ -166,8 +189,37 @@ def f(v):
     u.sum().backward()
     return u.detach()
 """,
-        tmp_path,
-    )
-    # WHEN it is rewritten THEN no round is run behind its end: of those gradients would be nan
+        "torch.where(done",
+    ),
+    "rows of a mask that may be others": (
+        """
+args = (torch.randn(6, device=device), torch.rand(6, device=device) > 0.3)
+def f(x, m, few=100):
+    h = x[m]
+    if len(x) > few:
+        h = x[:few]
+    return h.mean()
+""",
+        "torch.where(m",
+    ),
+    "one of two arguments that is written by another name": (
+        """
+args = (torch.randn(3, device=device), torch.randn(3, device=device), torch.ones(1, device=device))
+def f(x, y, which):
+    z = x if which.sum() > 0 else y
+    z.add_(1)
+    return z * 2
+""",
+        "z = torch.where(",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", NOT_SO)
+def test_what_would_be_wrong_with_other_inputs_is_not_written(title: str, tmp_path: Path) -> None:
+    # GIVEN a step of which a rewrite is right for some inputs alone
+    text, part = NOT_SO[title]
+    names = run(text, tmp_path)
+    # WHEN its fix is asked for THEN it is not written so
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
-    assert not any("torch.where(done" in line for line in lines_of(fix)), fix
+    assert not any(part in line for line in lines_of(fix)), fix

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import paramgraph_kit as pgk
@@ -86,6 +90,34 @@ def test_attributes_that_only_a_rewrite_makes_are_no_difference_and_lost_ones_ar
     # WHEN another function gives it more THEN nothing differs, WHEN it leaves something out THEN that is told
     assert differences(truth, prover.launched(with_more)) == []
     assert differences(truth, prover.launched(lambda x: x * 2)) != []
+
+
+@dataclass
+class Found:
+    """What a step of the user's returns."""
+
+    loss: torch.Tensor
+    parts: list[torch.Tensor]
+
+
+# What a step does with an argument, and what one does that is not the same.
+APART: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], Any]]] = {
+    "an object with other tensors": (lambda x: Found(x.sum(), [x]), lambda x: Found(x.sum(), [x + 1])),
+    "an argument that is no longer written": (lambda x: x.mul_(2).sum(), lambda x: (x * 2).sum()),
+    "an argument that is written": (lambda x: (x * 2).sum(), lambda x: x.mul_(2).sum()),
+}
+
+
+@pytest.mark.parametrize("title", APART)
+def test_what_a_step_returns_in_an_object_and_does_to_its_arguments_is_compared(title: str) -> None:
+    # GIVEN what a step returns, and leaves of its argument
+    one, other = APART[title]
+    prover = Prover(one, (torch.randn(4, device=pgk.device()),), {})
+    truth = prover.first()
+    # WHEN it runs again THEN it is the same, WHEN another one does THEN it is not
+    assert differences(truth, prover.eager()) == []
+    prover.function = other
+    assert differences(truth, prover.eager()) != []
 
 
 def test_two_names_that_a_branch_gives_others_are_chosen_one_by_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.restore.keeper import RandomState
+from paramgraph_kit.doctor.restore.keeper import RandomState, storage_key
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import twin
@@ -29,7 +29,8 @@ from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
-from paramgraph_kit.rewrite.proving.written import Writes
+from paramgraph_kit.rewrite.proving.results import copied, flat, flat_tensors, known, numbers, opened
+from paramgraph_kit.rewrite.proving.written import Writes, is_small
 
 STEPS = 6
 WARM_UP = 2
@@ -150,11 +151,9 @@ class Prover:
             self.leads, leaves = [], self._given_leaves()
             results = self._noted() if noting else [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
-            return {
-                LEADS: [*self.leads],
-                OF_ARGUMENTS: gradients_of(leaves),
-                **self._seen(results, keeper),
-            }
+            given = (leaf for leaf in tree_leaves(self._inputs) if isinstance(leaf, torch.Tensor) and is_small(leaf))
+            found = {f"{WRITES}, which it is given": [copied(leaf) for leaf in given], **self._seen(results, keeper)}
+            return {LEADS: [*self.leads], OF_ARGUMENTS: gradients_of(leaves), **found}
 
     def numbers(self) -> Numbers:
         """The numbers that steps move, looked for once in the same code."""
@@ -249,7 +248,7 @@ class Prover:
                             there.copy_(value)
                 around.prepare(static)
                 graph.replay()
-                results.append(_copy(around.finish(static, out)))
+                results.append(copied(opened(around.finish(static, out))))
             check_alike(self._alike, alike(self.state.holders))
             seen = self._seen(results, keeper)
         graph.reset()
@@ -265,10 +264,11 @@ class Prover:
         now = [inside - begun, self._count[0] - inside], [of_them - products, self._count[1] - of_them]
         if sum(now[0]) >= sum(self.operations):  # others may have ended early
             self.operations[:], self.products[:] = now
-        led = [(value, leads_back(value)) for value in _known(finished)]
+        found = opened(finished)
+        led = [(value, leads_back(value)) for value in known(found)]
         self.leads += [torch.tensor(leads, device="cpu") for _, leads in led]
         self.goes_back |= any(getattr(value, "grad_fn", None) is not None and not leads for value, leads in led)
-        return _copy(finished)
+        return copied(found)
 
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
@@ -299,13 +299,13 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: _flat(results), **keeper.said.seen()}
+        found: Seen = {RETURNS: flat(results), **keeper.said.seen()}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
-            # A parameter always: lines may move one that the original leaves where it is.
-            known = keeper.keeper.is_written(tensor) or (tensor.is_leaf and tensor.requires_grad)
-            if known and id(tensor) not in gone:
-                found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
+            # Also what this run has not written: lines may leave what the original writes, and write what it leaves.
+            looked = is_small(tensor) or keeper.keeper.is_written(tensor) or storage_key(tensor) in self._written
+            if (looked or (tensor.is_leaf and tensor.requires_grad)) and id(tensor) not in gone:
+                found[f"{WRITES}{self._called(number)}#{number}"] = flat(tensor)
         found[GRADIENTS] = gradients_of(self._leaves())
         for number, holder in enumerate(self.state.holders):
             if holder.of_torch or holder.kind in ("class", "generator"):
@@ -313,10 +313,10 @@ class Prover:
             value = holder.read()
             if holder.kind == "attributes" and isinstance(value, dict):
                 value = {name: each for name, each in value.items() if name in self._attributes()}
-            if values := _flat(_without_options(value)):
+            if values := flat(_without_options(value)):
                 found[f"{holder.name}#{number}"] = values
         for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
-            if values := _numbers(_without_options(holder.read())):
+            if values := numbers(_without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
 
@@ -332,7 +332,7 @@ class Prover:
     def _let_go(self) -> set[int]:
         """Tensors that something held as these steps began, and nothing holds any more: who sees what is in them?"""
         then, now = self.state.kept, [holder.read() for holder in self.state.holders]
-        begun, held = ({id(leaf) for each in values for leaf in _flat_tensors(each)} for values in (then, now))
+        begun, held = ({id(leaf) for each in values for leaf in flat_tensors(each)} for values in (then, now))
         return begun - held
 
     def _attributes(self) -> frozenset[str]:
@@ -462,38 +462,9 @@ def held(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def _copy(value: Any) -> Any:
-    return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
-
-
-def _plain(value: Any) -> Any:
-    """Containers as those that are looked into."""
-    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
-
-
 def _without_options(value: Any) -> Any:
     """The same without what says how an optimizer's steps are done, in each of its groups, also of one around it."""
     if type(value) is dict:
         known = _OPTIONS if "params" in value or "foreach" in value else ()
         return {name: _without_options(each) for name, each in value.items() if name not in known}
     return [_without_options(each) for each in value] if type(value) is list else value
-
-
-def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors in a container, and in those that it has."""
-    yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
-
-
-def _known(value: Any) -> list[Any]:
-    leaves = tree_leaves(_plain(value))
-    return [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
-
-
-def _flat(value: Any) -> list[Any]:
-    return [_copy(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in _known(value)]
-
-
-def _numbers(value: Any) -> list[Any]:
-    """The numbers that something holds, on the host or, by a rewrite, on the device."""
-    leaves = (leaf for leaf in tree_leaves(_plain(value)) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
-    return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])

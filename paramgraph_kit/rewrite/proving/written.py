@@ -29,6 +29,12 @@ PRODUCTS = frozenset(
     """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
     _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention mv""".split()  # noqa: SIM905
 )
+MOST = 2**16  # elements of a tensor that is compared also where nothing has written it
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be looked at after each run, whether it was written or not."""
+    return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested and tensor.numel() <= MOST
 
 
 class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

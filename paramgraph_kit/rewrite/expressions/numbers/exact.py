@@ -121,12 +121,13 @@ def _is_whole(value: ast.expr) -> bool:
 
 
 def _decides(
-    place: Place, node: ast.expr, *, real: bool, computed: bool, known: set[tuple[str, bool, bool]] | None = None
+    place: Place, node: ast.expr, *, real: bool, computed: bool, known: set[tuple[ast.expr, bool, bool]] | None = None
 ) -> bool:
     """Whether a number is compared with one that float32 has not, is rounded once it is computed with, or cancels.
 
-    ``known``: through which names it goes, each followed once.
+    ``known``: where it is read again, each followed once.
     """
+    further: list[ast.expr] = []
     while (above := place.source.parents.get(node)) is not None:
         if isinstance(above, ast.BinOp):
             other = above.right if above.left is node else above.left
@@ -143,20 +144,39 @@ def _decides(
             if called(above) in _ROUND and node in above.args:
                 return computed
             if called(above) not in ("float", "min", "max", "abs") and path_of(above.func).partition(".")[0] != "math":
-                return False
+                further = _given_to(place, above, node)
+                break
             computed |= called(above) not in ("float", "min", "max", "abs")
             real |= computed
         elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
             break
         node = above
-    if not isinstance(above, (ast.Assign, ast.AugAssign)):
-        return False
-    computed |= isinstance(above, ast.AugAssign)
+    if isinstance(above, (ast.Assign, ast.AugAssign)):
+        computed |= isinstance(above, ast.AugAssign)
+        further = [n for name in stored(_targets(above)) for n in _loads(place, above, name)]
+        further += [n for each in _targets(above) if isinstance(each, ast.Attribute) for n in _reads(place, each)]
     known = known if known is not None else set()
-    names = [name for name in stored(_targets(above)) if (name, real, computed) not in known]
-    known.update((name, real, computed) for name in names)
-    further = [n for name in names for n in _loads(place, above, name)]
-    return any(_decides(place, n, real=real, computed=computed, known=known) for n in further)
+    new = [n for n in further if (n, real, computed) not in known]
+    known.update((n, real, computed) for n in new)
+    return any(_decides(place, n, real=real, computed=computed, known=known) for n in new)
+
+
+def _given_to(place: Place, call: ast.Call, node: ast.AST) -> list[ast.expr]:
+    """Where a function of the user's reads what a call gives it."""
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.FunctionDef) and n.name == called(call)]
+    if len(every) != 1 or node not in call.args or any(isinstance(each, ast.Starred) for each in call.args):
+        return []
+    names = [each.arg for each in (*every[0].args.posonlyargs, *every[0].args.args)]
+    names = names[names[:1] == ["self"] :]
+    at = [each is node for each in call.args].index(True)
+    found = (n for n in ast.walk(every[0]) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return [n for n in found if n.id in names[at : at + 1]]
+
+
+def _reads(place: Place, target: ast.Attribute) -> list[ast.expr]:
+    """Where the file reads an attribute of this name."""
+    every = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Attribute) and n.attr == target.attr)
+    return [n for n in every if isinstance(n.ctx, ast.Load)]
 
 
 def _cancels(above: ast.BinOp, node: ast.AST) -> bool:
@@ -173,7 +193,7 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 def _loads(place: Place, made: ast.AST, name: str) -> Iterator[ast.Name]:
     """Where a name is read, but for what it is made of."""
-    function, own = place.source.function_of(place.statement), set(ast.walk(made))
+    function, own = place.source.function_of(made), set(ast.walk(made))
     every = (n for part in (function.body if function is not None else ()) for n in within(part))
     names = (n for n in every if isinstance(n, ast.Name) and n.id == name and n not in own)
     yield from (n for n in names if isinstance(n.ctx, ast.Load))
@@ -191,6 +211,8 @@ def _is_fine(place: Place, node: ast.expr) -> bool:
         return False
     if isinstance(held := place.value(path), NUMBER):
         return not isinstance(held, complex) and not _is_single(held)
+    if place.source.function_of(node) is not place.source.function_of(place.statement):
+        return True  # nobody has looked at what a helper's names hold
     return path in place.plain and place.form(path) is None and not _is_read(place, path)
 
 

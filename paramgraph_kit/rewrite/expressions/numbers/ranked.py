@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it
 from paramgraph_kit.rewrite.expressions.numbers.number_lists import is_index, only_indexes
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
@@ -31,7 +32,8 @@ def order_on_device(place: Place) -> list[Edit]:
         first = over.args[0] if len(over.args) > 1 else None
         if len(over.args) > 2 or (first is not None and place.text(first) != "0"):
             continue
-        each = f"{'-' * minus}{place.source.bracketed(read)}"
+        each = place.source.bracketed(read)
+        each = f"-{each}{as_python_has_it(place, inner, read)}" if minus else each
         values = f"torch.stack([{each} for {key.args.args[0].arg} in {place.text(over)}])"
         whole = isinstance(target, ast.Name) and isinstance(node, ast.Assign) and node.value is call
         if name != "sorted":

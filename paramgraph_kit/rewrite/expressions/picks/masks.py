@@ -70,7 +70,9 @@ def leave_out(place: Place) -> list[Edit]:
     own = next((n + 1 for n, node in enumerate(order) if mask_of_put(node) == mask == _put_into(node)), len(order))
     order, after = order[: min(cut, own)], order[min(cut, own) :]  # from there on it is another mask
     rows: set[str] = set()
+    every: set[str] = set()  # what was such rows once
     edits: list[Edit] = []
+    outer = place.source.parents[place.statement]
     one, all_of = form_of(place, index), form_of(place, found.value)
     flat = one is not None and all_of is not None and len(one.shape) == len(all_of.shape)  # elements are picked
 
@@ -92,6 +94,9 @@ def leave_out(place: Place) -> list[Edit]:
         counts = [n for n in heads(node) if n not in inside and (is_count(n, rows) or (flat and is_numel(n, rows)))]
         counted = {part for each in counts for part in ast.walk(each)}
         left = [n for n in left if n not in counted]
+        anew = _given_by(node) & rows
+        if anew and (isinstance(node, ast.AugAssign) or place.source.parents[node] is not outer):
+            return []  # it may be these rows behind that, or something else
         if left:
             if not isinstance(node, ast.Assign) or not all(
                 isinstance(n, ast.Name) for t in node.targets for n in parts_of(t)
@@ -99,7 +104,9 @@ def leave_out(place: Place) -> list[Edit]:
                 return []
             if not is_rowwise(place, node.value, is_row):
                 return []
-            rows.update(n.id for t in node.targets for n in parts_of(t) if isinstance(n, ast.Name))
+            rows.update(_given_by(node))
+            every |= rows
+            anew = set()
             chooses = _is_index(place, node.value, order, mask)
             whole = _all_of(place, node.value) if isinstance(node.value, ast.Subscript) else ""
             if not chooses and left == [node.value] and [whole] == [place.text(target) for target in node.targets]:
@@ -125,7 +132,8 @@ def leave_out(place: Place) -> list[Edit]:
         edits += [place.source.replace(n, some if n in asked else number) for n in counts if isinstance(n, ast.expr)]
         if place.trains and (left or ends) and any(is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
-    if any(names_in(node) & rows for node in after) or may_be_others(place, [*order, *after], rows):
+        rows -= anew
+    if any(names_in(node) & every for node in after) or may_be_others(place, [*order, *after], every):
         return []
     return edits
 
@@ -157,6 +165,13 @@ def _reads(node: ast.stmt) -> set[str]:
 
 def _loaded(node: ast.AST) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
+
+
+def _given_by(node: ast.stmt) -> set[str]:
+    """The names that a statement itself gives a value."""
+    target = ast.walk(node.target) if isinstance(node, ast.For) else ()
+    names = (n for n in (*heads(node), *target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in names}
 
 
 def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:

@@ -1,0 +1,68 @@
+"""What a step returns and what objects hold, as tensors and numbers that two runs can be compared by."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from paramgraph_kit.rewrite.proving.closeness import Plain
+
+_DEEP = 4  # objects in objects
+_NO_RESULT = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType, types.FunctionType)
+
+
+def opened(value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """The same with what objects hold in the places of the objects: a dataclass of losses, a distribution.
+
+    >>> opened((1, types.SimpleNamespace(loss=2, parts=[3])))
+    (1, {'loss': 2, 'parts': [3]})
+    """
+
+    def one(leaf: Any) -> Any:
+        held = plain(leaf) if isinstance(leaf, (dict, deque, set)) else vars(leaf) if _is_object(leaf) else None
+        return opened(held, (*inside, id(leaf))) if held is not None and id(leaf) not in inside else leaf
+
+    return tree_map(one, plain(value)) if len(inside) <= _DEEP else value
+
+
+def _is_object(value: Any) -> bool:
+    made_by = type(value).__module__
+    ours = made_by.startswith(("torch.", "paramgraph_kit.")) and not made_by.startswith("torch.distributions.")
+    return hasattr(value, "__dict__") and not isinstance(value, _NO_RESULT) and not ours and not callable(value)
+
+
+def copied(value: Any) -> Any:
+    """The same of the host's, which nothing writes."""
+    return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
+
+
+def plain(value: Any) -> Any:
+    """Containers as those that are looked into."""
+    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+
+
+def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors in a container, and in those that it has."""
+    yield from (leaf for leaf in tree_leaves(plain(value)) if isinstance(leaf, torch.Tensor))
+
+
+def known(value: Any) -> list[Any]:
+    """The tensors and the numbers that something has."""
+    leaves = tree_leaves(plain(value))
+    return [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
+
+
+def flat(value: Any) -> list[Any]:
+    """Copies of the tensors and the numbers that something has."""
+    return [copied(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in known(value)]
+
+
+def numbers(value: Any) -> list[Any]:
+    """The numbers that something holds, on the host or, by a rewrite, on the device."""
+    leaves = (leaf for leaf in tree_leaves(plain(value)) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
+    return flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
