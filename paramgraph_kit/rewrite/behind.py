@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.rewrite.ahead import Ahead
 from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, staying, tails
+from paramgraph_kit.rewrite.around.overwritten import overwritten
 from paramgraph_kit.rewrite.counting import advance, optimizers
 from paramgraph_kit.rewrite.expressions.picks import rows
 from paramgraph_kit.rewrite.lending import Plan
@@ -215,15 +216,14 @@ class Behind(Ahead):
         behind |= {code.co_name for code in self.ran if self.comes_only_to(chosen, code)}
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
-        for f in failures:
-            if f.code == "data-dependent-branch" and (place := self.place(f)) and later.only_tells(place[1]):
-                at[id(f)] = place[1]
         wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
         shapes = [place[1] for f in failures if f.code == "dynamic-shape" and (place := self.place(f))]
         listed = moving.stored([node for node in shapes if isinstance(node, ast.Assign)])
         wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
         ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
         found = later.steady(source, later.blocks(source, wanted, ran), self.tensors_in, self.tensors)
+        some = next((f for f in failures if id(f) in at), None)
+        found = [one for one in found if some is not None and not self._reads_again(source, one.statements, some)]
         inside = {node for block in found for node in block.statements}
         return found, [f for f in failures if at.get(id(f)) in inside]
 
@@ -248,6 +248,8 @@ class Behind(Ahead):
             top = moving.top_of(source, function, place[1])
             in_place = isinstance(top, ast.If) and id(failure) not in self.unsafe
             in_place = in_place and not any(self._is_read_in(top, each) for each in failures)
+            if top is not None and self._reads_again(source, [top], failure):
+                return
             if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
                 yield top
                 yield from self._beside(source, function, top)
@@ -255,6 +257,10 @@ class Behind(Ahead):
         for node in moving.body_of(function):  # a call of the function in which it happens
             if isinstance(node, (ast.Expr, ast.If)) and self._calls(node, failure):
                 yield node
+
+    def _reads_again(self, source: Source, nodes: Sequence[ast.stmt], failure: Failure) -> bool:
+        """Whether statements would find other numbers behind the launch than where they stand."""
+        return any(overwritten(self._place_of(source, node, failure), node) for node in nodes)
 
     def _beside(self, source: Source, function: Function, top: ast.stmt) -> Iterator[ast.stmt]:
         """What the host does in other statements of a line, of which what was found does not say which it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paramgraph_kit.rewrite.advised.host import tables
+from paramgraph_kit.rewrite.around.overwritten import keep_the_answer
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions import calls, each_alone, spectra
 from paramgraph_kit.rewrite.expressions.decisions import (
@@ -13,7 +14,9 @@ from paramgraph_kit.rewrite.expressions.decisions import (
     chains,
     common_ends,
     counted_apart,
+    gates,
     unfolded,
+    written,
 )
 from paramgraph_kit.rewrite.expressions.makes import fields, literals, made, once, typed, values
 from paramgraph_kit.rewrite.expressions.numbers import (
@@ -54,7 +57,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     shapes,
     widened,
 )
-from paramgraph_kit.rewrite.expressions.state import carried, let_go
+from paramgraph_kit.rewrite.expressions.state import carried, let_go, shifted
 from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, asked
@@ -67,7 +70,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         either.pick_by_either_mask,
         counts.add_up_as_many,
         scattered.put_as_many,
-        branches.scaled,
+        written.scaled,
         filled.fill_from_device,
         filled.spread_from_device,
         scalars.take_a_tensor,
@@ -92,12 +95,14 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.choose_by_where,
         chains.choose_among,
         counted_apart.count_behind_it,
+        gates.run_the_rest,
         extremes.larger_on_device,
         branches.choose_one,
         branches.assert_on_device,
         calls.do_not_validate,
         shapes.put_by_index,
         shapes.pick_by_index,
+        keep_the_answer,
     ),
     "data-dependent-branch": (
         common_ends.do_it_behind,
@@ -118,11 +123,13 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.choose_by_where,
         chains.choose_among,
         counted_apart.count_behind_it,
+        gates.run_the_rest,
         branches.choose_one,
         extremes.larger_on_device,
         truth.keep_the_truth,
         branches.assert_on_device,
         calls.do_not_validate,
+        keep_the_answer,
     ),
     "compare-on-cpu": (
         spectra.add_the_frames,
@@ -133,6 +140,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.choose_by_where,
         chains.choose_among,
         counted_apart.count_behind_it,
+        gates.run_the_rest,
         branches.assert_on_device,
     ),
     "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
@@ -156,6 +164,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         of_numpy.compute_there,
         values.keep_on_device,
         readings.stay_there,
+        keep_the_answer,
     ),
     "copy-to-gpu": (
         listed_places.keep_places,
@@ -240,6 +249,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "not-forked": (calls.fork,),
     "stale-input": (
         let_go.keep_its_place,
+        shifted.move_the_numbers,
         carried.hand_on,
         calls.write_in_place,
         carried.fill_the_entry,

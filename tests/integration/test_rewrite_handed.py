@@ -72,6 +72,7 @@ def f(x):
     z = net(x)
     good = z[:, 0] < z[:, 0].median()
     if good.sum() == 0:
+        print("none")
         return last
     z = z[good]
     last = z.mean(0)
@@ -128,6 +129,7 @@ def f(x):
     labels, c = torch.full((5,), -1, device=device), 0
     for i in range(5):
         if labels[i] != -1 or not core[i]:
+            print("left out")
             continue
         for j in near[i].nonzero().flatten().tolist():
             labels[j] = c

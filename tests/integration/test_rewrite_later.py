@@ -460,3 +460,30 @@ def f(x):
     # THEN the work that is put off is no reader of the graph's
     assert fix.complete, fix
     assert "later.append(work)" in fix.diff
+
+
+CHECK = "def check(y):\n    n = y.norm().item()\n    if n > 300:\n        log.append(n)\n    return y * 2\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("if x.norm() > 300:\n        print('far')", "asked = x.norm() > 300"),
+        ("x_2 = check(x)", "then = y.norm()"),
+    ],
+    ids=["a branch", "a helper"],
+)
+def test_what_is_written_again_is_asked_where_the_line_stands(line: str, kept: str, fixed: Fixed) -> None:
+    # GIVEN a question to a tensor that the step writes once more, with the same answer in all steps WHEN rewritten
+    found = fixed(f"""
+x, log = torch.zeros(4, device=device), []
+args = (torch.randn(4, device=device),)
+{CHECK}def f(z):
+    x.add_(z)
+    {line}
+    x.mul_(0.5)
+    return x + 1
+""")
+    # THEN the graph keeps the answer of that moment
+    assert found.complete, found
+    assert kept in lines_of(found), found

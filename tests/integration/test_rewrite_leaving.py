@@ -58,3 +58,73 @@ def test_a_step_that_only_two_launches_can_leave_out_is_told_so(fixed: Fixed) ->
     assert not found.complete
     assert found.alone == "f_part", found
     assert "if kl > 0.1:" not in "".join(changed(found.diff))
+
+
+GATED = {
+    "a method that counts how often it left, and returns what it has": (
+        """
+class Filter:
+    def __init__(self):
+        self.x, self.missed = torch.zeros(4, device=device), 0
+    def update(self, z):
+        y = z - self.x
+        d = (y * y).sum().item()
+        if d > 2.3:
+            self.missed += 1
+            return self.x
+        self.x = self.x + y / 2
+        self.missed = 0
+        return self.x
+kf = Filter()
+args = (torch.randn(4, device=device),)
+def f(z):
+    return kf.update(z) * 2
+""",
+        ["self.x.copy_(torch.where(goes_on, self.x + y / 2, self.x))", "later.append((goes_on, self))"],
+    ),
+    "methods in turn, and whether it was left, which nobody asks": (
+        """
+class Mean:
+    def __init__(self):
+        self.x = torch.zeros(4, device=device)
+    def update(self, z):
+        if z.isnan().any():
+            return False
+        if (z - self.x).norm() > 2.5:
+            return False
+        self.x.mul_(0.9).add_(0.1 * z)
+        return True
+mean = Mean()
+args = (torch.randn(4, device=device),)
+def f(z):
+    mean.update(z)
+    return mean.x * 2
+""",
+        ["goes_on = torch.logical_not((z - self.x).norm() > 2.5)", "return goes_on_2 & goes_on"],
+    ),
+    "rounds of a loop, of which each writes where it is": (
+        """
+state, count = torch.zeros(5, device=device), torch.zeros(5, dtype=torch.long, device=device)
+args = (torch.randn(5, device=device),)
+def f(x):
+    for i in range(5):
+        v = x[i] * 2
+        if v.abs() > 1.5:
+            continue
+        state[i] = 0.9 * state[i] + v
+        count[i] += 1
+    return state.sum()
+""",
+        ["state[i] = torch.where(goes_on, 0.9 * state[i] + v, state[i])", "count[i] += torch.where(goes_on, 1, 0)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_what_is_behind_a_way_out_runs_and_changes_nothing_where_it_was_taken(name: str, fixed: Fixed) -> None:
+    # GIVEN a way out that the device decides, ahead of lines that write what lives on WHEN rewritten
+    text, expected = GATED[name]
+    found = fixed(text)
+    # THEN all of it is in the graph
+    assert found.complete, found
+    assert set(expected) <= set(lines_of(found)), found

@@ -421,8 +421,7 @@ def f(x):
     opt.step()
     with torch.no_grad():
         if n % 2 == 0:
-            for e, p in zip(ema, net.parameters()):
-                e.mul_(0.9).add_(p, alpha=0.1)
+            torch._foreach_lerp_(ema, list(net.parameters()), 0.1)
     n += 1
     return loss.detach()
 """)

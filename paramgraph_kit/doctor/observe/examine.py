@@ -27,6 +27,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
+from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
@@ -150,6 +151,7 @@ class _Examiner(Caller):
             silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
+            silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += self.frozen_arguments(pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)

@@ -28,7 +28,9 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, cloned, 
 from paramgraph_kit.rewrite.source.place import called, fresh
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
-CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias"))
+CODES = frozenset(
+    ("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias", "data-dependent-branch")
+)
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "elapsed_time", "now"))
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))

@@ -183,8 +183,16 @@ def write_in_place(place: Place) -> list[Edit]:
         if isinstance(target, ast.Attribute) and target.attr in place.numbers:
             continue
         if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
-            found.append(place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})"))
+            text = f"{place.text(target)}.copy_({_as_wide(place, node.value, target)})"
+            found.append(place.source.replace(node, text))
     return found
+
+
+def _as_wide(place: Place, value: ast.expr, target: ast.expr) -> str:
+    """What is written into a tensor, and raises where it has another number of elements: ``copy_`` would repeat it."""
+    path = path_of(target)
+    named = any(isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path for n in ast.walk(value))
+    return place.text(value) if named else f"{place.source.bracketed(value)}.view_as({path})"
 
 
 def _asks_for_none(place: Place, test: ast.expr, target: ast.expr) -> bool | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, Function, Source, combined, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
-from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite
+from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite, may_run
 
 
 def end_of_round(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.expressions.numbers.readings import is_cpu
 from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
-from paramgraph_kit.rewrite.source.pure import kept_finite
+from paramgraph_kit.rewrite.source.pure import kept_finite, may_run
 
 _TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.pure import may_run
 
 
 def look_at_all(place: Place) -> list[Edit]:

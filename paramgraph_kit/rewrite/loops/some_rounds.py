@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
-from paramgraph_kit.rewrite.source.pure import kept_finite
+from paramgraph_kit.rewrite.source.pure import kept_finite, may_run
 
 _LISTS = ("list", "tuple")
 

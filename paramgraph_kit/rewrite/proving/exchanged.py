@@ -71,6 +71,11 @@ def alike(holders: Iterable[Holder]) -> Alike:
     return found
 
 
+def lists_of(value: Any) -> list[list[Any]]:
+    """The lists among what something holds, of which a step may put another one in the place of each."""
+    return [each for each in (value.values() if isinstance(value, dict) else [value]) if type(each) is list]
+
+
 def check_alike(eager: Alike, now: Alike) -> None:
     """Called behind some launches.
 

@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUME
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
-from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike
+from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
@@ -308,7 +308,7 @@ class Prover:
                 found[f"{WRITES}{self._called(number)}#{number}"] = flat(tensor)
         found[GRADIENTS] = gradients_of(self._leaves())
         for number, holder in enumerate(self.state.holders):
-            if holder.of_torch or holder.kind in ("class", "generator"):
+            if holder.of_torch or holder.kind in ("class", "generator") or id(holder.target) in gone:
                 continue
             value = holder.read()
             if holder.kind == "attributes" and isinstance(value, dict):
@@ -330,9 +330,9 @@ class Prover:
         return [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
 
     def _let_go(self) -> set[int]:
-        """Tensors that something held as these steps began, and nothing holds any more: who sees what is in them?"""
+        """Tensors and lists that something held as these steps began, and nothing holds now: who sees them?"""
         then, now = self.state.kept, [holder.read() for holder in self.state.holders]
-        begun, held = ({id(leaf) for each in values for leaf in flat_tensors(each)} for values in (then, now))
+        begun, held = ({id(x) for v in values for x in (*flat_tensors(v), *lists_of(v))} for values in (then, now))
         return begun - held
 
     def _attributes(self) -> frozenset[str]:

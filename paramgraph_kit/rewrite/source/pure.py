@@ -204,6 +204,11 @@ def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None, writt
     return any(names_in(n.slice) & asked and not isinstance(n.slice, ast.Compare) for n in picks)
 
 
+def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If, written: str = "") -> bool:
+    """Whether an expression may be computed although its branch is not taken; ``written``: what gets it."""
+    return is_pure(place, node) and not is_guarded(branch.test, node, place, written)
+
+
 def _counters(place: Place) -> set[str]:
     """Names of the rounds' numbers, as ``i`` of ``for i in range(n)``."""
     found = set[str]()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device, may_run
+from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
-from paramgraph_kit.rewrite.source.pure import kept_finite
+from paramgraph_kit.rewrite.source.pure import kept_finite, may_run
 
 _TAKE = ("append", "appendleft")
 

@@ -10,13 +10,14 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given, is_of_the_host
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
+from paramgraph_kit.rewrite.expressions.decisions.written import written_where
 from paramgraph_kit.rewrite.expressions.numbers.exact import compared_exactly
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
-from paramgraph_kit.rewrite.source.pure import is_guarded, is_pure, kept_finite
+from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite, may_run
 from paramgraph_kit.rewrite.source.writes import paths
 
 PATHS = (ast.Name, ast.Attribute)
@@ -306,7 +307,7 @@ def changed_where(
     """One statement of a branch, which changes something only where its condition holds; nothing where it cannot."""
     value = getattr(part, "value", None)
     if isinstance(part, ast.Expr):
-        written = _written_where(place, part, node, test)
+        written = written_where(place, part, node, test)
         return [written] if written else []
     if isinstance(part, ast.For) and not part.orelse and may_run(place, part.iter, node):
         inner = [changed_where(place, each, node, test, local, outside) for each in part.body]
@@ -380,41 +381,6 @@ def _counts_on_host(place: Place, node: ast.stmt) -> bool:
     return any(place.text(each).partition("[")[0] in paths(node.value) for each in kept)
 
 
-def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:
-    """``x.copy_(v)`` where a condition holds, or ""."""
-    call = part.value
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not path_of(call.func.value):
-        return ""
-    x, name, given = place.text(call.func.value), call.func.attr, [*call.args, *(o.value for o in call.keywords)]
-    if not all(may_run(place, each, node) for each in given):
-        return ""
-    if name == "zero_" and not given:
-        return f"{x}.masked_fill_({test}, 0)"
-    scales = any(names_in(option.value) & place.tensors.keys() for option in call.keywords)
-    by = _scaled(place, call) if scales else ""
-    if name in _COMPUTED:
-        made = f"({by})" if by else place.text(call).removeprefix(f"{x}.{name}")
-        return f"{x}.copy_(torch.where({test}, {x}.{name[:-1]}{made}, {x}))"
-    if by:
-        return f"{x}.{name}(torch.where({test}, {by}, 0))"
-    if len(call.args) != 1 or call.keywords:
-        return ""
-    value = call.args[0]
-    taken = kept_finite(place, value, node.test, test, taken=True)
-    if name in ("copy_", "fill_"):
-        return f"{x}.copy_(torch.where({test}, {taken}, {x}))"
-    if name in _IN_PLACE:
-        return f"{x}.{name}(torch.where({test}, {taken}, {_IN_PLACE[name]}))"
-    return ""
-
-
-_IN_PLACE = {"add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
-_COMPUTED = frozenset(
-    """clamp_ clamp_min_ clamp_max_ clip_ nan_to_num_ neg_ abs_ sign_ lerp_ addcmul_ addcdiv_ masked_fill_ round_
-    tanh_ sigmoid_""".split()  # noqa: SIM905
-)
-
-
 def _has_attributes(node: ast.AST) -> bool:
     return any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(node))
 
@@ -442,34 +408,6 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
         )
         found.append(place.source.replace(node, f"torch.where({condition}, {yes}, {no})"))
     return found
-
-
-def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If, written: str = "") -> bool:
-    """Whether an expression may be computed although its branch is not taken; ``written``: what gets it."""
-    return is_pure(place, node) and not is_guarded(branch.test, node, place, written)
-
-
-_SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
-
-
-def scaled(place: Place) -> list[Edit]:
-    """``a.add_(b, alpha=t)`` with a tensor ``t`` becomes ``a.add_(b * t)``; ``addcdiv_(b, c, value=t)`` is as that."""
-    calls = place.calls(*_SCALES, *(f"{name}_" for name in _SCALES))
-    found = ((call, _scaled(place, call)) for call in calls)
-    return [place.source.replace(call, f"{place.text(call.func)}({given})") for call, given in found if given]
-
-
-def _scaled(place: Place, call: ast.Call) -> str:
-    """What such a call is given where a tensor scales its first argument; "" where none does."""
-    name = _SCALES.get(called(call).removesuffix("_"), "")
-    by = next((option.value for option in call.keywords if option.arg == name), None)
-    many = 1 if name == "alpha" else 2
-    if by is None or len(call.keywords) != 1 or len(call.args) != many or is_given(place, by):
-        return ""
-    if isinstance(by, ast.Call) and not by.keywords and called(by) in ("float", "item"):  # it need not be read
-        by = by.args[0] if by.args else by.func.value if isinstance(by.func, ast.Attribute) else by
-    first = f"{place.source.bracketed(call.args[0])} * {place.source.bracketed(by)}"
-    return ", ".join([first, *(place.text(each) for each in call.args[1:])])
 
 
 def assert_on_device(place: Place) -> list[Edit]:

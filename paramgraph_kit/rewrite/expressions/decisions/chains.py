@@ -15,14 +15,13 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import (
     condition_on_device,
     given,
     known_before,
-    may_run,
     only_assigns,
 )
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, fresh
-from paramgraph_kit.rewrite.source.pure import kept_finite
+from paramgraph_kit.rewrite.source.pure import kept_finite, may_run
 
 
 def choose_among(place: Place) -> list[Edit]:

@@ -23,7 +23,7 @@ def count_behind_it(place: Place) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.If):
         return []
-    ways = [_parted(place, node.body), _parted(place, node.orelse)]
+    ways = [parted(place, node.body), parted(place, node.orelse)]
     if None in ways or not all(any(way[part] for way in ways if way) for part in (0, 1)):
         return []
     name = fresh("chosen", place.taken)
@@ -37,11 +37,13 @@ def count_behind_it(place: Place) -> list[Edit]:
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
-def _parted(place: Place, block: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
+def parted(
+    place: Place, block: list[ast.stmt], kinds: tuple[type[ast.stmt], ...] = _CHANGED
+) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
     """What a block computes and what it counts, where it is the same to count behind all that is computed."""
     counts = [each for each in block if _counts(place, each)]
     computes = [each for each in block if each not in counts]
-    if not all(isinstance(each, _CHANGED) for each in computes):
+    if not all(isinstance(each, kinds) for each in computes):
         return None
     for each in counts:
         later = [part for part in computes if part.lineno > each.lineno]

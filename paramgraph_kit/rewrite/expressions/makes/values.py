@@ -13,6 +13,7 @@ import torch
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.decisions.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.chains import choose_among
+from paramgraph_kit.rewrite.expressions.decisions.gates import run_the_rest
 from paramgraph_kit.rewrite.expressions.makes.made import is_a_tensor
 from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it, is_exact, where_it_decides
 from paramgraph_kit.rewrite.expressions.numbers.filled import default_for, taken_as_it_is
@@ -121,7 +122,7 @@ def _decided(place: Place) -> list[Edit] | None:
         if any(edit.line <= branch.lineno < max(edit.end_line, edit.line + 1) for edit in chosen):
             continue  # it went with one before it
         one = replace(there, statement=branch)
-        edits = choose_by_where(one) or choose_among(one) or assert_on_device(one)
+        edits = choose_by_where(one) or choose_among(one) or run_the_rest(one) or assert_on_device(one)
         if not edits:
             return None
         chosen += edits

@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import fewer_globals, is_kept
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
+from paramgraph_kit.rewrite.source.pure import is_pure
 
 _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
 
@@ -61,8 +62,9 @@ def _local_until_the_end(place: Place) -> list[Edit]:
         now = fresh(f"{path.rpartition('.')[2]}_now", taken)
         taken.add(now)
         begin.append(f"{now} = {path}")
-        one = isinstance(_held(place, path), torch.Tensor)
-        hand = [f"{path}.copy_({now}.detach())"]
+        one = isinstance(held_by(place, path), torch.Tensor)
+        wide = f".view_as({path})" * _is_made_anew(place, every, path)
+        hand = [f"{path}.copy_({now}.detach(){wide})"]
         if not one:
             hand = [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
         if path in place.begun:  # it is None until the first step has made it
@@ -83,12 +85,22 @@ def _local_until_the_end(place: Place) -> list[Edit]:
     return edits + fewer_globals(source, [n for n in every if n not in gone])
 
 
+def _is_made_anew(place: Place, every: list[ast.AST], path: str) -> bool:
+    """Whether a value is computed of others alone: of another size, as other inputs have, ``copy_`` would repeat it."""
+    made = [n.value for n in every if isinstance(n, ast.Assign) and [ast.unparse(t) for t in n.targets] == [path]]
+    return (
+        bool(made)
+        and not any(_is(n, path) for value in made for n in ast.walk(value))
+        and all(is_pure(place, value) and not isinstance(value, (ast.Name, ast.Attribute)) for value in made)
+    )
+
+
 def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name | ast.Attribute]) -> bool:
     """Whether a path is a tensor, or a tuple of them, from around the function that it reads and gives another."""
     first, parents = path.partition(".")[0], place.source.parents
     if path.count(".") > 1 or (first in locals_of(function) and (first != "self" or path == "self")):
         return False
-    value = _held(place, path)
+    value = held_by(place, path)
     parts = [value] if isinstance(value, torch.Tensor) else list(value) if type(value) is tuple else []
     if not parts or not all(isinstance(part, torch.Tensor) and not part.requires_grad for part in parts):
         return False
@@ -127,7 +139,8 @@ def _calls(function: Function) -> list[ast.Name | ast.Attribute]:
     return [func for func in calls if isinstance(func, (ast.Name, ast.Attribute))]
 
 
-def _held(place: Place, path: str) -> Any:
+def held_by(place: Place, path: str) -> Any:
+    """What a path leads to, or what the first step makes of it where it is None until then."""
     if path in place.begun:
         return place.begun[path]
     first, _, name = path.partition(".")
@@ -205,12 +218,12 @@ def fill_the_entry(place: Place) -> list[Edit]:
         return [place.source.replace(node, f"\n{place.source.indent(node)}".join(made))]
     if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
         return []
-    if _keeps_or_exchanges(place, target.value):
+    if keeps_or_exchanges(place, target.value):
         return []
     return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
 
 
-def _keeps_or_exchanges(place: Place, table: ast.expr) -> bool:
+def keeps_or_exchanges(place: Place, table: ast.expr) -> bool:
     """Whether another function, or a loop around the step, keeps an entry of a table or puts another one there."""
     source, function = place.source, place.source.function_of(place.statement)
     own = set(ast.walk(function)) if function is not None else set[ast.AST]()
@@ -273,7 +286,7 @@ def fill_each_entry(place: Place) -> list[Edit]:
         texts = {place.text(each) for each in entries}
         if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
             continue
-        if any(_keeps_or_exchanges(place, each.value) for each in entries):
+        if any(keeps_or_exchanges(place, each.value) for each in entries):
             continue
         kept = {n.id for other in every if other is not node for n in _named_so(place, other, texts)}
         later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
@@ -295,7 +308,7 @@ def _is_entry(place: Place, node: ast.Subscript) -> bool:
     first = path.partition(".")[0]
     if not path or path.count(".") > 1 or (first != "self" and place.is_local(first)):
         return False
-    held = _held(place, path)
+    held = held_by(place, path)
     values = list(held.values()) if type(held) is dict else list(held) if type(held) is list else []
     if isinstance(node.slice, ast.Constant):
         try:
