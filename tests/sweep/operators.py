@@ -27,7 +27,11 @@ _RANDOM = (
 )
 LISTED = (
     (_RANDOM, "eager", "it draws random numbers, and the device has a generator of its own"),
-    ("(arg)?sort|topk|kthvalue|(nan)?median", "eager", "numbers that are equal come in CUDA's order, which is not the CPU's"),
+    (
+        "(arg)?sort|topk|kthvalue|(nan)?median",
+        "eager",
+        "numbers that are equal come in CUDA's order, which is not the CPU's",
+    ),
     ("(new_)?empty(_like|_permuted|_strided)?|new_empty.*", ".*", "its results are not initialised"),
     (".*sparse.*", ".*", "the simulated device has dense tensors only"),
     (
