@@ -24,7 +24,7 @@ from paramgraph_kit.verbs._own_captures import (
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
-    from paramgraph_kit.doctor.observe.examine import Examination
+    from paramgraph_kit.doctor.observe.examination import Examination
     from paramgraph_kit.doctor.observe.own_regions import Region
     from paramgraph_kit.rewrite.truths import Known
     from paramgraph_kit.trace.model import Failure

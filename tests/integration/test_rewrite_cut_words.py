@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_what_i
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, Place
 from paramgraph_kit.trace.model import Failure
+from tests.integration.rewritten import Fixed
 
 STEP = """
 def f(pos, vel, wind):
@@ -257,4 +258,30 @@ def test_one_rate_is_told_in_the_same_words_wherever_it_is_found(tmp_path: Path)
         told.add(hint(Place(source, statement, Failure(code, "", ""), "device", {"torch": torch})).partition("be")[2])
     # THEN it is the same everywhere, and makes the tensors behind what makes the optimizer
     (words,) = told
-    assert 'once, where the optimizer has been made, `for group in opt.param_groups: group["lr"] = ' in words
+    assert 'once, where `opt` has been made, `for group in opt.param_groups: group["lr"] = ' in words
+
+
+BOUNDED = {
+    "F.one_hot(y)": "F.one_hot(y, num_classes=n)",
+    "torch.bincount(y)": (
+        "torch.zeros(n, dtype=torch.long, device=y.device)"
+        ".scatter_add_(0, y.long(), torch.ones_like(y, dtype=torch.long))"
+    ),
+    "torch.histc(x, bins=4)": (
+        "torch.zeros(4, dtype=x.dtype, device=x.device)"
+        ".scatter_add_(0, ((x - low) * 4 / (high - low)).long().clamp(max=3).flatten(), "
+        "torch.ones_like(x).flatten())"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", BOUNDED)
+def test_what_looks_for_its_own_bounds_is_told_how_it_is_given_them(fixed: Fixed, call: str) -> None:
+    # GIVEN an operation whose size, or limits, the device finds WHEN a fix is asked for
+    given = "args = (torch.randn(5, device=device), torch.tensor([0, 2, 1, 3, 2], device=device))\n"
+    fix = fixed(f"{given}def f(x, y):\n    x = x * 2\n    return x.sum() + {call}.sum()\n")
+    # THEN what to write is told, and gives the same numbers on the CPU
+    assert f"`{BOUNDED[call]}`" in str(fix), fix
+    x, y = torch.randn(50), torch.tensor([0, 2, 1, 3, 2])
+    names = {"x": x, "y": y, "F": torch.nn.functional, "torch": torch, "n": 4, "low": x.min(), "high": x.max()}
+    torch.testing.assert_close(eval(BOUNDED[call], names), eval(call, names))

@@ -473,32 +473,6 @@ def test_rows_that_are_compared_with_each_other_are_not_told_to_be_zeros(fixed: 
     torch.testing.assert_close(found, torch.cdist(x[n > 2], x[n < 3]).min())
 
 
-BOUNDED = {
-    "F.one_hot(y)": "F.one_hot(y, num_classes=n)",
-    "torch.bincount(y)": (
-        "torch.zeros(n, dtype=torch.long, device=y.device)"
-        ".scatter_add_(0, y.long(), torch.ones_like(y, dtype=torch.long))"
-    ),
-    "torch.histc(x, bins=4)": (
-        "torch.zeros(4, dtype=x.dtype, device=x.device)"
-        ".scatter_add_(0, ((x - low) * 4 / (high - low)).long().clamp(max=3).flatten(), "
-        "torch.ones_like(x).flatten())"
-    ),
-}
-
-
-@pytest.mark.parametrize("call", BOUNDED)
-def test_what_looks_for_its_own_bounds_is_told_how_it_is_given_them(fixed: Fixed, call: str) -> None:
-    # GIVEN an operation whose size, or limits, the device finds WHEN a fix is asked for
-    given = "args = (torch.randn(5, device=device), torch.tensor([0, 2, 1, 3, 2], device=device))\n"
-    fix = fixed(f"{given}def f(x, y):\n    x = x * 2\n    return x.sum() + {call}.sum()\n")
-    # THEN what to write is told, and gives the same numbers on the CPU
-    assert f"`{BOUNDED[call]}`" in str(fix), fix
-    x, y = torch.randn(50), torch.tensor([0, 2, 1, 3, 2])
-    names = {"x": x, "y": y, "F": torch.nn.functional, "torch": torch, "n": 4, "low": x.min(), "high": x.max()}
-    torch.testing.assert_close(eval(BOUNDED[call], names), eval(call, names))
-
-
 def test_what_is_kept_of_arguments_is_told_to_be_copied_behind_each_launch(fixed: Fixed) -> None:
     # GIVEN a step that keeps what it is given, and draws one of what it has kept
     text = "    buffer.append((x, x * 2))\n    a, b = random.choice(buffer)\n    return (a - b).sum()\n"

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differe
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
+from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -33,7 +34,7 @@ from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
-from paramgraph_kit.doctor.observe.own_regions import Region, work_out
+from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
@@ -60,20 +61,6 @@ _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
 _AROUND_ITS_OWN = ("nested-capture", "work-elsewhere")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
-
-
-@dataclass(slots=True)
-class Examination:
-    """What was found: problems, and what is no problem but good to know."""
-
-    problems: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    operations: int = 0  # on the device, in one call
-    calls: int = 0
-    result: Any = None
-    lost: bool = False  # the device answers no more, so not all could be put back
-    regions: list[Region] | None = None  # what it captures in each of its calls: the rest of it is no capture's
-    inside: list[Region] = field(default_factory=list)  # what it, or its file, has captured before, and it replays
 
 
 def examine(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from paramgraph_kit.rewrite.source.edits import Source
 
 _CODE = re.compile(r"`([^`]+)`")
+_SAID = re.compile(r"with a number `(\w+)` of which")  # what it is follows
 _OPEN = (
     "the host decides here",
     "where the host decides it",
@@ -29,6 +30,7 @@ def is_specific(text: str, names: Iterable[str]) -> bool:
     loads = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     made = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     made |= {n.arg for n in nodes if isinstance(n, ast.arg)} | {n.name for n in nodes if isinstance(n, ast.FunctionDef)}
+    made |= {*_SAID.findall(text)}
     is_open = any(isinstance(n, ast.Constant) and n.value is ... and not _is_index(n, nodes) for n in nodes)
     return not is_open and not loads - made - _KNOWN - {*names}
 
