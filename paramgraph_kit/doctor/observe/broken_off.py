@@ -1,20 +1,22 @@
-"""A capture that fails: what it was to hold; one without a warm-up is told, and the rest is looked at warmed up."""
+"""Around a capture: one that fails, and what it was to hold; a warm-up that is missing, and one that moves a state."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
 from paramgraph_kit.doctor.observe.captured_before import written_in
+from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.own_regions import Region, work_out
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.trace.model import Failure
 
 COLD = "cold-library"
+_DRAWS = ("rand", "bernoulli", "normal_", "uniform", "dropout", "multinomial", "exponential", "attention")
 
 
 def warm_up(kind: str) -> None:
@@ -55,3 +57,23 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         ahead = f"ahead of it  {side}; {run}; torch.cuda.current_stream().wait_stream(s){back}; then capture"
         return replace(failure, fix=f"before  with torch.cuda.graph(g): {body}\nafter   {ahead}")
     return failure
+
+
+def moved_ahead(first: Call, later: Call, regions: Iterable[Region]) -> Iterator[str]:
+    """What to know where the call that captures gives other numbers than one that only replays, from the same state.
+
+    What runs ahead of a capture, or behind it, moves a state then that its lines write. Weights that an optimizer
+    steps are left out: a warm-up trains them, as torch's own documentation has it.
+    """
+    drawn = any(word in step.name for call in (first, later) for step in call.steps for word in _DRAWS)
+    counted = any(isinstance(c.after, (int, float)) for c in later.changes)
+    pairs = [*zip(first.numbers, later.numbers, strict=False)]
+    if not first.captures or drawn or counted or first.left.stepped or first.numbers_drawn or not pairs:
+        return
+    if all(a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-4, 1e-5, equal_nan=True) for a, b in pairs):
+        return
+    names = {path: None for region in regions for path, _ in written_in(region)}
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        what = "its first call, which captures, gives other numbers than the next one from the same state"
+        yield f"{what}: what runs ahead of the capture moves {listed}; put these back there, ahead of the first replay"

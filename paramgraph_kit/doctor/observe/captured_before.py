@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from inspect import unwrap
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_in_calls import made_by
+from paramgraph_kit.doctor.observe.captured_in_calls import Made, kept_in, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
@@ -149,7 +150,8 @@ def _written_by(node: ast.AST, inside: list[ast.AST]) -> ast.expr | None:
     if isinstance(node, ast.Assign):
         path = ast.unparse(node.targets[0])
         first = (n.lineno <= node.lineno for n in inside if _reads(n, path))  # type: ignore[attr-defined]
-        target = node.targets[0] if any(first) else None
+        held = node.targets[0].value if isinstance(node.targets[0], ast.Subscript) else None  # x[:n] = ...
+        target = held or (node.targets[0] if any(first) else None)
     elif isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_"):
         target = func.value
     return target if isinstance(target, (ast.Name, ast.Attribute)) else None
@@ -198,23 +200,43 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     cells = dict(zip(code.co_freevars, getattr(plain, "__closure__", None) or (), strict=False))
     held = {name: cell.cell_contents for name, cell in cells.items() if _is_there(cell)}
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
+    seen = set[int]()
     for block, method in blocks:
         for names, at in _scopes(method, space, [*objects.values()], file):
-            graph = path_value(_graph_of(block), names, space) if isinstance(block, ast.With) else None
-            if is_graph(graph):
-                yield region_at(at, block.lineno, names, graph, kind, space)
-            elif not isinstance(block, ast.With):
+            if isinstance(block, ast.With):
+                body = method.body if method is not None else tree.body
+                yield from _with_tables(block, body, names, partial(region_at, at, kind=kind, space=space), seen)
+            else:
                 yield from _by_torch(block, names, at, kind, space)
     known = [own, *space.values(), *held.values()]
     known += [each for value in known for each in attributes_of(value).values()]
     for maker in makers:
-        for made in made_by(maker, tree, space, known):
-            for block, _ in _captures(maker.body, None):
-                graph = path_value(_graph_of(block), made.names, space) if isinstance(block, ast.With) else None
-                if is_graph(graph):
-                    own = {*made.code.co_varnames, *made.code.co_cellvars}
-                    names = {name: value for name, value in space.items() if name not in own} | made.names
-                    yield region_at(made.code, block.lineno, names, graph, kind, space, made.cells)
+        value = space.get(maker.name)
+        whole = unwrap(value) if is_a(value, FunctionType) else None
+        made = [*made_by(maker, tree, space, known)]
+        made += [Made(whole.__code__, {})] if is_a(whole, FunctionType) else []
+        for each in made:
+            hidden = {*each.code.co_varnames, *each.code.co_cellvars}
+            names = {name: value for name, value in space.items() if name not in hidden} | each.names
+            for block in (n for n, _ in _captures(maker.body, None) if isinstance(n, ast.With)):
+                region = partial(region_at, each.code, kind=kind, space=space, cells=each.cells)
+                yield from _with_tables(block, maker.body, names, region, seen)
+
+
+def _with_tables(
+    block: ast.With,
+    body: list[ast.stmt],
+    names: dict[str, Any],
+    made: Callable[[int, dict[str, Any], object], Region],
+    seen: set[int],
+) -> Iterator[Region]:
+    """The graph that a block captures by the name that it has now, and those that have gone into a table."""
+    graph = _graph_of(block)
+    for known in (names, *(names | each for each in kept_in(body, graph, names, {}))):
+        value = path_value(graph, known, {})
+        if is_graph(value) and id(value) not in seen:
+            seen.add(id(value))
+            yield made(block.lineno, known, value)
 
 
 def _by_torch(
@@ -255,7 +277,8 @@ def _objects(values: list[Any], file: str) -> Iterator[Any]:
 
 
 def _methods(kind: type) -> dict[str, CodeType]:
-    return {n: f.__code__ for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)}
+    held = [(n, f) for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)]
+    return {name: code for name, f in held if (code := code_of(unwrap(f))) is not None}
 
 
 def _graphs(node: ast.AST) -> ast.Call | None:

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
 
 _LOCALS = "{}.<locals>."
+_MOST = 64  # entries of a table of graphs
 
 
 @dataclass(slots=True)
@@ -138,3 +139,28 @@ def _cell(made: Made, name: str) -> CellType | None:
     if name not in made.names:
         return None
     return made.cells.setdefault(name, CellType(made.names[name]))
+
+
+def kept_in(
+    body: list[ast.stmt], graph: ast.expr | None, names: dict[str, Any], space: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """What variables meant whose values were put into a table, or a list, with a graph: ``graphs[n] = g, x, y``."""
+    if not isinstance(graph, ast.Name):
+        return
+    for node in (n for s in body for n in here(s, FUNCTIONS)):
+        held: Any = None
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        value: Any = node.value if isinstance(node, ast.Assign) else None
+        key = ""
+        if isinstance(target, ast.Subscript):
+            held = path_value(target.value, names, space)
+            key = target.slice.id if isinstance(target.slice, ast.Name) else ""
+        elif isinstance(node, ast.Call) and last_name(node.func) == "append" and len(node.args) == 1:
+            held, value = path_value(getattr(node.func, "value", None), names, space), node.args[0]
+        entries = held.items() if type(held) is dict else enumerate(held) if type(held) is list else ()
+        if value is None or all(not isinstance(n, ast.Name) or n.id != graph.id for n in ast.walk(value)):
+            continue
+        for at, entry in [*entries][:_MOST]:
+            found = dict(_unpacked(value, entry))
+            if graph.id in found:
+                yield found | ({key: at} if key else {})

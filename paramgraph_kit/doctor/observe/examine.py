@@ -15,7 +15,7 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
-from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, warm_up, with_warm_up
+from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, 
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
-from paramgraph_kit.doctor.observe.kept_results import KeptResults
+from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
@@ -35,7 +35,7 @@ from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
-from paramgraph_kit.doctor.observe.places import codes_in, reached
+from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
@@ -269,7 +269,7 @@ class _Examiner(Caller):
         found.problems = around_replays.without_freed(without_echoes(list(problems.values())))
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
-        found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
+        found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *order_of(f.frame)))
         first, last = self.first or calls[0], calls[-1]
         questions, steps = {**last.asked, **first.asked}, [*first.steps, *last.steps]
         result = None if launches else found.result  # what is around a launch is done each time
@@ -378,7 +378,7 @@ class _Examiner(Caller):
         lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
         if is_result := self.graphs.owns(call.result):
             lines += kept(around(self.function), self.function, self.codes(call))
-        problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
+        problems = [kept_at(text, frame) for frame in lines]
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
         if is_result and not any(f.code == "output-alias" for f in problems):
@@ -406,6 +406,7 @@ class _Examiner(Caller):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems += self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+        found.notes += moved_ahead(self.first or call, call, launched) if not problems else ()
         return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:
@@ -416,8 +417,14 @@ class _Examiner(Caller):
 
     def owned(self, call: Call) -> list[Change]:
         """Lists and dictionaries that have more after a call, and hold what a graph writes."""
-        grown = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
-        return [each for each in grown if len(each.after) > len(each.before) and self.graphs.owns(each.after)]
+        grown: Any = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
+        grown = [each for each in grown if len(each.after) > len(each.before)]
+        states = self.states() if grown else set()
+        return [
+            each
+            for each in grown
+            if self.graphs.owns(each.after) or any(storage_key(t) in states for t in tensors_in(each.after))
+        ]
 
     def given(self) -> dict[str, Any]:
         """The arguments by their names, as far as the function's signature tells."""
@@ -480,10 +487,3 @@ def _comprehends(code: CodeType, frame: Frame) -> bool:
 def _launches(call: Call) -> bool:
     """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
     return bool(call.replays) and not call.captures
-
-
-def _position(frame: Frame | None) -> tuple[list[str | int], int]:
-    """A key to sort by: the ninth cell of a notebook comes before the tenth."""
-    if frame is None:
-        return ["~"], 0
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", frame.file)], frame.line

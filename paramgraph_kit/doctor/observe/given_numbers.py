@@ -11,6 +11,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
@@ -51,7 +52,8 @@ class GivenNumbers:
             if first is not None and first.value != now.value and key not in self._moved:
                 if now.entry is None and _is_only_captured(first):
                     text = f"{now.name} is given to a capture of its own, whose replays keep the first"
-                    at = frame_at(now.code, first.line)
+                    at = next((at for _, at in read_in_captures([now.code], {now.name: now.value})), None)
+                    at = at or frame_at(now.code, first.line)
                     self._moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
                 elif now.entry is not None and not _fills(now.code):
                     self._moved[key] = now, _of_caller(now, first.value, kind)

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
@@ -137,6 +137,18 @@ def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
         parts = [f"{ast.unparse(e)}{'.clone()' if isinstance(e, looks) else ''}" for e in what.elts]
         cloned = f"[{', '.join(parts)}]" if isinstance(what, ast.List) else f"({', '.join(parts)})"
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
+
+
+def kept_at(text: str, frame: Frame) -> Failure:
+    """What is told of a line that keeps a result, with the same line and a copy of it."""
+    failure = BY_ID["output-alias"].failure(text, frame)
+    with suppress(SyntaxError):  # it goes over several lines
+        line = ast.parse(frame.text.strip()).body[0]
+        node = line.value if isinstance(line, ast.Expr) else line
+        if (what := kept_by(node)) is not None:
+            before, after = with_clone(node, what)
+            return replace(failure, fix=f"before  {before}\nafter   {after}")
+    return failure
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
@@ -37,6 +38,7 @@ from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
+_MOST_NUMBERS = 1 << 20  # of a result that is copied
 MOVED = " goes from "  # in a message: what a scheduler moves from call to call
 
 
@@ -64,6 +66,7 @@ class Call:
     number: int = 0
     asked: Asked = field(default_factory=dict)  # about CUDA, where there is none
     made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
+    numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,7 +143,7 @@ class Caller:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)
         observer = Observer(places, keeper, target, self.graphs)
-        result, ended, asked = None, None, Asked()
+        result, ended, asked, copies = None, None, Asked(), list[torch.Tensor]()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
             with (
@@ -184,6 +187,8 @@ class Caller:
             self.lost = lost is not None
             if lost is not None and observer.steps:
                 lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
+            if not self.lost and ended is None and (observer.captures or observer.replays):
+                copies = _copied(result)
             remaining = Left(*keeper.left_gradients(), observer.optimizers.steps > 0, observer.optimizers.zeroed)
             keeper.stays |= keeper.counting if counting else set()
             self.left = {**keeper.left(), **self.left}
@@ -221,6 +226,7 @@ class Caller:
             self.number,
             asked,
             observer.made(result),
+            copies,
         )
 
     def note_rates(self, observer: Observer) -> None:
@@ -253,6 +259,13 @@ class Caller:
 def _is_number(value: Any) -> bool:
     parts = value if isinstance(value, tuple) else (value,)  # betas are two
     return all(isinstance(part, (int, float)) for part in parts)
+
+
+def _copied(result: Any) -> list[torch.Tensor]:
+    """The numbers of a result, which is a graph's memory perhaps, and so another one's soon."""
+    found = tensors_in(result)
+    is_small = sum(t.numel() for t in found) <= _MOST_NUMBERS
+    return [t.detach().cpu().clone() for t in found if t.layout is torch.strided] if is_small else []
 
 
 def _end_captures(target: Driver, streams: list[Any]) -> None:
