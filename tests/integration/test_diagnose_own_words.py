@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from tests.integration.rewritten import run
 from tests.programs.reading import read
 from tests.programs.running import load
 
@@ -55,3 +56,33 @@ def test_a_number_that_moves_gets_a_tensor_where_the_lines_that_read_it_can_take
     found = pgk.diagnose(names[program.function], *names["args"])
     # THEN the words say what each of its lines becomes, and where the tensor is filled
     assert WORDS[title] in found.failure.fix
+
+
+@pytest.mark.parametrize("behind", ["pass", "acc.zero_()"])
+def test_a_state_that_a_warm_up_moves_is_noted_where_nothing_puts_it_back(behind: str, tmp_path: Path) -> None:
+    # GIVEN a function that captures in its first call, behind a warm-up that adds to a state
+    names = run(
+        f"""
+x_in, acc, graph = torch.zeros(3, device=device), torch.zeros(3, device=device), None
+def step():
+    acc.add_(x_in)
+def f(x):
+    global graph
+    acc.zero_()
+    x_in.copy_(x)
+    if graph is None:
+        step()
+        {behind}
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            step()
+    graph.replay()
+    return acc.clone()
+args = (torch.ones(3, device=device),)
+""",
+        tmp_path,
+    )
+    # WHEN
+    notes = pgk.diagnose(names["f"], *names["args"]).notes
+    # THEN it is noted where its first call gives other numbers, and only there
+    assert any("moves `acc`" in note for note in notes) == (behind == "pass")
