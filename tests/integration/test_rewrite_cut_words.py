@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, decided
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_what_is_read
+from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, Place
 from paramgraph_kit.trace.model import Failure
@@ -285,3 +286,22 @@ def test_what_looks_for_its_own_bounds_is_told_how_it_is_given_them(fixed: Fixed
     x, y = torch.randn(50), torch.tensor([0, 2, 1, 3, 2])
     names = {"x": x, "y": y, "F": torch.nn.functional, "torch": torch, "n": 4, "low": x.min(), "high": x.max()}
     torch.testing.assert_close(eval(BOUNDED[call], names), eval(call, names))
+
+
+FREEZES = {
+    "a name": "    frozen = n < 3\n    for p in net.parameters():\n        p.requires_grad = not frozen\n",
+    "a branch by a name": "    frozen = n < 3\n    if frozen:\n        net.requires_grad_(False)\n",
+    "a branch": "    if n < 3:\n        net.weight.grad = None\n",
+    "an early end": "    if n < 3:\n        return\n    net.weight.grad = None\n",
+}
+
+
+@pytest.mark.parametrize("lines", FREEZES.values(), ids=FREEZES.keys())
+def test_a_count_that_decides_which_parameters_get_gradients_is_no_tensor(lines: str) -> None:
+    # GIVEN a count that moves behind the launch, and by which a step freezes parameters
+    step = ["def f(x):\n", *lines.splitlines(keepends=True)]
+    behind = ["def after_f():\n", "    global n\n", "    n += 1\n"]
+    # WHEN it is told what to do about it THEN each answer has a graph
+    text = kept_outside("n", [*step, *behind], [*step, "    n += 1\n"], {"after_f"}, {"f"}, "device")
+    assert "ask `n < 3` before each launch, and give it to the step as an argument" in text, text
+    assert "in a tensor" not in text

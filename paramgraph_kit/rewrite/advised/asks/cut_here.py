@@ -86,9 +86,8 @@ def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
     function, inside = place.source.function_of(node), [n for part in node.body for n in ast.walk(part)]
     if function is None or node not in function.body or node.orelse:
         return ""
-    leaves = all(isinstance(part, ast.Return) for part in node.body)
-    decided = function.body[function.body.index(node) + 1 :] if leaves else node.body
-    if any(_lets_gradients_go(n) for part in decided for n in ast.walk(part)):
+    decided = decided_by(function, node)
+    if any(lets_gradients_go(n) for part in decided for n in ast.walk(part)):
         return _two_graphs(place, node, function, f"whether {lines_of(decided)} let gradients go")
     if not any(map(is_backward, inside)):
         return ""
@@ -103,7 +102,13 @@ def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
     return _two_graphs(place, node, function, f"whether {lines_of(node.body)} train")
 
 
-def _lets_gradients_go(node: ast.AST) -> bool:
+def decided_by(function: Function, node: ast.If) -> list[ast.stmt]:
+    """What a branch does, or what it leaves out where it ends its function."""
+    ends = node in function.body and all(isinstance(part, ast.Return) for part in node.body)
+    return function.body[function.body.index(node) + 1 :] if ends else node.body
+
+
+def lets_gradients_go(node: ast.AST) -> bool:
     """``p.grad = None`` and ``p.requires_grad = False``, by which an optimizer passes parameters over."""
     if isinstance(node, ast.Call):
         return called(node) == "requires_grad_"

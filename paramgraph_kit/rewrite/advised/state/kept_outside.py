@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
+from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradients_go
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, names_in, path_of, within
 
@@ -36,6 +37,11 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"out of the step, and write there `{rate}`; "
             'once, where the optimizer has been made, give each of its groups a tensor, `group["lr"] = '
             f'torch.tensor(group["lr"], device={device})`'
+        )
+    if what := _frees(read[0], functions):
+        return (
+            f"`{path}` decides which parameters get gradients, {place}: ask `{what}` before each launch, and give it "
+            "to the step as an argument, of which each answer has a graph of its own; behind the launch it may change"
         )
     if told := decay_in_a_tensor(tree, read[0], place, device):
         return told
@@ -87,6 +93,21 @@ def _asks_for_a_number(node: ast.AST, functions: Sequence[Function], name: str) 
     calls = [n for n in own if path_of(n.func).partition(".")[0] in ("math", "range", "int", "round")]
     given = [n for call in calls for each in call.args for n in ast.walk(each)]
     return any(_is(n, name, ast.Load) or (isinstance(n, ast.Name) and n.id in made) for n in given)
+
+
+def _frees(node: ast.stmt, functions: Sequence[Function]) -> str:
+    """``n < 3`` of ``frozen = n < 3`` or ``if n < 3:``, by which the same function lets gradients go."""
+    function = next((each for each in functions if node in set(ast.walk(each))), None)
+    if function is None or not isinstance(node, (ast.If, ast.Assign)):
+        return ""
+    if isinstance(node, ast.If):
+        decided, what = decided_by(function, node), node.test
+        return ast.unparse(what) if any(lets_gradients_go(n) for part in decided for n in ast.walk(part)) else ""
+    names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+    branches = [n for n in ast.walk(function) if isinstance(n, ast.If) and names & names_in(n.test)]
+    freed = [n for each in branches for part in decided_by(function, each) for n in ast.walk(part)]
+    freed += [n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.Call)) and names & names_in(n)]
+    return ast.unparse(node.value) if any(map(lets_gradients_go, freed)) else ""
 
 
 def _size_of_it(node: ast.AST, functions: Sequence[Function]) -> str:
