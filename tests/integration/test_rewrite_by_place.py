@@ -110,3 +110,31 @@ def test_a_list_whose_numbers_the_host_uses_is_left(tmp_path: Path, use: str) ->
     # WHEN / THEN the rule leaves it: what such a number does with a tensor nobody knows
     fix = rewritten(f"args = (torch.randn(6, 4, device=device),)\ndef f(x):\n{text}", tmp_path)
     assert "x[torch.stack(picked)]" not in fix.diff
+
+
+TAGGED = """
+head, totals = nn.Linear(4, 3).to(device), {"right": 0}
+opt = torch.optim.SGD(head.parameters(), lr=0.1)
+args = (torch.randn(2, 5, 4, device=device), torch.randint(0, 3, (2, 5), device=device))
+def f(x, tags):
+    logits = head(x)
+    mask = x[..., 0] > -0.5
+    active = logits[mask]
+    gold = tags[mask]
+    loss = F.cross_entropy(active, gold)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    totals["right"] += (active.argmax(1) == gold).sum().item()
+    return loss.detach()
+"""
+
+
+def test_rows_of_a_loss_are_told_to_be_left_out_by_their_labels(tmp_path: Path) -> None:
+    # GIVEN scores and labels that a mask of two dimensions picks, also for a count behind the launch
+    advice = str(rewritten(TAGGED, tmp_path))
+    # WHEN it is told how to keep all THEN the lines that are told give the same numbers
+    lines = "active = logits.flatten(0, -2)", "gold = torch.where(mask, tags, -100).flatten()"
+    assert all(line in advice for line in lines), advice
+    changed = TAGGED.replace("active = logits[mask]", lines[0]).replace("gold = tags[mask]", lines[1])
+    assert not differences(eager(run(TAGGED, tmp_path), "f"), eager(run(changed, tmp_path), "f"), set())

@@ -106,3 +106,29 @@ def test_rows_in_segments_of_the_device_s_are_computed_for_each_and_chosen(name:
     assert found.around.after is None, found
     shown = "\n".join(lines_of(found))
     assert not [line for line in lines if line not in shown], shown
+
+
+CLASSES = """
+centers, counts = torch.zeros(4, 4, device=device), torch.zeros(5, device=device)
+args = (torch.randn(9, 4, device=device),)
+def f(x):
+    label = x[:, 0].abs().long().clamp(max=2)
+    for c in label.unique():
+        mask = label == c
+        delta = x[mask].mean(dim=0) - centers[c]
+        centers[c] = centers[c] + 0.5 * delta
+        counts[int(c)] += mask.sum()
+    return x - centers[label]
+"""
+
+
+def test_rows_of_classes_that_are_not_there_stay(tmp_path: Path) -> None:
+    # GIVEN rows that are moved by the classes that are there WHEN rewritten
+    found = rewritten(CLASSES, tmp_path)
+    # THEN all rows are gone through, and those of no class keep what they have
+    assert found.complete, found
+    assert {
+        "for c in range(len(centers)):  # no number is below zero",
+        "centers[c] = torch.where(there, centers[c] + 0.5 * delta, centers[c])",
+        "counts[c] += torch.where(there, mask.sum(), 0)",
+    } <= {line.strip() for line in lines_of(found)}, found

@@ -292,23 +292,6 @@ SHORT = {
         f"{ROWS}heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(3)).to(device).requires_grad_(False)\n",
         ["for t in range(len(heads)):  # no number is below zero"],
     ),
-    "rows that are moved by the classes that are there": (
-        """\
-    label = x[:, 0].abs().long().clamp(max=2)
-    for c in label.unique():
-        mask = label == c
-        delta = x[mask].mean(dim=0) - centers[c]
-        centers[c] = centers[c] + 0.5 * delta
-        counts[int(c)] += mask.sum()
-    return x - centers[label]
-""",
-        f"{ROWS}centers, counts = torch.zeros(4, 4, device=device), torch.zeros(5, device=device)\n",
-        [
-            "for c in range(len(centers)):  # no number is below zero",
-            "centers[c] = torch.where(there, centers[c] + 0.5 * delta, centers[c])",
-            "counts[c] += torch.where(there, mask.sum(), 0)",
-        ],
-    ),
     "an average whose rate the host moves, under names": (
         """\
     state.n += 1

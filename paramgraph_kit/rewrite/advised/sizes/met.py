@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.source.edits import names_in, path_of
+from paramgraph_kit.rewrite.expressions.picks.shapes import PER_ROW, form_of
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, renamed
 
 _PAIRS = ("cdist", "matmul", "mm", "outer", "cosine_similarity", "pairwise_distance")
@@ -22,6 +23,8 @@ def rows_that_meet(place: Place) -> str:
     if pick is None:
         return ""
     name, x, mask = pick[0], place.text(pick[1].value), place.source.bracketed(pick[1].slice)
+    if told := _of_a_loss(place, function, name, pick[1]):
+        return told
     picks = dict(each for n in ast.walk(function) if isinstance(n, ast.Assign) for each in _named(n))
     for each in (n for n in ast.walk(function) if isinstance(n, ast.expr) and n.lineno > node.lineno):
         sides = _sides(each)
@@ -36,6 +39,23 @@ def rows_that_meet(place: Place) -> str:
                 f"`~{mask}[:, None]` where these are rows"
             )
     return ""
+
+
+def _of_a_loss(place: Place, function: Function, name: str, pick: ast.Subscript) -> str:
+    """``F.cross_entropy(active, gold)`` of scores and labels that were picked: a label of -100 leaves its row out."""
+    own = [n for n in ast.walk(function) if isinstance(n, ast.Call) and called(n) in PER_ROW and len(n.args) == 2]
+    loss = next((n for n in own if name in map(path_of, n.args)), None)
+    if loss is None or any(option.arg == "ignore_index" for option in loss.keywords):
+        return ""
+    form, x, mask = form_of(place, pick.slice), place.source.bracketed(pick.value), place.text(pick.slice)
+    many = form is None or len(form.shape) > 1
+    text = f"{x}{'.flatten(0, -2)' * many}"
+    if path_of(loss.args[1]) == name:
+        text = f"torch.where({mask}, {place.text(pick.value)}, -100){'.flatten()' * many}"
+    return (
+        f"keep all rows: `{name} = {text}`, as `{called(loss)}` leaves those out whose label is -100; a mean of what "
+        f"else is made of them divides a sum by `{place.source.bracketed(pick.slice)}.sum()`"
+    )
 
 
 def _pick(node: ast.Assign) -> tuple[str, ast.Subscript] | None:
@@ -71,7 +91,8 @@ def _taken(place: Place, node: ast.expr, name: str) -> str:
         return ""
     given, form = [node.func.value, *node.args[:1]], place.tensors.get(name)
     dims = [integer(n) or 0 for n in (*node.args, *(o.value for o in node.keywords if o.arg == "dim"))]
-    each = form is not None and any(dim > 0 or dim + len(form.shape) in range(1, len(form.shape)) for dim in dims)
+    size = len(form.shape) if form is not None else 1
+    each = any(dim > 0 or dim + size in range(1, size) for dim in dims)
     return called(node) if name in map(path_of, given) and not each else ""
 
 
