@@ -36,6 +36,7 @@ BEHIND_A_CELL = (
 ALONE = "belongs behind the launch: move it there yourself"
 Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
+_READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
 _ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
 ELSE = "; with that line mended, "
@@ -172,6 +173,13 @@ def all_told(lines: Sequence[str], left: Sequence[Failure]) -> bool:
         if not told or not all(is_specific(text, names) for text in told):
             return False
     return True
+
+
+def is_told_there(text: str, lines: Sequence[str]) -> bool:
+    """Whether the line by which a value is read in the graph has words of its own, which know what it decides."""
+    read = _READ_THERE.search(text)
+    places = [first for first, *rest in (each.split("\n") for each in lines) if rest]
+    return read is not None and any(read[1] in place and "frozen" in place.rpartition("  [")[2] for place in places)
 
 
 def place_text(frame: Frame | None) -> str:

@@ -277,7 +277,7 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     if plans and stale and (text := _instead_of(rounds, stale)):
         others = [each for each in found.instead if f"`{stale}` is one tensor then" not in each]  # it stays a list
-        found.instead = [*others, text]
+        found.instead = others if by_hand.is_told_there(text, others) else [*others, text]
     found.unsaid = by_hand.unsaid(attempt, left, failures)
     return found, rounds
 

@@ -205,6 +205,15 @@ def test_words_are_exact_where_all_their_names_are_those_of_the_user(text: str, 
     assert is_specific(text, {"total", "loss", "n", "x"}) is wanted
 
 
+@pytest.mark.parametrize(("line", "wanted"), [("if n % 3 == 0:", True), ("loss = out * n", False)])
+def test_a_line_that_has_words_of_its_own_is_not_told_two_things(line: str, wanted: bool) -> None:
+    # GIVEN words for a line of the graph that reads a counter, and what is said of another or of the same line
+    text = "`n` is read in the graph, line 9 `if n % 3 == 0:`: do that before each launch too"
+    lines = [f"model.py:9 {line}  [branch-frozen]\n           make `train_9` an argument of `f`", "`m` is read"]
+    # WHEN / THEN the second is left out where the line has words
+    assert by_hand.is_told_there(text, lines) is wanted
+
+
 def test_a_table_of_the_cpu_is_placed_by_a_line(tmp_path: Path) -> None:
     # GIVEN a table of the CPU that numbers of the device's are to pick from, which fails without a capture too
     names = run(
