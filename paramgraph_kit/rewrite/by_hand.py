@@ -36,6 +36,7 @@ BEHIND_A_CELL = (
 ALONE = "belongs behind the launch: move it there yourself"
 Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
+_ROUND = re.compile(r"what a round computes, lines? (\d+)(?: to (\d+))?, is a function of its own")
 _READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
 _ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
@@ -106,6 +107,8 @@ def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
     if pieces := [place for place, text in told if _PIECES in text]:
         stays = f"{IN_PIECES} with line {pieces[0].statement.lineno}"
         return {id(place.failure): stays + _else(place, text) for place, text in told if _PIECES not in text}
+    if (around := _around_rounds(told)) is not None:
+        return around
     for place, text in told:
         if (function := place.source.function_of(place.statement)) is not None:
             found.setdefault(function, []).append((place, text))
@@ -123,6 +126,30 @@ def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
                 each = [(place, text if place is first else told) for place, told in each]
         texts = {**_all_behind(each), **texts}
     return texts
+
+
+def _around_rounds(told: Sequence[tuple[Place, str]]) -> dict[int, str] | None:
+    """Where one round of a loop is what is launched, all that is not computed in it goes on as it did."""
+    rounds = [(place, read) for place, text in told if (read := _ROUND.match(text)) is not None]
+    if not rounds:
+        return None
+    inside = dict[int, str]()
+    for place, read in rounds:
+        function, lines = place.source.function_of(place.statement), range(int(read[1]), int(read[2] or read[1]) + 1)
+        calls = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Call) and n.lineno in lines]
+        names = {called(n) for n in calls} | {"forward"}
+        for other, text in told:
+            own = other.source.function_of(other.statement)
+            if (own is function and other.statement.lineno in lines) or (
+                own is not function and own and own.name in names
+            ):
+                inside[id(other.failure)] = text
+    first = rounds[0][1]
+    stays = f"stays as it is, around the launches of line{'s' * bool(first[2])} {first[1]}" + f" to {first[2]}" * bool(
+        first[2]
+    )
+    asks = {id(place.failure): text for place, text in told if _ROUND.match(text)}
+    return {id(place.failure): stays for place, _ in told} | inside | asks
 
 
 def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:

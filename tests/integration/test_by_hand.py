@@ -165,6 +165,25 @@ def f(x, y):
     return rows * 2
 """
 PUT = {"for c in": "stays as it was, line 15 `rows[c] = torch.where(there[c], x[y == c].mean(0), rows[c])`"}
+BEAMS = """
+emb, proj = nn.Embedding(9, 8).to(device), nn.Linear(8, 9).to(device)
+args = (torch.randint(1, 9, (2, 3), device=device),)
+@torch.no_grad()
+def f(ids):
+    bias, ended = torch.tensor([0.0, -1.0], device=ids.device), []
+    for _ in range(3):
+        logp = proj(emb(ids).mean(1)).log_softmax(-1) + bias[:, None]
+        best = logp.argmax(-1)
+        for row, token in enumerate(best.tolist()):
+            if token == 0:
+                ended.append(row)
+        ids = torch.cat([ids, best[:, None]], dim=1)
+    return ids, bias.sum().item()
+"""
+AROUND = {
+    "for row, token": "what a round computes, lines 17 to 18, is a function of its own",
+    "return ids": "stays as it is, around the launches of lines 17 to 18",
+}
 SAID = {
     "opt.step()": '`for group in opt.param_groups: group["lr"] = torch.tensor(group["lr"], device=device)`',
     "self.rt = ": "`tuner.tune(loss.detach())`, belongs behind the launch: take it out of the step, and return "
@@ -174,7 +193,9 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("text", "said"), [(LEFT, SAID), (ROWS, PUT)], ids=["numbers", "rows"])
+@pytest.mark.parametrize(
+    ("text", "said"), [(LEFT, SAID), (ROWS, PUT), (BEAMS, AROUND)], ids=["numbers", "rows", "rounds"]
+)
 def test_what_a_step_reads_of_what_is_left_has_words_that_give_its_numbers(
     text: str, said: dict[str, str], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READ
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, target_of
 from paramgraph_kit.rewrite.source.pure import candidates
 
@@ -347,6 +347,13 @@ def at_least(place: Place) -> str:
             return (
                 f"each round of the loop of line {loop.lineno} brings something of the host's here: make one round the "
                 f"function that is captured, and before each launch write what it brings {written}"
+            )
+        own = {*arguments_of(function)} if function is not None and function.name == place.entry else set()
+        made = place.text(node.value) if isinstance(node, ast.Assign) and isinstance(target, ast.Name) else ""
+        if made and "rand" not in made and place.local(node) - {name} <= own:
+            return (
+                f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
+                f"`{name} = {name}_in.clone()`"
             )
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
