@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import queue
 import random
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -33,6 +35,24 @@ def test_what_the_function_changes_in_python_is_put_back() -> None:
     diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
     assert set(diagnosis.codes) == {"host-counter"}
     assert names == {"count": 0, "log": [], "table": {"a": 1}}
+
+
+def test_what_namespaces_and_classes_hold_is_put_back() -> None:
+    # GIVEN a function that counts in namespaces, and collects in what a class holds
+    class Log:
+        losses: ClassVar[list[int]] = []
+
+    state, options = SimpleNamespace(count=0), argparse.Namespace(count=0)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        state.count += 1
+        options.count += 1
+        Log.losses.append(3)
+        return x * 2
+
+    # WHEN diagnosed THEN that is told, and afterwards all is as before
+    assert set(pgk.diagnose(f, torch.ones(2, device=DEVICE)).codes) == {"host-counter"}
+    assert (state.count, options.count, Log.losses) == (0, 0, [])
 
 
 def test_a_number_that_is_counted_is_not_told_as_drawn() -> None:

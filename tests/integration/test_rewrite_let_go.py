@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -100,11 +100,30 @@ class Found:
     parts: list[torch.Tensor]
 
 
+class Settings:
+    """What steps hold in a class."""
+
+    count = 0
+    seen: ClassVar[list[int]] = []
+
+
+def _counted(x: torch.Tensor) -> torch.Tensor:
+    Settings.count += 1
+    return x * 2
+
+
+def _seen(x: torch.Tensor) -> torch.Tensor:
+    Settings.seen.append(1)
+    return x * 2
+
+
 # What a step does with an argument, and what one does that is not the same.
 APART: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], Any]]] = {
     "an object with other tensors": (lambda x: Found(x.sum(), [x]), lambda x: Found(x.sum(), [x + 1])),
     "an argument that is no longer written": (lambda x: x.mul_(2).sum(), lambda x: (x * 2).sum()),
     "an argument that is written": (lambda x: (x * 2).sum(), lambda x: x.mul_(2).sum()),
+    "a class that no longer counts": (_counted, lambda x: x * 2),
+    "a list that stays empty": (_seen, lambda x: x * 2),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import functools
 import inspect
@@ -25,6 +26,7 @@ MOST = 20_000  # containers
 MOST_ENTRIES = 2000  # of one that is looked into
 DEEP = 6
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
+_NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
@@ -165,6 +167,8 @@ class HostState:
         if isinstance(value, type):
             if not of_library(value):
                 self.holders.append(Holder("class", value.__name__, value))
+                for key, part in self.holders[-1].read().items():
+                    self._visit(part, key, depth + 1)
                 self._methods(value, depth)
             return
         if isinstance(value, functools.partial):
@@ -256,7 +260,7 @@ class HostState:
         """Whether an object's class is a library's, and has slots: a model has many objects of few classes."""
         kind = type(value)
         if id(kind) not in self._kinds:
-            self._kinds[id(kind)] = (kind, of_library(kind), bool(slots_of(value)))
+            self._kinds[id(kind)] = (kind, of_library(kind) and kind not in _NAMES, bool(slots_of(value)))
         return self._kinds[id(kind)][1:]
 
     def _object(self, value: Any, name: str, depth: int) -> None:

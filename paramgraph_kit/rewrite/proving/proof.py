@@ -308,13 +308,12 @@ class Prover:
                 found[f"{WRITES}{self._called(number)}#{number}"] = flat(tensor)
         found[GRADIENTS] = gradients_of(self._leaves())
         for number, holder in enumerate(self.state.holders):
-            if holder.of_torch or holder.kind in ("class", "generator") or id(holder.target) in gone:
+            if holder.of_torch or holder.kind == "generator" or id(holder.target) in gone:
                 continue
             value = holder.read()
-            if holder.kind == "attributes" and isinstance(value, dict):
+            if holder.kind in ("attributes", "class") and isinstance(value, dict):
                 value = {name: each for name, each in value.items() if name in self._attributes()}
-            if values := flat(_without_options(value)):
-                found[f"{holder.name}#{number}"] = values
+            found[f"{holder.name}#{number}"] = flat(_without_options(value))  # also where it is empty: another's is not
         for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
             if values := numbers(_without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
@@ -338,7 +337,7 @@ class Prover:
     def _attributes(self) -> frozenset[str]:
         """What attributes are called after the first run, which is the original's: a rewrite may give objects more."""
         if not self._known:
-            read = (holder.read() for holder in self.state.holders if holder.kind == "attributes")
+            read = (holder.read() for holder in self.state.holders if holder.kind in ("attributes", "class"))
             self._known = frozenset(name for each in read if isinstance(each, dict) for name in each)
         return self._known
 
