@@ -13,6 +13,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it
+from paramgraph_kit.rewrite.expressions.numbers.readings import divided_by_name
 from paramgraph_kit.rewrite.loops.early import bound_of, else_of, given_to, is_listed, known_before, name_of
 from paramgraph_kit.rewrite.loops.emptied import emptied
 from paramgraph_kit.rewrite.loops.inner import Inner, ends_of, unset_in
@@ -166,6 +167,9 @@ class _Rounds(Inner):
                 more = as_python_has_it(self.place, value, given)
                 self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze(){more}"
         for call in (n for part in self.loop.body for n in within(part) if isinstance(n, ast.Call)):
+            for name in self.numbers:
+                edits = divided_by_name(self.place, name, [call])
+                self.swaps |= {self.place.text(call): edit.text for edit in edits}
             listed, sizes = call.args[0] if len(call.args) == 1 and called(call) == "tensor" else None, list[str]()
             while isinstance(listed, (ast.List, ast.Tuple)) and len(listed.elts) == 1:
                 listed = listed.elts[0]

@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.expressions.numbers.filled import default_for, taken
 from paramgraph_kit.rewrite.expressions.numbers.readings import (
     around_rounded,
     divided,
+    divided_by_name,
     is_computed,
     is_given_to_torch,
     of_torch,
@@ -153,14 +154,15 @@ def _stay(place: Place) -> dict[str, Form]:
 
 
 def _made_of_it(place: Place) -> list[Edit]:
-    """``torch.tensor(s)`` of the names that a statement gives what stays a tensor."""
+    """``torch.tensor(s)`` and ``divmod(s, n)`` of the names that a statement gives what stays a tensor."""
     node, pairs = place.statement, list[tuple[ast.expr, ast.expr]]()
     for target in node.targets if isinstance(node, ast.Assign) else []:
         if isinstance(target, ast.Tuple) and isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             pairs += zip(target.elts, node.value.elts, strict=False)
         elif isinstance(node, ast.Assign):
             pairs.append((target, node.value))
-    return [e for to, value in pairs if isinstance(to, ast.Name) for e in taken_as_it_is(place, value, to.id)]
+    named = [(to.id, value) for to, value in pairs if isinstance(to, ast.Name)]
+    return [e for name, value in named for e in (*taken_as_it_is(place, value, name), *divided_by_name(place, name))]
 
 
 def _was_no_scalar(place: Place) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.pure import is_pure
 
 _ONE = re.compile(r" of \w+\[\]")
 # Functions of numpy's and of math that torch has by the same name.
@@ -127,6 +128,16 @@ def divided(place: Place, call: ast.Call) -> list[Edit]:
         return []
     x, by = place.source.bracketed(value), place.source.bracketed(other)
     return [place.source.replace(call, f"({x} // {by}, {x} % {by})")]
+
+
+def divided_by_name(place: Place, name: str, nodes: Iterable[ast.AST] | None = None) -> Iterator[Edit]:
+    """The same of ``divmod(i, n)``, where ``i`` is what was read; among some nodes, or in the whole function."""
+    function = place.source.function_of(place.statement)
+    every = nodes if nodes is not None else ast.walk(function) if function is not None else ()
+    for call in (n for n in every if isinstance(n, ast.Call) and len(n.args) == 2):
+        if path_of(call.func) == "divmod" and path_of(call.args[0]) == name and is_pure(place, call.args[1]):
+            by = place.source.bracketed(call.args[1])
+            yield place.source.replace(call, f"({name} // {by}, {name} % {by})")
 
 
 def is_given_to_torch(place: Place, call: ast.Call) -> bool:
