@@ -448,3 +448,23 @@ def test_parts_of_another_size_in_each_round_are_left(fixed: Fixed) -> None:
     # GIVEN rounds that go on with a part of the size that they have drawn WHEN rewritten THEN no graph has that
     for cut in ("spec = spec + spec[:, :, t0 : t0 + t].mean()", "spec = spec + spec[:, :, t0:].mean()"):
         assert not any("masked_fill" in line for line in lines_of(fixed(CUT.replace("CUTS", cut))))
+
+
+@pytest.mark.parametrize("ends", ["", "        if x.max() < 0.3:\n            break\n"], ids=["all rounds", "some"])
+def test_a_row_and_a_column_of_a_place_stay_on_the_device(ends: str, fixed: Fixed) -> None:
+    # GIVEN pairs that are picked by their place in a table, as many as there are or until one is small WHEN rewritten
+    found = fixed(f"""
+args = (torch.rand(4, 3, device=device),)
+def f(given):
+    x, out = given.clone(), torch.full((4,), -1, device=device)
+    for _ in range(3):
+{ends}        at = x.argmax().item()
+        i, j = divmod(at, x.size(1))
+        out[i] = j
+        x[i] = -1
+        x[:, j] = -1
+    return out
+""")
+    # THEN the device divides
+    assert found.complete, found
+    assert "i, j = (at // x.size(1), at % x.size(1))" in lines_of(found), found
