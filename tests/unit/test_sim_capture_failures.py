@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import threading
 import warnings
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -115,6 +118,39 @@ def test_a_pageable_copy_is_refused_before_it_reaches_cuda(name: str, sim: torch
         captured(cuda, body)
     assert str(caught.value) == PAGEABLE_COPY
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda x: x + x[:2],
+        lambda x: torch.cat([x, x.view(3, 1)]),
+        lambda x: torch.nn.functional.embedding(x, x),
+    ],
+)
+def test_what_fails_in_a_capture_holds_nothing_of_the_users(
+    fails: Callable[[torch.Tensor], Any], sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN a body whose operation is refused for its sizes WHEN that is caught, and nobody collects
+    x = torch.ones(3, device=sim)
+    captured(cuda, lambda: x * 3)  # what torch imports at the first one holds frames for good
+    held = []
+
+    def body() -> Any:
+        made = x * 3
+        held.append(weakref.ref(made))
+        return fails(x)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError) as caught:
+            captured(cuda, body)
+        del caught
+        # THEN what the body had made is gone
+        assert [ref() for ref in held] == [None]
+    finally:
+        gc.enable()
 
 
 def test_unjoined_work_is_noticed_at_the_end_only(sim: torch.device, cuda: Any) -> None:

@@ -7,6 +7,7 @@ import inspect
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ def register() -> torch.device:
     from .evenly import nobody_asks
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
-    from .kernels import Kernel, for_every_cpu_operation
+    from .kernels import Kernel
     from .libraries import install_convolutions, install_recurrent
     from .pinned import install_factories, is_pinned, pin
     from .recurrent import recurrent_kernels
@@ -67,7 +68,7 @@ def register() -> torch.device:
     from .transforms import install_transforms
     from .until import until_kernels
 
-    kernels = for_every_cpu_operation(Kernel)
+    kernels = _for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
     kernels.update(nobody_asks(kernels))
     kernels.update(making_sparse(kernels))
@@ -110,6 +111,23 @@ def register() -> torch.device:
 
         teach_dynamo()
     return torch.device("sim", 0)
+
+
+def _for_every_cpu_operation(make: Callable[[torch._ops.OpOverload], Any]) -> dict[str, Any]:
+    """``make(op)`` by name for every aten operation with a CPU kernel that fits dense tensors."""
+    unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_")
+    found = {}
+    has_kernel = torch_name("_dispatch_has_kernel_for_dispatch_key")
+    for full in torch_name("_dispatch_get_all_op_names")():
+        if not full.startswith("aten::") or not has_kernel(full, "CPU"):
+            continue
+        name, _, overload = full[6:].partition(".")
+        if any(word in name for word in unfit) and not name.lstrip("_").startswith("fake_quantize"):
+            continue
+        op = getattr(getattr(torch.ops.aten, name), overload or "default", None)
+        if op is not None:
+            found[full[6:]] = make(op)
+    return found
 
 
 def set_memory(capacity: int) -> None:

@@ -119,7 +119,10 @@ class SimNode:
             error = asserted(found)
         else:
             return
-        raise error  # by itself, as CUDA's: not while another one is handled
+        try:
+            raise error  # by itself, as CUDA's: not while another one is handled
+        finally:
+            del error  # with it this frame would stay
 
 
 def pack_scalar(value: Any) -> bytes:

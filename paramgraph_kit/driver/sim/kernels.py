@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.driver.recorders import recording
 from paramgraph_kit.driver.tensors import bits_of, lazily
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
 from .devices import DEVICE_OPERANDS, HOST_OPERANDS, check_devices
@@ -403,22 +403,21 @@ class Kernel:
         # Meta kernels lose the order of strides here and there, and refuse in words of their own.
         if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
             self._check(meta_flat, spec, slots)  # first: meta kernels resize what they may not
-            try:
+            with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError):
                 return leaves(self._run(args, kwargs))
-            except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
-                pass
             return self._infer_on_cpu(meta_flat, spec, slots)
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
         except RuntimeError as error:  # perhaps it looks at values
             looked = error
-        if self._always(looked, meta_flat, spec, slots):
-            raise looked
         try:
-            return leaves(self._run(args, kwargs))
-        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
-            pass
-        raise looked
+            if self._always(looked, meta_flat, spec, slots):
+                raise looked
+            with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError):
+                return leaves(self._run(args, kwargs))
+            raise looked
+        finally:
+            del looked  # with it this frame would stay, and what the user's frames hold
 
     def _check(self, meta_flat: list[Any], spec: Spec, slots: list[int], few: int = FEW) -> None:
         """Raise what the CPU's kernel has against types and sizes, whatever the numbers: meta kernels check fewer."""
@@ -428,10 +427,13 @@ class Kernel:
         if key in self.agreed:
             return
         found = self._refusal(meta_flat, spec, slots, 0)
-        if found is not None and self._always(found, meta_flat, spec, slots):
-            if self.name == "index_select" and "supposed to be" in str(found):
-                raise RuntimeError("Index is supposed to be an empty tensor or a vector")
-            raise found
+        try:
+            if found is not None and self._always(found, meta_flat, spec, slots):
+                if self.name == "index_select" and "supposed to be" in str(found):
+                    raise RuntimeError("Index is supposed to be an empty tensor or a vector")
+                raise found
+        finally:
+            del found
         self.agreed.add(key)
 
     def _refusal(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int) -> Exception | None:
@@ -449,8 +451,7 @@ class Kernel:
         lacking = (NotImplementedError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # torch leaves it out
         if isinstance(found, lacking) or self.op._opname in ADDS_UP:
             return False
-        again = self._refusal(meta_flat, spec, slots, 1)
-        return (type(found), str(found)) == (type(again), str(again))
+        return _said(found) == _said(self._refusal(meta_flat, spec, slots, 1))
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int = 0) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
@@ -470,6 +471,10 @@ class Kernel:
         return [back.get(id(r), r) for r in results]
 
 
+def _said(error: Exception | None) -> tuple[type, str]:
+    return type(error), str(error)
+
+
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
     """Raise torch's refusal of pageable copies in a capture, which leaves the capture valid; ``after`` some kernels."""
     if stream.capture is not None:
@@ -477,20 +482,3 @@ def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
             stream.capture.check()
             record(stream.capture, stream, NodeKind.KERNEL, after, [], b"", lambda *_: None)
         raise RuntimeError(PAGEABLE_COPY)
-
-
-def for_every_cpu_operation(make: Callable[[torch._ops.OpOverload], Any]) -> dict[str, Any]:
-    """``make(op)`` by name for every aten operation with a CPU kernel that fits dense tensors."""
-    unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_")
-    found = {}
-    has_kernel = torch_name("_dispatch_has_kernel_for_dispatch_key")
-    for full in torch_name("_dispatch_get_all_op_names")():
-        if not full.startswith("aten::") or not has_kernel(full, "CPU"):
-            continue
-        name, _, overload = full[6:].partition(".")
-        if any(word in name for word in unfit) and not name.lstrip("_").startswith("fake_quantize"):
-            continue
-        op = getattr(getattr(torch.ops.aten, name), overload or "default", None)
-        if op is not None:
-            found[full[6:]] = make(op)
-    return found
