@@ -18,7 +18,7 @@ SIZE = '{"layers": 2, "dim": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "token
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
-@pytest.mark.parametrize("strategy", ["fsdp2-70b", "ddp"])
+@pytest.mark.parametrize("strategy", ["fsdp2-70b", pytest.param("ddp", marks=pytest.mark.sweep)])
 def test_two_ranks_train_alike_and_hand_in_one_row(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

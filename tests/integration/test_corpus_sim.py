@@ -29,7 +29,14 @@ def _nothing_compiled_before() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's forward mode uses it
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # as newer torch has it
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # Dynamo's of 2.15
-@pytest.mark.parametrize("case", [c for c in SIMULATED if not c.expect], ids=lambda case: case.name)
+# Every second at each change; `make sweeps` takes the others, and a GPU the whole corpus.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, marks=[pytest.mark.sweep] * (n % 2), id=c.name)
+        for n, c in enumerate(c for c in SIMULATED if not c.expect)
+    ],
+)
 def test_a_workload_is_equal_bit_for_bit(case: Case) -> None:
     # GIVEN a workload WHEN every step is compared at moved addresses THEN nothing differs, and what is not in a graph
     # has a reason

@@ -143,9 +143,9 @@ NOT_FOUND = (
 
 @pytest.mark.parametrize(
     "program",
-    # Every fiftieth at each change; `make sweeps` takes the others, and has what is not whole tried in pieces, too.
+    # Every hundredth at each change; `make sweeps` takes the others, and has what is not whole tried in pieces, too.
     [
-        pytest.param(each, marks=[pytest.mark.sweep, pytest.mark.pieces] if n % 50 else [], id=each.title)
+        pytest.param(each, marks=[pytest.mark.sweep, pytest.mark.pieces] if n % 100 else [], id=each.title)
         for n, each in enumerate(PROGRAMS)
     ],
 )
