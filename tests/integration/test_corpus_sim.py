@@ -55,6 +55,7 @@ def test_what_no_graph_may_take_is_refused_and_right(case: Case) -> None:
     assert {reason.partition(": ")[0] for reason in row["reasons"]} & set(case.expect[0].split("|"))
 
 
+@pytest.mark.sweep  # three processes that import torch; two ranks meet in the measurements' test, too
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
 def test_a_workload_of_two_ranks_is_two_processes_and_one_row() -> None:
     # GIVEN a workload of two ranks WHEN run on the CPU, uncompiled THEN the ranks find each other, and one hands in
