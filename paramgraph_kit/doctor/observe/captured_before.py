@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, kept_in, made_by
-from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
+from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
@@ -227,16 +227,21 @@ def _with_tables(
     block: ast.With,
     body: list[ast.stmt],
     names: dict[str, Any],
-    made: Callable[[int, dict[str, Any], object], Region],
+    made: Callable[..., Region],
     seen: set[int],
 ) -> Iterator[Region]:
     """The graph that a block captures by the name that it has now, and those that have gone into a table."""
     graph = _graph_of(block)
-    for known in (names, *(names | each for each in kept_in(body, graph, names, {}))):
+    loops = [n for s in body for n in ast.walk(s) if isinstance(n, LOOPS) and block in ast.walk(n)]
+    own = stored_in(loops)  # which mean what they did in the last round
+    rest = {name: value for name, value in names.items() if name not in own}
+    tables = [*kept_in(body, graph, names, {})]
+    last = [names] if not loops or not tables else []
+    for known in (*last, *(rest | each for each in tables)):
         value = path_value(graph, known, {})
         if is_graph(value) and id(value) not in seen:
             seen.add(id(value))
-            yield made(block.lineno, known, value)
+            yield made(block.lineno, known, value, unknown=frozenset() if known is names else own)
 
 
 def _by_torch(

@@ -126,18 +126,17 @@ def _result(node: ast.FunctionDef) -> ast.expr | None:
 
 
 def _with_functions(made: Made, node: ast.FunctionDef, space: dict[str, Any]) -> Made:
-    """The same with functions that are defined in it, where all is known that they read of it."""
+    """The same with functions that are defined in it."""
     plain = {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef) and not n.args.defaults}
     for code in (c for c in made.code.co_consts if is_a(c, CodeType) and c.co_name in plain - made.names.keys()):
         cells = [made.cells.get(name) or _cell(made, name) for name in code.co_freevars]
-        if all(cell is not None for cell in cells):
-            made.names[code.co_name] = FunctionType(code, space, code.co_name, None, tuple(cells))  # type: ignore[arg-type]
+        made.names[code.co_name] = FunctionType(code, space, code.co_name, None, tuple(cells))
     return made
 
 
-def _cell(made: Made, name: str) -> CellType | None:
+def _cell(made: Made, name: str) -> CellType:
     if name not in made.names:
-        return None
+        return CellType()  # nobody has it any more: what reads it says so where it is run
     return made.cells.setdefault(name, CellType(made.names[name]))
 
 

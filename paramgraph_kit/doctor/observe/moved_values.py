@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
     OF_TENSORS,
     counted,
+    held_for,
     of_entries,
     of_none,
     of_owner,
@@ -180,7 +181,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         )
         return f"before the capture: {made}; here: {here_}"
     if code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int:
-        held = f"{moved.use.text}_in"
+        held = held_for(moved.use.text)
         if lines := with_index(moved.use.text, region.values.uses, held, kind):  # type: ignore[union-attr]
             made = f"{held} = torch.zeros(1, dtype=torch.int64, device={kind!r})"
             filled = f"ahead of g.replay() `{held}.fill_({moved.use.text})`"

@@ -92,6 +92,7 @@ class Caller:
         self.number = 0
         self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
         self.lost = False  # the device
+        self.modes: list[tuple[dict[str, Any], bool]] = []  # of torch's modules, as a call has left them that captures
         self.graphs = OwnGraphs(driver().device.type)
 
     def put_back(self) -> None:
@@ -127,6 +128,8 @@ class Caller:
             if isinstance(holder.target, torch.Generator):  # the keeper puts these back after each call
                 holder.target.manual_seed(977 * drawing + 1)
         drawn_from = RandomState()
+        for attributes, mode in self.modes:
+            attributes["training"] = mode
         before, memory = self.state.read(), self.state.memory()
         cuda, target = twin(), driver()
         keeper = Keeper()
@@ -201,6 +204,8 @@ class Caller:
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
+        if observer.captures:  # a mode is set for the capture, perhaps, and stays
+            self.modes = self.state.modes()
         self.state.put_back(torchs_only=True)
         self.surroundings.need_no_more()
         if not self.lost:

@@ -18,7 +18,14 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-from paramgraph_kit.doctor.observe.captured_values import CapturedValues, Names, path_value, stored_in, uses_in, uses_of
+from paramgraph_kit.doctor.observe.captured_values import (
+    CapturedValues,
+    Names,
+    Use,
+    stored_in,
+    uses_in,
+    uses_of,
+)
 from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a, parameters_in
 from paramgraph_kit.driver.files import is_library
@@ -126,7 +133,8 @@ class Region:
 
     def results(self) -> Iterator[Any]:
         """What its lines assign, as it is now."""
-        return (path_value(target, self.names, self.space) for target in self.targets())
+        names = Names(self.space, own=self.own | self.names.keys(), known=self.names)
+        return (Use(self.code, target, False, names).value() for target in self.targets())
 
     def targets(self) -> Iterator[ast.expr]:
         """What its lines give a value to."""
@@ -197,10 +205,14 @@ def region_at(
     kind: str,
     space: dict[str, Any],
     cells: dict[str, Any] | None = None,
+    unknown: frozenset[str] = frozenset(),
 ) -> Region:
-    """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own, ``cells`` shared."""
+    """A capture of before, which has ended well; ``names`` beside those of ``space`` are its own, ``cells`` shared.
+
+    ``unknown``: variables that mean something else by now, as those of a loop in which there were more captures.
+    """
     region = _region(code, line, names, graph, kind)
-    own = {*code.co_varnames, *code.co_cellvars}  # of those that are not known nobody is to take the file's
+    own = {*code.co_varnames, *code.co_cellvars, *unknown}  # of those that are not known nobody is to take the file's
     region.own, region.space = frozenset(n for n in names if n not in space) | own, space
     region.cells = cells or {}
     region.ended()

@@ -130,6 +130,11 @@ class HostState:
             if isinstance(now, torch.Tensor) and isinstance(then.get(name), torch.Tensor) and then[name] is not now
         ]
 
+    def modes(self) -> list[tuple[dict[str, Any], bool]]:
+        """The attributes of torch's own modules, and whether each is in training."""
+        held = (h.target for h in self.holders if h.of_torch and h.kind == "attributes")
+        return [(each, each["training"]) for each in held if type(each.get("training")) is bool]
+
     def memory(self) -> list[int]:
         """Which memory each tensor in reach has."""
         return [storage_key(tensor) for tensor in self.tensors]
