@@ -37,7 +37,12 @@ OF_A_LIST = (
     "what is captured reads `self.epoch_in` for `self.weights[self.epoch]`; and ahead of self.graph.replay() "
     "`self.epoch_in.fill_(self.weights[self.epoch])`"
 )
+OF_A_FRAME = (
+    "what is captured reads `self.angle_in` for `angle`, and ahead of self.graph.replay() "
+    "`self.angle_in.fill_(angle)`; with a tensor there `torch.cos` for `math.cos`, `torch.sin` for `math.sin`"
+)
 WORDS = {
+    "an angle that each frame has": OF_A_FRAME,
     "a list has for each epoch": OF_A_LIST,
     "that round's number": OF_A_ROUND,
     "at a position that is counted": OF_A_POSITION,

@@ -189,6 +189,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     is_number = code == "scalar-frozen" and not moved.part and type(moved.then[1]) in (int, float)
     if is_number and (told := counted(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
         return told
+    if is_number and isinstance(moved.use.node, ast.Name):
+        return _where_read(region, moved)
     if code in ("scalar-frozen", "branch-frozen"):
         return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
     return ""
@@ -197,11 +199,13 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
 def _where_read(region: Region, moved: Moved) -> str:
     """What one writes where it is read: a loop gives it, or too many lines do."""
     use, kind = moved.use, region.settings[0]
+    own = isinstance(use.node, ast.Name) and use.node.id in use.names.own and use.code.co_varnames[:1] == ("self",)
+    made = of_owner(use.text, kind, "self" if own else "")
     if takes_a_tensor(use, moved.then[1]):
-        return of_owner(use.text, kind)
+        return made
     more = through(use, region.values.uses) if region.values is not None and type(moved.then[1]) is not bool else None
     if more is not None:
-        return "".join([of_owner(use.text, kind), *(f"; with a tensor there {', '.join(more)}" for _ in more[:1])])
+        return "".join([made, *(f"; with a tensor there {', '.join(more)}" for _ in more[:1])])
     return _graph_for_each(use.text)
 
 

@@ -119,9 +119,9 @@ def of_entries(path: str, kind: str) -> str:
     return f"{made}, {read}, and behind this line `{held}.copy_(torch.tensor({path}))`, ahead of g.replay()"
 
 
-def of_owner(path: str, kind: str) -> str:
-    """A number of an object that is exchanged."""
-    held = held_for(path)
+def of_owner(path: str, kind: str, owner: str = "") -> str:
+    """A number of an object that is exchanged; ``owner``: or one of a function's variables, whose object stays."""
+    held = f"{owner}.{held_for(path)}" if owner else held_for(path)
     made = f"before the capture `{held} = torch.full((), float({path}), device={kind!r})`"
     return f"{made}, what is captured reads `{held}` for `{path}`, and ahead of g.replay() `{held}.fill_({path})`"
 
@@ -186,7 +186,11 @@ def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
             continue
         if isinstance(above, ast.List) and computed and last_name(getattr(parents.get(above), "func", above)) in JOINS:
             return  # of tensors
-        if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        if isinstance(above, ast.Tuple) and isinstance(into := parents.get(above), ast.Assign):
+            target, at = into.targets[0], above.elts.index(node)
+            each = target.elts[at] if isinstance(target, ast.Tuple) else None
+            yield each if isinstance(each, ast.Name) else None
+        elif isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
             yield above.targets[0]
         elif isinstance(above, ast.Call) and node in above.args:
             name, owner = last_name(above.func), last_name(getattr(above.func, "value", ast.Pass()))
