@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import fewer_globals, is_kept
+from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is_kept
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
@@ -88,10 +88,15 @@ def _local_until_the_end(place: Place) -> list[Edit]:
 def _is_made_anew(place: Place, every: list[ast.AST], path: str) -> bool:
     """Whether a value is computed of others alone: of another size, as other inputs have, ``copy_`` would repeat it."""
     made = [n.value for n in every if isinstance(n, ast.Assign) and [ast.unparse(t) for t in n.targets] == [path]]
+    function = place.source.function_of(place.statement)
+    given = arguments_of(function) if function is not None else []
     return (
         bool(made)
         and not any(_is(n, path) for value in made for n in ast.walk(value))
-        and all(is_pure(place, value) and not isinstance(value, (ast.Name, ast.Attribute)) for value in made)
+        and all(
+            value.id in given if isinstance(value, ast.Name) else is_pure(place, value) and path_of(value) == ""
+            for value in made
+        )
     )
 
 
