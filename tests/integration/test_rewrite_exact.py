@@ -125,6 +125,16 @@ others = [(torch.tensor([0.1], device=device), torch.ones(3, device=device))]
 """,
         "total = x.sum().detach().double()",
     ),
+    "a whole number that is at least another": (
+        """
+args = (torch.randn(20, device=device),)
+def f(x):
+    least = max(4, int((x > 0).float().sum().item() * 0.3))
+    return x * (torch.arange(len(x), device=device) < least)
+others = [(torch.ones(n, device=device),) for n in (5, 20, 50)]
+""",
+        "least = ((x > 0).float().sum().detach().double() * 0.3).long().clamp(min=4)",
+    ),
     "rows whose mean gets their name": (
         """
 args = (torch.randn(6, device=device), torch.rand(6, device=device) > 0.3)

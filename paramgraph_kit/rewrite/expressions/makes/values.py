@@ -95,7 +95,7 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
             whole = place.source.parents.get(node)
             if isinstance(whole, ast.Call) and whole.args == [node] and path_of(whole.func) in MADE:
                 # Of a tensor, torch makes a copy there and warns at each call.
-                text = text if isinstance(value, ast.Call) else f"{text}.clone()"
+                text = text if isinstance(value, ast.Call) or ".clone()" in text else f"{text}.clone()"
                 moved = ", ".join(place.source.text(each) for each in whole.keywords)
                 if not any(each.arg == "dtype" for each in whole.keywords) and (kind := default_for(place, node)):
                     moved = ", ".join([*([moved] if moved else []), f"dtype={kind}"])

@@ -7,8 +7,10 @@ import ast
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.expressions.numbers.filled import READ
 from paramgraph_kit.rewrite.expressions.numbers.rounded_later import round_there
-from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.edits import Edit, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
+
+_WHOLE = ("int", "round", "len", "math.ceil", "math.floor", "math.trunc")
 
 
 def _of_all(place: Place, call: ast.Call) -> str:
@@ -28,6 +30,8 @@ def _is_whole(place: Place, there: list[ast.expr]) -> bool:
     whole = [form is not None and not form.dtype.is_floating_point for form in forms]
     if len(there) == 1 and any(isinstance(n, ast.Compare) for n in ast.walk(there[0])):
         return True  # how many there are
+    if all(isinstance(each, ast.Call) and path_of(each.func) in _WHOLE and len(each.args) == 1 for each in there):
+        return True
     return all(whole) or (len(there) == 1 and read is not None and "int" in read["dtype"])
 
 

@@ -232,7 +232,8 @@ def _clipped(place: Place) -> list[Edit]:
     function = source.function_of(node)
     taken = (locals_of(function) if function is not None else set()) | place.space.keys()
     grads, every = fresh("grads", taken), place.text(given["parameters"])
-    every = f"[{every}]" if isinstance(place.space.get(every), torch.Tensor) else every
+    one = place.form(every) is not None or isinstance(place.value(every), torch.Tensor)
+    every = f"[{every}]" if one else every
     lines = [f"{grads} = [p.grad for p in {every} if p.grad is not None]"]
     if limit == "clip_value":
         lines += [f"for grad in {grads}:", f"    grad.clamp_(-{most}, {most})"]
