@@ -23,8 +23,9 @@ from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.place import NUMBER, called
 
 HELD = (
-    "{names} is a tensor from now on where it was a number: read `float({one})` where other code prints, compares, "
-    "saves or lists it, as each launch writes the same tensor"
+    "{names} is a tensor from now on where it was a number, from the first call on, which a warm-up makes before a "
+    "capture: read `float({one})` where other code prints, compares, saves or lists it, as each launch writes the same "
+    "tensor"
 )
 ALL_HELD = (
     HELD.replace("is a tensor", "are tensors").replace("it was a number", "they were numbers").replace("it,", "them,")
