@@ -151,8 +151,9 @@ class Prover:
             self.leads, leaves = [], self._given_leaves()
             results = self._noted() if noting else [self._step(inputs, around) for inputs in self._inputs]
             self._alike = self._alike or alike(self.state.holders)
-            given = (leaf for leaf in tree_leaves(self._inputs) if isinstance(leaf, torch.Tensor) and is_small(leaf))
-            found = {f"{WRITES}, which it is given": [copied(leaf) for leaf in given], **self._seen(results, keeper)}
+            # A number may have become a tensor, and is compared as one.
+            given = [n for n in tree_leaves(self._inputs) if not isinstance(n, torch.Tensor) or is_small(n)]
+            found = {f"{WRITES}, which it is given": flat(given), **self._seen(results, keeper)}
             return {LEADS: [*self.leads], OF_ARGUMENTS: gradients_of(leaves), **found}
 
     def numbers(self) -> Numbers:
