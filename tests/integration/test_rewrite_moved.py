@@ -320,7 +320,7 @@ def test_what_the_device_computes_is_not_moved_before_the_launch(program: Progra
     assert fix is not None
     assert "before_f" not in fix.diff
     assert not fix.complete
-    assert fix.instead
+    assert fix.instead or fix.pieces
 
 
 UNSAFE = {

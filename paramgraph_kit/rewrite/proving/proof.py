@@ -331,9 +331,13 @@ class Prover:
 
     def _let_go(self) -> set[int]:
         """Tensors and lists that something held as these steps began, and nothing holds now: who sees them?"""
-        then, now = self.state.kept, [holder.read() for holder in self.state.holders]
-        begun, held = ({id(x) for v in values for x in (*flat_tensors(v), *lists_of(v))} for values in (then, now))
-        return begun - held
+        begun = _parts_of(self.state.kept)
+        now, gone = [(id(each.target), each.read()) for each in self.state.holders], set[int]()
+        while True:  # a list that was let go holds its tensors still
+            found = begun - _parts_of(value for target, value in now if target not in gone)
+            if found == gone:
+                return gone
+            gone = found
 
     def _attributes(self) -> frozenset[str]:
         """What attributes are called after the first run, which is the original's: a rewrite may give objects more."""
@@ -346,6 +350,11 @@ class Prover:
         """What a tensor is called, and whether it lies where no replay writes."""
         name, tensor = self.state.names[number], self.state.tensors[number]
         return f" (`{name}`)" * bool(name) + " on the CPU, which no replay writes" * (tensor.device.type == "cpu")
+
+
+def _parts_of(values: Iterable[Any]) -> set[int]:
+    """What tensors and lists some values hold, as numbers that each has for itself."""
+    return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value))}
 
 
 def _tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
