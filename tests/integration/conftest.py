@@ -25,8 +25,10 @@ def _pieces_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.
     if request.node.get_closest_marker("pieces") is None:
         from paramgraph_kit.verbs import _pieces
 
+        words = request.node.get_closest_marker("words") is not None
+
         def only_to_decide(function: Any, args: Any, kwargs: Any, fix: Any) -> str:
-            return in_pieces(function, args, kwargs, fix) if fix.otherwise is not None else ""
+            return in_pieces(function, args, kwargs, fix) if fix.otherwise is not None and not words else ""
 
         in_pieces = _pieces.in_pieces
         monkeypatch.setattr(_pieces, "in_pieces", only_to_decide)

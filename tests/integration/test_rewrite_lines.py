@@ -64,7 +64,7 @@ def test_a_statement_over_several_lines_is_rewritten(fixed: Fixed, title: str) -
 
 def test_an_end_of_our_own_is_no_failure_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a rewrite that ends with an error of its own
-    def rewrite(*_: Any) -> Any:
+    def rewrite(*_: Any, **__: Any) -> Any:
         raise IndexError("of ours")
 
     monkeypatch.setattr(rewriting, "rewrite", rewrite)

@@ -196,6 +196,7 @@ def f(x):
     assert not any(line.rstrip().endswith("rewritten") for line in found.instead), found
 
 
+@pytest.mark.words
 def test_rows_that_a_helper_puts_for_several_callers_are_told_to_be_chosen_by_the_mask(fixed: Fixed) -> None:
     # GIVEN a helper that puts rows at the places that it is given, which others give as numbers WHEN rewritten
     found = fixed("""

@@ -26,6 +26,7 @@ args = (torch.randn(3, 5, 12, device=device),)
 """
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(("numbers", "sign", "tilde"), [("[0, 1, 7]", "in", ""), ("{2: 'a', 3: 'b'}", "not in", "~")])
 def test_what_is_in_a_list_the_device_can_ask(numbers: str, sign: str, tilde: str, tmp_path: Path) -> None:
     # GIVEN a step that goes through its tokens on the host, to know which are special

@@ -271,6 +271,7 @@ def f(ids):
 }
 
 
+@pytest.mark.words
 @pytest.mark.parametrize("name", SIZES)
 def test_what_has_no_size_of_its_own_is_told_in_lines_that_have_one(name: str, tmp_path: Path) -> None:
     # GIVEN a program that no rule rewrites WHEN a fix is asked for THEN it says what to write in the user's names
