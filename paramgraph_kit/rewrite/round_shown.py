@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name
 from paramgraph_kit.doctor.observe.kept_results import KEEPS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.round_calls import called, named, with_calls
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
 
@@ -113,11 +113,18 @@ def with_anew(shown: Rewriting, anew: tuple[str, ...], name: str, *, own_gradien
 
 
 def _kept_by(loop: ast.AST, found: Round) -> list[str]:
-    """Results of a round that what stays in the loop puts into a list, as they are."""
+    """Results of a round that what stays in the loop keeps as they are: in a list, or by a name over later rounds."""
     inside = {n for part in found.part for n in ast.walk(part)}
     outside = [n for n in ast.walk(loop) if n not in inside and isinstance(n, ast.Call)]
     given = [(last_name(n.func), arg) for n in outside for arg in n.args]
     names = {arg.id for into, arg in given if into in KEEPS and isinstance(arg, ast.Name)}
+    nodes = ast.walk(loop) if isinstance(loop, Rounds) else ()
+    for node in (n for n in nodes if n not in inside and isinstance(n, ast.Assign)):
+        at_times = node not in loop.body  # type: ignore[attr-defined]
+        for target, value in zip(elements_of(node.targets[0]), elements_of(node.value), strict=False):
+            # What the next round is given has been copied before it writes; a round that leaves it would write there.
+            if isinstance(value, ast.Name) and (at_times or path_of(target) not in found.parameters):
+                names.add(value.id)
     return [name for name in found.results if name in names]
 
 

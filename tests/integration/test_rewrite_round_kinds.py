@@ -115,3 +115,30 @@ def test_what_a_loop_keeps_of_its_rounds_is_told_to_be_cloned(tmp_path: Path) ->
     assert fix.alone == "f_round", fix
     told = [line for line in fix.verified if "clone" in line]
     assert told == ["each replay writes to the same `way`: where the loop keeps it, keep `way.clone()`"]
+
+
+SEARCH = """\
+net = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 8)).to(device)
+args = (torch.randn(12, 3).to(device),)
+@torch.no_grad()
+def f(points):
+    best, most = None, -1.0
+    for i in range(4):
+        idx = random.sample(range(12), 3)
+        part = points[idx]
+        found = net(part).tanh().sum(0) + i
+        score = (points @ found[:3]).abs().sum().item()
+        if score > most:
+            best, most = found, score
+    return best * 2
+"""
+
+
+def test_what_a_loop_keeps_by_a_name_is_told_to_be_cloned(tmp_path: Path) -> None:
+    # GIVEN a loop that keeps the best of what its rounds have found WHEN it is rewritten
+    names = run(SEARCH, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN it is said that the next replay would write there
+    assert fix.alone == "f_round", fix
+    told = [line for line in fix.verified if "clone" in line]
+    assert told == ["each replay writes to the same `found`: where the loop keeps it, keep `found.clone()`"], fix
