@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.rewrite.ahead import Ahead
 from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, staying, tails
+from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
 from paramgraph_kit.rewrite.around.overwritten import overwritten
 from paramgraph_kit.rewrite.counting import advance, optimizers
 from paramgraph_kit.rewrite.expressions.picks import rows
@@ -224,8 +225,18 @@ class Behind(Ahead):
         found = later.steady(source, later.blocks(source, wanted, ran), self.tensors_in, self.tensors)
         some = next((f for f in failures if id(f) in at), None)
         found = [one for one in found if some is not None and not self._reads_again(source, one.statements, some)]
+        found = self._of_steps(source, found)
         inside = {node for block in found for node in block.statements}
         return found, [f for f in failures if at.get(id(f)) in inside]
+
+    def _of_steps(self, source: Source, found: Sequence[later.Block]) -> list[later.Block]:
+        """Those blocks that nothing but the step comes to: others would wait for what is done behind its launch."""
+        at = self._definition()
+        if not found or at is None:
+            return list(found)
+        elsewhere = Elsewhere(self.sources.values(), self.ran, self.space)
+        steps = [at[1], later.outermost(source, self.function, at[1])]
+        return [one for one in found if not elsewhere.calls(one.function, steps)]
 
     def _is_of(self, source: Source, failure: Failure) -> bool:
         return failure.frame is not None and display_name(source.file) == failure.frame.file

@@ -104,3 +104,111 @@ def test_what_changes_in_the_step_is_not_asked_of_its_object_behind_it(
     told = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Expr) and "print" in ast.unparse(node))
     # WHEN it is asked what can be put off THEN only what is the same behind the step: not three times the last round's
     assert bool(later.blocks(source, [told], list(ast.walk(source.tree)))) is put_off
+
+
+# what a helper keeps on the host, and code that no step runs, which comes to it too: what is put off would not be done
+# then, and done again behind each later launch
+NOTED = {
+    "a function": (
+        """\
+def loss_of(x):
+    y = lin(x).square().mean()
+    kept.append(y.item())
+    return y
+def f(x):
+    return loss_of(x).detach()
+""",
+        """\
+def validate(xs):
+    return [loss_of(x) for x in xs]
+""",
+    ),
+    "what that calls": (
+        """\
+def note(y):
+    kept.append(y.item())
+def loss_of(x):
+    y = lin(x).square().mean()
+    for _ in range(2):
+        note(y)
+    return y
+def f(x):
+    return loss_of(x).detach()
+""",
+        """\
+class Trainer:
+    def validate(self, xs):
+        self.loss = max(map(loss_of, xs))
+""",
+    ),
+    "a method": (
+        """\
+class Meter:
+    def __init__(self):
+        self.sum = 0.0
+    def add(self, v):
+        self.sum += v.item()
+meter, val_meter = Meter(), Meter()
+def f(x):
+    for part in x.split(2):
+        y = lin(part)
+        meter.add(y.mean())
+    return y.detach()
+""",
+        """\
+def validate(x):
+    val_meter.add(lin(x).mean())
+""",
+    ),
+    "a hook": (
+        """\
+def note(module, given, y):
+    kept.append(y.mean().item())
+lin.register_forward_hook(note)
+def f(x):
+    return lin(x).detach()
+""",
+        """\
+def validate(model, xs):
+    return [model(x) for x in xs]
+""",
+    ),
+    "a module": (
+        """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = lin
+    def forward(self, x):
+        y = self.lin(x)
+        kept.append(y.mean().item())
+        return y
+net = Net()
+def f(x):
+    return net(x).detach()
+""",
+        """\
+def validate(xs):
+    with torch.no_grad():
+        return [net(x) for x in xs]
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["the step alone", "others too"])
+@pytest.mark.parametrize("name", NOTED)
+def test_what_others_wait_for_is_not_put_off(name: str, elsewhere: bool, program: Program) -> None:
+    # GIVEN a helper that keeps a number, of the step alone or of a validation too, beside code that calls neither
+    step, other = NOTED[name]
+    text = f"""\
+kept, lin = [], nn.Linear(4, 2).to(device)
+args = (torch.randn(4, 4, device=device),)
+def shown(rows):
+    print(torch.stack(rows).mean().item(), max(len(row) for row in rows))
+{step}{other * elsewhere}"""
+    names = program(text)
+    # WHEN it is rewritten THEN its work is put off where all of it is the step's
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert ("later" in fix.diff) is not elsewhere, fix
+    assert elsewhere or fix.complete, fix

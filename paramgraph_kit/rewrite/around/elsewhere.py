@@ -1,0 +1,172 @@
+"""Whether code that a step does not run may call what the step calls: it would find work put off that it waits for.
+
+What a helper leaves for behind the launch is done there alone. ``validate`` that calls the same helper would not have
+its own work done, and each later launch would do it again. Names are asked, and for what is called without its name (a
+``forward``, a hook, a context manager) whether code that has not run calls an object that could lead there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import types
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, locals_of
+from paramgraph_kit.rewrite.source.place import called
+
+_UNNAMED = ("forward", "backward", "setup_context")  # with all `__call__`s and their like
+_OF_OTHERS = frozenset(
+    name
+    for kind in (
+        torch.Tensor,
+        torch.optim.Optimizer,
+        torch.nn.Module,
+        torch.Generator,
+        OrderedDict,
+        deque,
+        set,
+        str,
+        Path,
+    )
+    for name in dir(kind)
+    if not name.startswith("__")
+)
+_REGISTERS = ("register_", "_hook")
+
+
+class Elsewhere:
+    """What of some files a step has not run."""
+
+    def __init__(self, sources: Iterable[Source], codes: Iterable[CodeType], space: Mapping[str, Any]) -> None:
+        """Note who has run.
+
+        Args:
+            sources: the user's files.
+            codes: what a step runs.
+            space: the names of the module of the step.
+        """
+        self.sources, self.space = list(sources), space
+        begins = {(code.co_filename, code.co_firstlineno) for code in codes}
+        self.ran: dict[ast.AST, Source] = {}
+        self.others: dict[ast.AST, Source] = {}
+        for source in self.sources:
+            for node in ast.walk(source.tree):
+                if isinstance(node, Function):
+                    ran = {(source.file, first_line(node)), (source.file, node.lineno)} & begins
+                    (self.ran if ran else self.others)[node] = source
+
+    def calls(self, function: Function, steps: Sequence[Function]) -> bool:
+        """Whether something may call a function that is not one of the ``steps``, and not called by them."""
+        inside = {node for step in steps for node in ast.walk(step)}
+        if function in inside:
+            return False
+        chain, unnamed = self._led_by(function, inside)
+        if unnamed:
+            chain |= {node.name for node in self.ran if isinstance(node, Function) and node not in inside}
+            chain -= {name for name in chain if _is_unnamed(name)}
+        return any(
+            self._names(source, node, chain) or (unnamed and self._may_lead_to_objects(source, node))
+            for source, node in self._left(inside)
+        )
+
+    def _led_by(self, function: Function, inside: Collection[ast.AST]) -> tuple[set[str], bool]:
+        """Names of a function and of those by which the step comes to it; whether one of them is called without it."""
+        chain, todo, unnamed = set[str](), [function], False
+        while todo:
+            one = todo.pop()
+            source = self.ran.get(one) or self.others[one]
+            unnamed = unnamed or _is_unnamed(one.name) or self._is_handed_on(source, one)
+            if one.name in chain:
+                continue
+            chain.add(one.name)
+            around = source.function_of(one)
+            chain |= {around.name} if around is not None and around not in self.ran else set()
+            todo += [
+                node
+                for node in self.ran
+                if isinstance(node, Function) and node not in inside and node is not one
+                if any(_name_of(part) == one.name for part in ast.walk(node))
+            ]
+        return chain, unnamed
+
+    def _is_handed_on(self, source: Source, function: Function) -> bool:
+        """Whether a function is a hook, or one that a function around it gives away: a decorator's."""
+        around = source.function_of(function)
+        if around is not None and around not in self.ran:
+            return True
+        calls = (node for each in self.sources for node in ast.walk(each.tree) if isinstance(node, ast.Call))
+        return any(_registers(call) and any(_name_of(a) == function.name for a in call.args) for call in calls)
+
+    def _left(self, inside: Collection[ast.AST]) -> Iterator[tuple[Source, ast.AST]]:
+        """All syntax of functions that have not run, and of what is in none."""
+        for source in self.sources:
+            for node in ast.walk(source.tree):
+                function = source.function_of(node)
+                if function not in self.ran and node not in inside:
+                    yield source, node
+
+    def _names(self, source: Source, node: ast.AST, names: Collection[str]) -> bool:
+        """Whether this syntax names one of some functions, other than as a hook."""
+        above = source.parents.get(node)
+        if isinstance(node, ast.Constant):
+            return node.value in names and isinstance(above, ast.Call) and called(above) == "getattr"
+        if _name_of(node) not in names or not isinstance(getattr(node, "ctx", None), ast.Load):
+            return False
+        around = source.function_of(node)
+        own = around.body if around is not None and isinstance(above, ast.Return) else []
+        if any(isinstance(n, Function) and n.name == _name_of(node) for n in own):
+            return False  # what a decorator gives: who uses that names it
+        return not (isinstance(above, ast.Call) and node in above.args and _registers(above))
+
+    def _may_lead_to_objects(self, source: Source, node: ast.AST) -> bool:
+        """Whether this calls an object, as far as is known: ``model(x)``, ``self.net(x)``, ``with self.timer:``."""
+        if isinstance(node, ast.withitem):
+            return not isinstance(node.context_expr, ast.Call)
+        if not isinstance(node, ast.Call):
+            return False
+        root: ast.AST = node.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        function, direct = source.function_of(node), isinstance(node.func, ast.Name)
+        if not isinstance(root, ast.Name):
+            return isinstance(node.func, ast.Subscript)
+        if function is not None and root.id in locals_of(function):
+            inner = any(isinstance(n, Function) and n.name == root.id for n in ast.walk(function))
+            return not inner and (direct or called(node) not in _OF_OTHERS) and not self._is_of_file(called(node))
+        value = self.space.get(root.id, getattr(builtins, root.id, None))
+        for name in _path(node.func):
+            value = getattr(value, name, None) if not isinstance(value, types.GetSetDescriptorType) else None
+        return isinstance(value, torch.nn.Module) or _is_object_of_user(value, {s.file for s in self.sources})
+
+    def _is_of_file(self, name: str) -> bool:
+        """Whether a function of the files has this name: what it calls is asked by itself."""
+        return any(isinstance(node, Function) and node.name == name for node in (*self.ran, *self.others))
+
+
+def _is_unnamed(name: str) -> bool:
+    return name in _UNNAMED or (name.startswith("__") and name.endswith("__"))
+
+
+def _is_object_of_user(value: Any, files: Collection[str]) -> bool:
+    call = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
+    return isinstance(call, types.FunctionType) and call.__code__.co_filename in files
+
+
+def _name_of(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _path(node: ast.expr) -> list[str]:
+    return [*_path(node.value), node.attr] if isinstance(node, ast.Attribute) else []
+
+
+def _registers(call: ast.Call) -> bool:
+    name = called(call)
+    return name.startswith(_REGISTERS[0]) and name.endswith(_REGISTERS[1])
