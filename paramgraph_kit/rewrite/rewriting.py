@@ -15,6 +15,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host, summed
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
+from paramgraph_kit.rewrite.around import elsewhere
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
@@ -229,7 +230,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
                 break
             made.verified += truth.conditions.provided(rounds) if truth.conditions.prover is attempt.prover else []
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
-            made.verified += summed.told(attempt, rounds, truth)
+            made.verified += [*summed.told(attempt, rounds, truth), *elsewhere.told(attempt.sources, rounds.texts)]
             return made
         truth.tried.clear()
         found.verified, found.left = [why], list(failures)

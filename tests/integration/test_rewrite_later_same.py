@@ -69,6 +69,7 @@ def test_a_number_that_the_function_is_called_with_is_todays_in_what_is_put_off(
         seen = [_lines(names, partial(launch, k)) for k in range(4)]
     # THEN each launch tells its own
     assert seen == told, fix
+    assert "code in other files" not in str(fix)  # it is the step itself that fills the list
 
 
 def _lines(names: dict[str, Any], call: Any) -> list[str]:
@@ -208,7 +209,8 @@ def shown(rows):
     print(torch.stack(rows).mean().item(), max(len(row) for row in rows))
 {step}{other * elsewhere}"""
     names = program(text)
-    # WHEN it is rewritten THEN its work is put off where all of it is the step's
+    # WHEN it is rewritten THEN its work is put off where all of it is the step's, and it is told what others would meet
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     assert ("later" in fix.diff) is not elsewhere, fix
     assert elsewhere or fix.complete, fix
+    assert any("code in other files or cells that comes to it" in line for line in fix.verified) is not elsewhere, fix

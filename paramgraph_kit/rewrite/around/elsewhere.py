@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import types
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, locals_of
+from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import called
 
 _UNNAMED = ("forward", "backward", "setup_context")  # with all `__call__`s and their like
@@ -38,6 +39,11 @@ _OF_OTHERS = frozenset(
     for name in dir(kind)
     if not name.startswith("__")
 )
+LEFT = (
+    "{names} leaves its work on the host to the launches of the step: code in other files or cells that comes to it, as "
+    "a validation does, takes a copy of it as it was; else that work is done behind each launch of the step instead"
+)
+_OURS = re.compile(r"later(_\d+)?")  # a name that was free
 _REGISTERS = ("register_", "_hook")
 
 
@@ -148,6 +154,27 @@ class Elsewhere:
     def _is_of_file(self, name: str) -> bool:
         """Whether a function of the files has this name: what it calls is asked by itself."""
         return any(isinstance(node, Function) and node.name == name for node in (*self.ran, *self.others))
+
+
+def told(sources: Mapping[str, Source], texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """What goes for code in other files that calls functions which put work off, by what files are rewritten to."""
+    names = {name for file, lines in texts.items() if file in sources for name in _leaving(sources[file], lines)}
+    return [LEFT.format(names=", ".join(f"`{name}`" for name in sorted(names)))] if names else []
+
+
+def _leaving(source: Source, lines: Sequence[str]) -> set[str]:
+    """Names of functions, outside of the step, whose new lines fill the list that the step empties."""
+    new, known = Source(source.file, ast.parse("".join(lines))), names_in(source.tree)
+    found: dict[str, set[Function]] = {"append": set(), "clear": set()}
+    for node in ast.walk(new.tree):
+        func, function = node.func if isinstance(node, ast.Call) else None, new.function_of(node)
+        if function is None or not isinstance(func, ast.Attribute) or func.attr not in found:
+            continue
+        path = path_of(func.value)
+        if _OURS.fullmatch(path) and path not in known:
+            found[func.attr].add(function)
+    steps = {part for step in found["clear"] for part in ast.walk(step)}
+    return {node.name for node in found["append"] if node not in steps}
 
 
 def _is_unnamed(name: str) -> bool:
