@@ -194,6 +194,26 @@ def validate(xs):
         return [net(x) for x in xs]
 """,
     ),
+    "a decorator": (
+        """\
+def noted(fn):
+    def inner(x):
+        y = fn(x)
+        kept.append(y.mean().item())
+        return y
+    return inner
+@noted
+def head(x):
+    return lin(x)
+def f(x):
+    return head(x).detach()
+""",
+        """\
+@noted
+def validate(x):
+    return lin(x).abs()
+""",
+    ),
 }
 
 

@@ -40,8 +40,8 @@ _OF_OTHERS = frozenset(
     if not name.startswith("__")
 )
 LEFT = (
-    "{names} leaves its work on the host to the launches of the step: code in other files or cells that comes to it, as "
-    "a validation does, takes a copy of it as it was; else that work is done behind each launch of the step instead"
+    "{names} leaves its work on the host to the launches of the step: code in other files or cells that comes to it, "
+    "as a validation does, takes a copy of it as it was; else that work is done behind each launch of the step instead"
 )
 _OURS = re.compile(r"later(_\d+)?")  # a name that was free
 _REGISTERS = ("register_", "_hook")
@@ -88,12 +88,11 @@ class Elsewhere:
         while todo:
             one = todo.pop()
             source = self.ran.get(one) or self.others[one]
-            unnamed = unnamed or _is_unnamed(one.name) or self._is_handed_on(source, one)
+            giving = self._giving(source, one, inside)
+            unnamed = unnamed or _is_unnamed(one.name) or bool(giving) or self._is_hook(one)
             if one.name in chain:
                 continue
-            chain.add(one.name)
-            around = source.function_of(one)
-            chain |= {around.name} if around is not None and around not in self.ran else set()
+            chain |= {one.name, *giving}
             todo += [
                 node
                 for node in self.ran
@@ -102,11 +101,14 @@ class Elsewhere:
             ]
         return chain, unnamed
 
-    def _is_handed_on(self, source: Source, function: Function) -> bool:
-        """Whether a function is a hook, or one that a function around it gives away: a decorator's."""
+    def _giving(self, source: Source, function: Function, inside: Collection[ast.AST]) -> list[str]:
+        """The name of a function that gives away this one, as a decorator does: no step is in it, and none runs it."""
         around = source.function_of(function)
-        if around is not None and around not in self.ran:
-            return True
+        if around is None or around in self.ran:
+            return []
+        return [around.name] if not any(isinstance(n, Function) and n in inside for n in ast.walk(around)) else []
+
+    def _is_hook(self, function: Function) -> bool:
         calls = (node for each in self.sources for node in ast.walk(each.tree) if isinstance(node, ast.Call))
         return any(_registers(call) and any(_name_of(a) == function.name for a in call.args) for call in calls)
 
@@ -121,6 +123,8 @@ class Elsewhere:
     def _names(self, source: Source, node: ast.AST, names: Collection[str]) -> bool:
         """Whether this syntax names one of some functions, other than as a hook."""
         above = source.parents.get(node)
+        if isinstance(node, ast.alias):
+            return node.name in names and node.asname not in (None, node.name)
         if isinstance(node, ast.Constant):
             return node.value in names and isinstance(above, ast.Call) and called(above) == "getattr"
         if _name_of(node) not in names or not isinstance(getattr(node, "ctx", None), ast.Load):
@@ -129,7 +133,9 @@ class Elsewhere:
         own = around.body if around is not None and isinstance(above, ast.Return) else []
         if any(isinstance(n, Function) and n.name == _name_of(node) for n in own):
             return False  # what a decorator gives: who uses that names it
-        return not (isinstance(above, ast.Call) and node in above.args and _registers(above))
+        while isinstance(above, ast.Call) and not _registers(above):  # `register_forward_hook(watch("net"))`
+            above = source.parents.get(above)
+        return not isinstance(above, ast.Call)
 
     def _may_lead_to_objects(self, source: Source, node: ast.AST) -> bool:
         """Whether this calls an object, as far as is known: ``model(x)``, ``self.net(x)``, ``with self.timer:``."""
@@ -148,7 +154,7 @@ class Elsewhere:
             return not inner and (direct or called(node) not in _OF_OTHERS) and not self._is_of_file(called(node))
         value = self.space.get(root.id, getattr(builtins, root.id, None))
         for name in _path(node.func):
-            value = getattr(value, name, None) if not isinstance(value, types.GetSetDescriptorType) else None
+            value = _held(value, name)
         return isinstance(value, torch.nn.Module) or _is_object_of_user(value, {s.file for s in self.sources})
 
     def _is_of_file(self, name: str) -> bool:
@@ -184,6 +190,12 @@ def _is_unnamed(name: str) -> bool:
 def _is_object_of_user(value: Any, files: Collection[str]) -> bool:
     call = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
     return isinstance(call, types.FunctionType) and call.__code__.co_filename in files
+
+
+def _held(value: Any, name: str) -> Any:
+    """What an object has under a name, without asking a property of the user's."""
+    held = value._modules if isinstance(value, torch.nn.Module) else getattr(value, "__dict__", {})
+    return held.get(name)
 
 
 def _name_of(node: ast.AST) -> str:
