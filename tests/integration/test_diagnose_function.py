@@ -360,13 +360,26 @@ def test_every_line_that_gives_a_parameter_other_memory_is_told() -> None:
         weight.data = before
         return y
 
+    def weighted(x: torch.Tensor) -> torch.Tensor:
+        weight.grad = None
+        torch.autograd.backward((x * weight).sum())
+        gradient = weight.grad
+        assert gradient is not None
+        assert weight.grad is not None
+        gradient.data = gradient.data * 2.0
+        weight.grad.data = weight.grad.data * 0.5
+        weight.data = weight.data - weight.grad
+        return x * weight
+
     x = torch.ones(3, device=DEVICE)
-    # WHEN diagnosed THEN both lines of the first are told, once each, and nothing of the second
+    # WHEN diagnosed THEN both lines of the first are told, once each, nothing of the second, and no gradient's
     found = pgk.diagnose(merged, x)
     assert found.codes == ("parameter-rebound",) * 2, str(found)
     lines = [f.frame.text for f in found if f.frame]
     assert lines == ["weight.data = weight.data + 1.0", "weight.data = weight.data - 1.0"]
     assert not pgk.diagnose(swapped, x), str(pgk.diagnose(swapped, x))
+    told = [f.frame.text for f in pgk.diagnose(weighted, x) if f.frame and f.code == "parameter-rebound"]
+    assert told == ["weight.data = weight.data - weight.grad"]
 
 
 def test_a_value_computed_on_the_cpu_from_outside_is_frozen() -> None:

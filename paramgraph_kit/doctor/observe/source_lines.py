@@ -129,18 +129,28 @@ def _is_entry_of(node: ast.AST, function: str, name: str) -> bool:
 
 
 def gives_memory(codes: Iterable[CodeType]) -> Iterator[tuple[str, Frame]]:
-    """Lines that give a tensor other memory, and its name: ``p.data = ...``, ``p.set_(...)``, ``assign=True``."""
+    """Lines that give a tensor other memory, and its name: ``p.data = ...``, ``p.set_(...)``, ``assign=True``.
+
+    A gradient is no parameter, also by another name: ``g = p.grad; g.data = ...``.
+    """
     for code in codes:
-        for node in nodes_of(code):
+        nodes = list(nodes_of(code))
+        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+        grads = {_called(to) for node in assigned if _is_gradient(node.value) for to in node.targets} | {"grad"}
+        for node in nodes:
             if isinstance(node, ast.Assign):
                 for each in node.targets:
-                    if isinstance(each, ast.Attribute) and each.attr == "data":
+                    if isinstance(each, ast.Attribute) and each.attr == "data" and _called(each.value) not in grads:
                         yield _called(each.value), frame_at(code, node.lineno)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr == "set_":
+                if node.func.attr == "set_" and _called(node.func.value) not in grads:
                     yield _called(node.func.value), frame_at(code, node.lineno)
                 elif any(keyword.arg == "assign" for keyword in node.keywords):
                     yield "", frame_at(code, node.lineno)
+
+
+def _is_gradient(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "grad"
 
 
 def _called(node: ast.expr) -> str:
