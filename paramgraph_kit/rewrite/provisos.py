@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from paramgraph_kit.rewrite.expressions.picks.distinct import NOT_BELOW
 from paramgraph_kit.rewrite.expressions.picks.longest import PADDED
@@ -25,6 +26,10 @@ ONCE = (
     "where it runs once before it is captured, as a warm-up does: what `made_once` keeps is found in the first call, "
     "and a graph keeps what it was given then"
 )
+FIRST = (
+    "where it runs once before it is captured, as a warm-up does: the first call makes `{}`, and a graph captured "
+    "there would make it anew in each launch"
+)
 LARGER = "where the second of both is no nan: Python's `max(a, b)` and `min(a, b)` give `a` there, and the device nan"
 NEGATIVE = (
     "where no number is negative: eager counts such from the end, so that -1 and the last are one element, which it "
@@ -43,9 +48,15 @@ LED = (
     'train with it, compile it instead, `torch.compile(..., backend="paramgraph")`, which keeps them'
 )
 
+_PATH = r"""([A-Za-z_][\w.]*(?:\[[\w."']+\])?)"""
+_ASKED = re.compile(_PATH + r" is (?:not )?None\b")
+_ENTRY = re.compile(r"if isinstance\(" + _PATH + r"\.get\(([^()]*)\), torch\.Tensor\):")
+_KEPT = re.compile(_PATH + r"(?:\.copy_\(| = .*\.clone\(\))")
+NEAR = 5  # lines between the question and what it decides
 
-def provisos(new: Sequence[str]) -> list[str]:
-    """What goes for a rewriting's new lines.
+
+def provisos(new: Sequence[str], texts: Sequence[str] = ()) -> list[str]:
+    """What goes for a rewriting's new lines, which stand among others of ``texts``.
 
     >>> [each is WITHIN for each in provisos(["+    y = x[p + torch.arange(4, device=x.device)]"])]
     [True]
@@ -60,4 +71,19 @@ def provisos(new: Sequence[str]) -> list[str]:
     ]
     signs += [("torch.maximum(", LARGER), ("torch.minimum(", LARGER), ("there.index_fill(0, ", NEGATIVE)]
     found = [text for sign, text in signs if any(sign in line for line in new)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *(FIRST.format(name) for name in _made_first(new, texts))]))
+
+
+def _made_first(new: Sequence[str], texts: Sequence[str]) -> Iterator[str]:
+    """What lines write in place once the first call has made it: until then it is None, or there is no entry."""
+    added = {line[1:].rstrip() for line in new}
+    outer = " ".join(line for line in texts if line.lstrip().startswith(("global ", "nonlocal ")))
+    for at, line in enumerate(texts):
+        if line.rstrip() not in added:
+            continue
+        for name in _KEPT.findall(line):
+            asked = "".join(texts[max(at - NEAR, 0) : at + 1])
+            entries = [f"{table}[{key}]" for table, key in _ENTRY.findall(asked)]
+            lasts = "." in name or "[" in name or re.search(rf"\b{name}\b", outer)
+            if lasts and name in [*_ASKED.findall(asked), *entries]:
+                yield name

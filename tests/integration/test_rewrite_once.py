@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from paramgraph_kit.rewrite.advised.host.made_on_host import index_made
+from paramgraph_kit.rewrite.provisos import FIRST as FIRST_MADE
+from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.unchanging import deciders
@@ -128,6 +130,46 @@ def test_what_is_the_same_in_each_call_is_made_in_the_first(text: str, lines: li
     assert found.complete, str(found)
     assert all(line in found.diff for line in lines), found.diff
     assert "it runs once before it is captured" in str(found)
+
+
+FIRST = """
+n, smooth = 0, None
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    global n, smooth
+    loss = x.square().mean()
+    smooth = loss if smooth is None else 0.9 * smooth + 0.1 * loss
+    best = None
+    for row in x:
+        best = row if best is None else torch.maximum(best, row)
+    return smooth + best
+"""
+
+
+def test_what_the_first_call_makes_is_said_to_need_one(fixed: Fixed) -> None:
+    # GIVEN an average that is None before the first step, and a best row that is None before each step's first
+    # WHEN rewritten
+    found = fixed(FIRST)
+    # THEN it is said beside the diff that a step has to run before the capture, for the average alone
+    assert found.complete, str(found)
+    assert "the first call makes `smooth`" in str(found), found
+    assert "the first call makes `best`" not in str(found), found
+
+
+@pytest.mark.parametrize(
+    ("new", "name"),
+    [
+        ("if h is None:\n    h = tuple(new.clone() for new in now)", "h"),
+        ("if isinstance(logs.get(key), torch.Tensor):\n    logs[key].copy_(new)", "logs[key]"),
+        ("self.h = self.h.copy_(new) if self.h is not None else new.clone()", "self.h"),
+        ("h = h.clone()", ""),
+    ],
+)
+def test_each_way_to_make_it_in_the_first_call_is_said(new: str, name: str) -> None:
+    # GIVEN lines that make a tensor in the first call and write it in the others, or do no such thing
+    texts = ["def f():\n", "    global h\n", *(f"    {line}\n" for line in new.split("\n"))]
+    # WHEN asked for what goes for them THEN it is that the first call comes before a capture
+    assert provisos([f"+{line}" for line in texts], texts) == [FIRST_MADE.format(name)] * bool(name)
 
 
 CHANGED = {
