@@ -395,6 +395,22 @@ def test_a_value_computed_on_the_cpu_from_outside_is_frozen() -> None:
     assert [(f.code, f.frame.text) for f in found if f.frame] == [("cpu-scalar-frozen", "return x * target")]
 
 
+def drawn_rows(n: int) -> Any:
+    return np.random.choice(n, 2, replace=False)
+
+
+def test_the_note_of_what_is_drawn_names_the_line_that_draws() -> None:
+    # GIVEN a helper that draws on the host, called by a function that normalizes and samples a grid
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.from_numpy(drawn_rows(4)).to(x.device)
+        return nn.functional.normalize(x, dim=-1)[rows]
+
+    # WHEN diagnosed THEN the note names the helper's line, and none that has a draw's word within another
+    found = pgk.diagnose(cut, torch.randn(4, 3, device=DEVICE))
+    note = next(each for each in found.notes if "it draws random numbers on the CPU at " in each)
+    assert "return np.random.choice(n, 2, replace=False)" in note, found
+
+
 def test_what_is_drawn_inside_a_random_branch_is_told_too() -> None:
     # GIVEN a branch that is taken by chance, and a size that is drawn in it
     def mix(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

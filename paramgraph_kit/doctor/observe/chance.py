@@ -8,7 +8,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
+from paramgraph_kit.doctor.observe.compare import may_draw
 from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -78,7 +78,4 @@ def _asks(test: ast.expr, drawn: set[str]) -> bool:
 def _draws(node: ast.expr) -> bool:
     """Whether it calls what draws, and not on a device that it names: that would be asked for there."""
     calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
-    return any(
-        any(word in last_name(call.func) for word in RANDOM_WORDS) and all(k.arg != "device" for k in call.keywords)
-        for call in calls
-    )
+    return any(may_draw(last_name(call.func)) and all(k.arg != "device" for k in call.keywords) for call in calls)

@@ -21,6 +21,17 @@ ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
+_NO_DRAW = re.compile(r"normali[sz]|(?:up|down|grid)_?sampl|(?:pixel|channel)_(?:un)?shuffle|operand", re.IGNORECASE)
+
+
+def may_draw(text: str) -> bool:
+    """Whether a text has a word of what draws, and not within one of what computes: ``F.normalize``, ``upsample``.
+
+    >>> may_draw("np.random.normal(0, 1)"), may_draw("F.normalize(x, dim=-1)")
+    (True, False)
+    """
+    text = _NO_DRAW.sub("", text)
+    return any(word in text for word in RANDOM_WORDS)
 
 
 def differences(
@@ -112,7 +123,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         if a.name in FACTORIES_AND_VIEWS and not only_random and not _is_filled_otherwise(a, b):
             code = "size-frozen"
         elif (only_random and "time" not in text) or (
-            random_drawn and (any(word in text for word in RANDOM_WORDS) or (guess and _is_fraction(then)))
+            random_drawn and (may_draw(text) or (guess and _is_fraction(then)))
         ):
             code = "host-random"
         elif any("torch/optim/" in file and "swa_utils" not in file for file in a.place.files):
@@ -122,7 +133,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         yield _failure(code, f"{a.name} got {then} in one call and {now} in the next", a.place)
     if not _equal(a.from_cpu, b.from_cpu):
         then, now = _differing(a.from_cpu, b.from_cpu)
-        drawn = random_drawn and frame is not None and any(word in frame.text for word in RANDOM_WORDS)
+        drawn = random_drawn and frame is not None and may_draw(frame.text)
         drawn = drawn or only_random
         code = "host-random" if drawn else "cpu-scalar-frozen"
         yield _failure(code, f"{a.name} read {then} from the CPU in one call and {now} in the next", a.place)

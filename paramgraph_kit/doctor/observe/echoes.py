@@ -6,7 +6,7 @@ import ast
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS
+from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.trace.model import Failure, Frame
@@ -23,7 +23,7 @@ def _given(failure: Failure) -> set[Given]:
     at = failure.frame
     nodes = _nodes(at)
     names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    draws = at is not None and any(word in at.text for word in RANDOM_WORDS)
+    draws = at is not None and may_draw(at.text)
     return {(at.file, at.function, name) for name in names} if at is not None and not draws else set()
 
 

@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, n
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
-from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
+from paramgraph_kit.doctor.observe.compare import ANOTHER, differences, may_draw
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
@@ -219,7 +219,7 @@ class _Examiner(Caller):
         if other.ended is not None:
             return seen
         moved = {f.frame: f for f in differences(base.steps, other.steps, random_drawn=False) if f.code in _NUMBERS}
-        moved = {at: f for at, f in moved.items() if at is not None and not any(w in at.text for w in RANDOM_WORDS)}
+        moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
         return [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
