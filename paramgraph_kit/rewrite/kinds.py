@@ -34,8 +34,13 @@ RETURNED = (
     "`{name}` returns a tensor from now on where it was a number: what else calls it gets one, too, and each launch "
     "writes the same: keep a number of it, `.item()`, behind the launch"
 )
+GIVEN = (
+    "`{name}` is given a tensor as {given} from now on where it was a number, and its new lines need one: what else "
+    "calls it with a number gives `torch.tensor(number)`, on the device where it meets tensors of it"
+)
 ROUNDED = "; it is rounded to float32 in each step, which a sum over very many of them shows: `.double()` what is added"
 _SHORT = (torch.float32, torch.float16, torch.bfloat16)
+_OF_BOTH = frozenset(("fill_", "copy_"))  # take a number as well
 _KINDS = ("global", "cell", "attributes", "container")
 
 
@@ -43,8 +48,9 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     """What became a tensor that was a number."""
     before = list(_numbers(attempt))
     after, returned = dict[tuple[int, str], torch.dtype](), dict[tuple[str, str], set[int]]()
+    given = dict[str, dict[str, None]]()
     try:
-        with lines.applied(), _returning(returned):
+        with lines.applied(), _returning(attempt, returned, given):
             for holder, values in _whole(attempt, lines).watched():
                 ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
                 after |= {(id(holder.target), name): value.dtype for name, value in ones}
@@ -61,6 +67,12 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
         short = any(after.get(place) in _SHORT for place, _ in before)
         found.append(text.format(names=_listed(held), one=held[0]) + ROUNDED * short)
     found += [RETURNED.format(name=name) for name in by]
+    given = {name: names for name, names in given.items() if names and name not in behind}
+    found += [
+        GIVEN.format(name=name, given=_listed([*names]))
+        for name, names in given.items()
+        if _is_met_elsewhere(attempt, name)
+    ]
     return found
 
 
@@ -110,8 +122,12 @@ def _numbers(attempt: Lending) -> Iterator[tuple[tuple[int, str], str]]:
 
 
 @contextmanager
-def _returning(found: dict[tuple[str, str], set[int]]) -> Iterator[None]:
-    """Note which functions of rewritten files return one tensor."""
+def _returning(
+    attempt: Lending, found: dict[tuple[str, str], set[int]], given: dict[str, dict[str, None]]
+) -> Iterator[None]:
+    """Note which functions of rewritten files return one tensor, and which are given one for a number, and need it."""
+    names_of = [(code.co_filename, code.co_name) for code in attempt.ran]
+    was = {at: code for at, code in zip(names_of, attempt.ran, strict=True) if names_of.count(at) == 1}
 
     def look(frame: types.FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
@@ -119,9 +135,17 @@ def _returning(found: dict[tuple[str, str], set[int]]) -> Iterator[None]:
             at = file.replace(REWRITTEN, ""), frame.f_code.co_name
             parts = enumerate(argument if type(argument) is tuple else (argument,))
             found.setdefault(at, set()).update(n for n, value in parts if _is_one(value))
+            if at in was and set(frame.f_code.co_names) - set(was[at].co_names) - _OF_BOTH:
+                numbers = attempt.plain_in.get((*at, was[at].co_firstlineno), set())
+                names = [n for n in _parameters(was[at]) if n in numbers and _is_one(frame.f_locals.get(n))]
+                given.setdefault(at[1], {}).update(dict.fromkeys(names))
 
     with profiled(look):
         yield
+
+
+def _parameters(code: types.CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _is_met_elsewhere(attempt: Lending, name: str) -> bool:

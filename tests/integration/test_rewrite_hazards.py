@@ -187,6 +187,16 @@ def f(x):
 """,
         "`scale` returns a tensor from now on where it was a number",
     ),
+    "what another function gives a number": (
+        """def gain(power, least):
+    return math.sqrt(max(power, least))
+def table():
+    return [gain(n, 1.0) for n in range(4)]
+def f(x):
+    return x / gain(x.square().mean().item(), 0.5)
+""",
+        "`gain` is given a tensor as `power` from now on where it was a number",
+    ),
 }
 
 
