@@ -14,6 +14,8 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.rewrite.own_lines import in_own_lines
+from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import rewritten, run
@@ -376,3 +378,32 @@ def test_lines_that_only_move_a_question_are_not_shown_where_pieces_need_none(tm
     assert "without changing a line" in fix.pieces, fix
     assert not fix.diff
     assert all("after   stays as it is in pieces" in str(failure.fix) for failure in found), found
+
+
+COOLED = """
+net, heat = nn.Linear(4, 4).to(device), 2.0
+args = (torch.randn(6, 4, device=device),)
+def f(x):
+    global heat
+    heat = max(0.9 * heat, 0.5)
+    return (net(x) / heat).mean().detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("without changing a line", "stays as it is in pieces"), ("with these lines", "as in the diff")],
+)
+def test_a_line_of_which_a_diff_has_nothing_stays_in_pieces(how: str, said: str, tmp_path: Path) -> None:
+    # GIVEN a number that moves, a diff with other lines, and pieces that were proved with them or without
+    names = run(COOLED, tmp_path)
+    f, args = names["f"], names["args"]
+    failures = pgk.diagnose(f, *args).failures
+    file = str(tmp_path / "program.py")
+    fix: Any = Rewriting("f", f"--- {file}\n+++ {file}\n@@ -1,1 +1,1 @@\n-import x\n+import y\n")
+    fix.pieces = f'f = torch.compile(f, backend="paramgraph"), {how}: as it says'
+    fix.texts = {file: Path(file).read_text().splitlines(keepends=True)}
+    # WHEN its lines are told THEN they stay in the pieces, or the diff is what makes these right
+    told = [str(failure.fix) for failure in in_own_lines(f, args, {}, failures, fix=fix)]
+    assert len(told) == 2, told
+    assert all(f"after   {said}" in text for text in told), told
