@@ -9,7 +9,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
-from tests.programs.reading import read
+from tests.programs.reading import PRELUDE, read
 from tests.programs.running import load
 
 pytestmark = [
@@ -91,3 +91,55 @@ args = (torch.ones(3, device=device),)
     notes = pgk.diagnose(names["f"], *names["args"]).notes
     # THEN it is noted where its first call gives other numbers, and only there
     assert any("moves `acc`" in note for note in notes) == (behind == "pass")
+
+
+LEARNER = """
+class Learner:
+    def __init__(self):
+        self.net, self.graph = nn.Linear(4, 1).to(device), None
+    def loss(self):
+        x, y = self.batch
+        return (self.net(x) - y).square().mean()
+    @torch.no_grad()
+    def learn(self, batch):
+AGAIN
+        if self.graph is None:FIRST
+            side = cuda.Stream()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                self.loss()
+            cuda.current_stream().wait_stream(side)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.result = self.loss()
+        BEFORE
+        self.graph.replay()
+        return self.result.clone()
+learner = Learner()
+args = (torch.randn(8, 4, device=device), torch.randn(8, 1, device=device))
+def f(x, y):
+    return learner.learn((x, y))
+"""
+
+
+def test_a_batch_that_a_captured_method_unpacks_is_written_before_each_replay(tmp_path: Path) -> None:
+    # GIVEN an object that keeps each call's batch, of which its captured method reads the first
+    broken = LEARNER.replace("AGAIN", "        self.batch = batch").replace("FIRST", "").replace("BEFORE", "pass")
+    names = run(broken, tmp_path)
+    # WHEN it is asked what to write
+    (told,) = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN the first call keeps copies, and each writes there ahead of the replay
+    first, before = (
+        "self.batch = [each.clone() for each in batch]",
+        "for held, new in zip(self.batch, batch): held.copy_(new)",
+    )
+    assert f"goes into the branch of line 20, as `{first}`" in str(told.fix), told.fix
+    assert f"before this line comes `{before}`" in str(told.fix)
+    # AND followed, each call has today's numbers, and nothing more is told
+    mended = LEARNER.replace("AGAIN", "").replace("FIRST", f"\n            {first}").replace("BEFORE", before)
+    names = load(PRELUDE + mended, tmp_path / "mended.py")
+    assert not pgk.diagnose(names["f"], *names["args"])
+    net = names["learner"].net
+    for _ in range(3):
+        x, y = torch.randn(8, 4, device=pgk.device()), torch.randn(8, 1, device=pgk.device())
+        assert torch.allclose(names["f"](x, y), (net(x) - y).square().mean())

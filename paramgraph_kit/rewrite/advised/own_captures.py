@@ -30,11 +30,20 @@ def into_an_own_capture(place: Place) -> str:
         path, name, once = path_of(node.targets[0]), node.value.id, _is_with_the_capture(place, node)
         if name not in given or not path or not (path in captured or name in captured):
             continue
-        written.append(f"`{path}.copy_({name})`")
-        if not once:
+        several = _is_unpacked(place, path)
+        cloned = f"[each.clone() for each in {name}]" if several else f"{name}.clone()"
+        written.append(
+            f"`for held, new in zip({path}, {name}): held.copy_(new)`" if several else f"`{path}.copy_({name})`"
+        )
+        if not once and (branch := _branch_behind(function, node)) is not None:
+            first.append(
+                f"line {node.lineno}, `{place.text(node)}`, goes into the branch of line {branch.lineno}, as "
+                f"`{path} = {cloned}`, "
+            )
+        elif not once:
             moved.append(f"`{place.text(node)}` (line {node.lineno})")
         elif name in captured:
-            first.append(f"line {node.lineno} is `{path} = {name}.clone()`, the capture reads `{path}` for `{name}`, ")
+            first.append(f"line {node.lineno} is `{path} = {cloned}`, the capture reads `{path}` for `{name}`, ")
     if written:
         gone = f", in place of {' and '.join(moved)}" if moved else ""
         before = f"{''.join(first)}and " if first else ""
@@ -79,11 +88,31 @@ def _read_in_captures(place: Place, function: Function) -> set[str]:
     for node in (n for n in ast.walk(place.source.tree) if _captures(n)):
         inside = [n for part in getattr(node, "body", []) for n in ast.walk(part)]
         same = isinstance(node, ast.stmt) and place.source.function_of(node) is function
+        called_there = {path_of(n.func) for n in inside if isinstance(n, ast.Call)}
+        methods = [n for n in ast.walk(place.source.tree) if isinstance(n, Function)]
+        inside += [n for each in methods if f"self.{each.name}" in called_there for n in ast.walk(each)]
         for part in inside:
             if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load) and path_of(part):
                 found |= {path_of(part)} if same or isinstance(part, ast.Attribute) else set()
                 found |= names_in(part) if same else set()
     return found
+
+
+def _is_unpacked(place: Place, path: str) -> bool:
+    """Whether the file takes the parts of what a path holds: ``a, b = self.batch``, ``model(*self.inputs)``."""
+    for node in ast.walk(place.source.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            if path_of(node.value) == path:
+                return True
+        elif isinstance(node, ast.Starred) and path_of(node.value) == path:
+            return True
+    return False
+
+
+def _branch_behind(function: Function, node: ast.stmt) -> ast.If | None:
+    """The branch behind a statement, that captures where there is no graph yet."""
+    every = (n for part in function.body for n in within(part) if isinstance(n, ast.If) and n.lineno > node.lineno)
+    return next((each for each in every if any(_captures(n) for n in ast.walk(each))), None)
 
 
 def _is_with_the_capture(place: Place, node: ast.stmt) -> bool:
