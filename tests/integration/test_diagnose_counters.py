@@ -282,3 +282,24 @@ def test_a_number_that_is_given_decides_once_it_has_come_to_another(calls: int, 
     assert [(each.code, each.frame.text) for each in found if each.frame] == [
         ("branch-frozen", "rate = 0.1 if calls < 5 else 1.0")
     ][:wrong]
+
+
+def test_a_branch_that_reads_back_now_and_then_is_told_however_it_reads() -> None:
+    # GIVEN a report in every fourth call, as in the first, by `float()`, and one of the host's count alone
+    state: dict[str, Any] = {"n": 0, "total": torch.zeros((), device=DEVICE)}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        state["total"].add_(x.mean())
+        if state["n"] % 4 == 0:
+            print("loss", float(state["total"]))
+        if state["n"] % 5 == 0:
+            print("count", state["n"])
+        state["n"] += 1
+        return x * 2
+
+    # WHEN diagnosed THEN the branch and what it reads back are told, and nothing of the other
+    found = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    lines = {(failure.code, failure.frame.text) for failure in found if failure.frame}
+    assert ("branch-frozen", 'if state["n"] % 4 == 0:') in lines, found
+    assert ("sync-item", 'print("loss", float(state["total"]))') in lines, found
+    assert not any("% 5" in text or "count" in text for _, text in lines), found

@@ -335,8 +335,9 @@ class _Examiner(Caller):
         said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
         lines = {f.frame.line for f in known if f.frame}
         told = {f.frame for f in known if f.code == "branch-frozen"}
+        waited = [f.frame for f in self.first.found if f.code in _ASKED] if self.first is not None else []
         may_run = reached(codes_in(step.place.stack for step in self.first.steps) if self.first else (), codes)
-        tests = [at for code in may_run for at in tests_of(code, change, lines) if at not in told]
+        tests = [at for code in may_run for at in tests_of(code, change, lines, waited) if at not in told]
         return [BY_ID["branch-frozen"].failure(said, at) for at in tests]
 
     def codes(self, call: Call) -> list[CodeType]:

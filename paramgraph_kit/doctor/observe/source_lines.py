@@ -270,8 +270,12 @@ def _span(part: list[ast.AST], positions: list[Position]) -> tuple[bool, ...]:
     return tuple(any(start <= at <= end for start, end in spans) for at in positions)
 
 
-def tests_of(code: CodeType, change: Change, told: set[int]) -> Iterator[Frame]:
-    """Branches of a function that ask for a number which a call has changed; ``told`` are lines with a problem."""
+def tests_of(code: CodeType, change: Change, told: set[int], waited: Iterable[Frame | None]) -> Iterator[Frame]:
+    """Branches of a function that ask for a number which a call has changed; ``told`` are lines with a problem.
+
+    ``waited``: where the first call has read from the device, by whatever call: ``float(loss)``.
+    """
+    reads = {at.line for at in waited if at is not None and at.file == code.co_filename}
     nodes = list(nodes_of(code))
     entries = [n for n in nodes if isinstance(n, ast.Assign) and _holds_entry(n.value, change)]
     called = {path_of(t) for n in entries if _called(n.value) == change.name for t in n.targets} - {""}
@@ -280,7 +284,8 @@ def tests_of(code: CodeType, change: Change, told: set[int]) -> Iterator[Frame]:
     for node in nodes:
         if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)):
             continue
-        if not any(_works(part) or (_waits(part) and not _lines(part) & told) for part in _parts(node)):
+        untold = [part for part in _parts(node) if not _lines(part) & told]
+        if not any(_waits(part) or _lines(part) & reads for part in untold) and not any(map(_works, _parts(node))):
             continue
         asked = node.subject if isinstance(node, ast.Match) else node.test
         if any(path_of(n) in derived or any(_reads(n, each) for each in changes) for n in ast.walk(asked)):
