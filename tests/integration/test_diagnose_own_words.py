@@ -143,3 +143,60 @@ def test_a_batch_that_a_captured_method_unpacks_is_written_before_each_replay(tm
     for _ in range(3):
         x, y = torch.randn(8, 4, device=pgk.device()), torch.randn(8, 1, device=pgk.device())
         assert torch.allclose(names["f"](x, y), (net(x) - y).square().mean())
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self):
+        self.net, self.graph = nn.Linear(4, 1).to(device), None
+        self.opt = OPTIMIZER
+    def step(self):
+        self.opt.zero_grad(set_to_none=True)
+        loss = self.net(self.x).square().mean()
+        loss.backward()
+        if WITH:
+            self.opt.step()
+        return loss.detach()
+    def __call__(self, x):
+        if self.graph is None:
+            self.x = x.clone()
+            side = cuda.Stream()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                self.warm = True
+                self.step()
+            cuda.current_stream().wait_stream(side)
+            self.warm = False
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.loss = self.step()
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.loss.clone()
+trainer = Trainer()
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    return trainer(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "stepped", "told"),
+    [
+        ("torch.optim.SGD(self.net.parameters(), 0.1, momentum=0.9)", "not self.warm", "SGD makes its state"),
+        ("torch.optim.Adam(self.net.parameters(), 0.1, capturable=True)", "not self.warm", "Adam makes its state"),
+        ("torch.optim.SGD(self.net.parameters(), 0.1, momentum=0.9)", "True", ""),
+        ("torch.optim.SGD(self.net.parameters(), 0.1)", "not self.warm", ""),
+    ],
+)
+def test_an_optimizer_whose_first_step_is_in_a_capture_is_told(
+    optimizer: str, stepped: str, told: str, tmp_path: Path
+) -> None:
+    # GIVEN a training step that is captured behind a warm-up with or without the optimizer
+    names = run(TRAINER.replace("OPTIMIZER", optimizer).replace("WITH", stepped), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN a state that each replay would make anew is told at the step, and how it is made before
+    assert [f.code for f in found] == ["branch-frozen"] * bool(told), found
+    assert told in str(found)
+    assert not told or "for state in self.opt.state.values()" in str(found)

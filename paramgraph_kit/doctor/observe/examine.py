@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
+from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
@@ -391,6 +392,7 @@ class _Examiner(Caller):
             said = f"{name} is given to a capture of its own, whose replays keep the first"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += self.graphs.numbers.failures(problems)
+        problems += [each for each in (self.first or call).found if BEGUN in each.message]
         launched = self.graphs.launched_regions()
         for region in launched:
             problems += moved_failures(region, problems)

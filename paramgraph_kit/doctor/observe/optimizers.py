@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import Keeper
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure
+
+BEGUN = "makes its state in its first step, which this capture holds: each replay makes it anew"
+_ZERO = "for state in {}.state.values(): [v.zero_() for v in state.values() if torch.is_tensor(v)]"
 
 
 class Optimizers:
@@ -28,6 +34,8 @@ class Optimizers:
         self.note_optimizer(optimizer)
         place = self.findings.places.here()
         self.stepped.append((optimizer, place))
+        if driver().is_capturing() and _begins(optimizer):
+            self.findings.add(_begun_inside(optimizer, place))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
             text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
@@ -81,3 +89,23 @@ class Optimizers:
         """Remember the gradients of its parameters."""
         for parameter in module.parameters():
             self.keeper.note_leaf(parameter)
+
+
+def _begins(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer of torch's makes what it keeps of a parameter in the step that comes: it is the first."""
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return False
+    groups = [g for g in optimizer.param_groups if not isinstance(optimizer, torch.optim.SGD) or g["momentum"]]
+    return any(p.grad is not None and not optimizer.state.get(p) for group in groups for p in group["params"])
+
+
+def _begun_inside(optimizer: torch.optim.Optimizer, place: Place) -> Failure:
+    name, frame = type(optimizer).__name__, place.frame()
+    text = f"{name} {BEGUN}"
+    line = frame.text if frame is not None else "optimizer.step()"
+    path = line.partition(".step(")[0] if line.endswith(".step()") else "optimizer"
+    after = (
+        "the same, and no first step: ahead of the capture run what is captured once on a side stream, put back the "
+        f"parameters that it has moved, in place (`copy_`), and zero its state in place, `{_ZERO.format(path)}`"
+    )
+    return replace(BY_ID["branch-frozen"].failure(text, frame), fix=f"before  {line}\nafter   {after}")
