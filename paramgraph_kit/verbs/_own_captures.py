@@ -134,6 +134,8 @@ def add_frozen(
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
         if inside := [f for f in inside if _line(f) not in told]:
             found.failures = (*found.failures, *inside)
+            if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay
+                part.fix.pieces += f"; in place of the capture of line {region.line}: take that out, and its replays"
             found.fix_inside = found.fix_inside or part.fix
             if part.fix is not None and _GIVEN.search(part.fix.usage) and _KEPT not in found.notes:
                 found.notes = (*found.notes, _KEPT)

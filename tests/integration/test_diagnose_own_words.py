@@ -200,3 +200,44 @@ def test_an_optimizer_whose_first_step_is_in_a_capture_is_told(
     assert [f.code for f in found] == ["branch-frozen"] * bool(told), found
     assert told in str(found)
     assert not told or "for state in self.opt.state.values()" in str(found)
+
+
+DROPPING = """
+class Block(nn.Module):
+    def __init__(self, chance):
+        super().__init__()
+        self.one, self.two, self.chance = nn.Linear(4, 8), nn.Linear(8, 4), chance
+    def forward(self, x):
+        if random.random() < self.chance:
+            return x
+        return x + self.two(F.gelu(self.one(x)))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(0.4 * i) for i in range(3))
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x.sum()
+random.seed(5)
+net, sample = Net().to(device), torch.randn(8, 4, device=device)
+graphed = cuda.make_graphed_callables(net, (sample,), allow_unused_input=True)
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    return graphed(x) * 2
+"""
+
+
+@pytest.mark.pieces
+def test_pieces_of_what_is_captured_are_told_to_take_its_place(tmp_path: Path) -> None:
+    # GIVEN a module that torch has graphed, which drops blocks by chance of the host's
+    names = run(DROPPING, tmp_path)
+    # WHEN a fix is asked for
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN what is proved without the graph says that it goes: left there, it would be replayed for ever
+    assert found.fix_inside is not None, found
+    assert 'torch.compile(net.forward, backend="paramgraph")' in found.fix_inside.pieces
+    line = DROPPING.splitlines().index(next(each for each in DROPPING.splitlines() if "graphed = " in each)) + 10
+    assert found.fix_inside.pieces.endswith(
+        f"; in place of the capture of line {line}: take that out, and its replays"
+    ), found.fix_inside.pieces
