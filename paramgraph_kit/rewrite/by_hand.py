@@ -145,9 +145,8 @@ def _around_rounds(told: Sequence[tuple[Place, str]]) -> dict[int, str] | None:
             ):
                 inside[id(other.failure)] = text
     first = rounds[0][1]
-    stays = f"stays as it is, around the launches of line{'s' * bool(first[2])} {first[1]}" + f" to {first[2]}" * bool(
-        first[2]
-    )
+    where = f"lines {first[1]} to {first[2]}" if first[2] else f"line {first[1]}"
+    stays = f"stays as it is, around the launches of {where}"
     asks = {id(place.failure): text for place, text in told if _ROUND.match(text)}
     return {id(place.failure): stays for place, _ in told} | inside | asks
 

@@ -37,8 +37,8 @@ IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
 _MARK = re.compile(r"# (before|after) each launch\s*$")
-_TRIED = re.compile(r", (?:without changing a line|with these lines)")
-UNCHANGED = ", without changing "  # of pieces that were proved of the lines as they are
+PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
+_TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
 _HUNK = re.compile(r"@@ -(\d+)")
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
@@ -148,7 +148,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
             pair = pair[0], [kept]
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
-    if pair and pair[1] == [IN_DIFF] and fix is not None and UNCHANGED in fix.pieces:
+    if pair and pair[1] == [IN_DIFF] and fix is not None and PLAIN in fix.pieces:
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair

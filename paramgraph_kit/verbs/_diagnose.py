@@ -262,8 +262,8 @@ def _rewritten(
         if left:
             found.fix = left[0]
             left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
-            same = {(f.code, f.frame.text if f.frame else "") for f in left[0].left}
-            return [f for f in found.failures if (f.code, f.frame.text if f.frame else "") in same]
+            same = set(map(_line_of, left[0].left))
+            return [f for f in found.failures if _line_of(f) in same]
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
     return rewritten.left
@@ -271,8 +271,12 @@ def _rewritten(
 
 def _brings_more(left: Iterable[Failure], known: Iterable[Failure]) -> bool:
     """Whether rewritten lines, which make no graph, have moved a question to lines that had none."""
-    places = {(each.code, each.frame.text if each.frame else "") for each in known}
-    return any((each.code, each.frame.text if each.frame else "") not in places for each in left)
+    return not set(map(_line_of, left)) <= set(map(_line_of, known))
+
+
+def _line_of(failure: Failure) -> tuple[str, str]:
+    """What a problem is, and the text of its line, which has another number in a rewritten file."""
+    return failure.code, failure.frame.text if failure.frame else ""
 
 
 @contextmanager

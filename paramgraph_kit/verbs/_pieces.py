@@ -19,6 +19,7 @@ from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.rewrite.own_lines import PLAIN as PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
@@ -31,7 +32,6 @@ STEADY = 2  # calls at the end in which nothing may be compiled any more
 MOST_LATE = 3  # calls behind the first that compile: where each number of the host's does, it is all but the last
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
-PLAIN = "without changing a line"
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
 

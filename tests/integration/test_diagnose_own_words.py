@@ -237,7 +237,7 @@ def test_pieces_of_what_is_captured_are_told_to_take_its_place(tmp_path: Path) -
     # THEN what is proved without the graph says that it goes: left there, it would be replayed for ever
     assert found.fix_inside is not None, found
     assert 'torch.compile(net.forward, backend="paramgraph")' in found.fix_inside.pieces
-    line = DROPPING.splitlines().index(next(each for each in DROPPING.splitlines() if "graphed = " in each)) + 10
+    line = next(n for n, each in enumerate((PRELUDE + DROPPING).splitlines(), 1) if each.startswith("graphed = "))
     assert found.fix_inside.pieces.endswith(
         f"; in place of the capture of line {line}: take that out, and its replays"
     ), found.fix_inside.pieces

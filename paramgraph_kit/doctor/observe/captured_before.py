@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, kept_in, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, is_graph
+from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
@@ -197,8 +197,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     makers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(_captures(n.body, None))]
     if not blocks and not makers:
         return  # all that the function can name need not be looked at
-    cells = dict(zip(code.co_freevars, getattr(plain, "__closure__", None) or (), strict=False))
-    held = {name: cell.cell_contents for name, cell in cells.items() if _is_there(cell)}
+    held = {name: cell.cell_contents for name, cell in cells_of(plain).items()} if is_a(plain, FunctionType) else {}
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
     seen = set[int]()
     for block, method in blocks:
@@ -264,12 +263,6 @@ def _by_torch(
         if function is not None:
             region.graphed(function, found.args, found.graphs)
         yield region
-
-
-def _is_there(cell: Any) -> bool:
-    with suppress(ValueError):
-        return cell.cell_contents is not None
-    return False
 
 
 def _objects(values: list[Any], file: str) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
-from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held import cells_of, is_a
 
 _LOCALS = "{}.<locals>."
 _MOST = 64  # entries of a table of graphs
@@ -37,7 +37,7 @@ def made_by(node: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], held
     inner = [f for f in held if is_a(f, FunctionType) and f.__qualname__.startswith(_LOCALS.format(node.name))]
     given = _given(function, calls[0][0], calls[0][1], space) if len(calls) == 1 else {}
     for each in {id(f): f for f in inner}.values():
-        made = Made(function.__code__, {**_constants(node), **given}, _cells(each))
+        made = Made(function.__code__, {**_constants(node), **given}, cells_of(each))
         made.names |= {name: cell.cell_contents for name, cell in made.cells.items()}
         yield _with_functions(made, node, space)
     for call, known, value in calls:
@@ -93,17 +93,6 @@ def _given(function: FunctionType, call: ast.Call, known: dict[str, Any], space:
 
 def _value(node: ast.expr, known: dict[str, Any], space: dict[str, Any]) -> Any:
     return node.value if isinstance(node, ast.Constant) else path_value(node, known, space)
-
-
-def _cells(function: FunctionType) -> dict[str, CellType]:
-    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    return {name: cell for name, cell in pairs if _is_there(cell)}
-
-
-def _is_there(cell: CellType) -> bool:
-    with suppress(ValueError):  # it is empty
-        return cell.cell_contents is not NOTHING
-    return False
 
 
 def _constants(node: ast.FunctionDef) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import tree_of
-from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, is_a
 
 _FILE = "/torch/cuda/graphs.py"
 
@@ -61,5 +61,4 @@ def _closure(function: Any, name: str) -> dict[str, Any]:
     code = getattr(plain, "__code__", None)
     if code is None or code.co_name != name or not code.co_filename.replace("\\", "/").endswith(_FILE):
         return {}
-    cells = zip(code.co_freevars, plain.__closure__ or (), strict=False)  # type: ignore[union-attr]
-    return {each: cell.cell_contents for each, cell in cells}
+    return {each: cell.cell_contents for each, cell in cells_of(plain).items()}

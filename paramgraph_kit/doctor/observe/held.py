@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -60,3 +60,17 @@ def code_of(value: Any) -> CodeType | None:
     """The code of a function, or of a method; other objects may answer what they like."""
     function = value.__func__ if is_a(value, MethodType) else value
     return function.__code__ if is_a(function, FunctionType) else None
+
+
+def cells_of(function: Any) -> dict[str, CellType]:
+    """The variables that a function shares with the one around it, but for those that have no value."""
+    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return {name: cell for name, cell in pairs if _is_filled(cell)}
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - the only way to ask
+    except ValueError:
+        return False
+    return True

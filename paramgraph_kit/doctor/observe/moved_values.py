@@ -85,11 +85,9 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if not lines:
             failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
-            yield (
-                replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
-                if fix and failure.frame
-                else failure
-            )
+            if fix and failure.frame:
+                failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
+            yield failure
 
 
 def _differentiates(region: Region) -> bool:
@@ -205,7 +203,7 @@ def _where_read(region: Region, moved: Moved) -> str:
         return made
     more = through(use, region.values.uses) if region.values is not None and type(moved.then[1]) is not bool else None
     if more is not None:
-        return "".join([made, *(f"; with a tensor there {', '.join(more)}" for _ in more[:1])])
+        return f"{made}; with a tensor there {', '.join(more)}" if more else made
     return _graph_for_each(use.text)
 
 

@@ -324,11 +324,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def replayed(self, graph: object) -> None:
         """The function replays a graph, which no capture takes in; one of its own is not meant for another."""
-        if self._is_capturing():
+        if not self._is_launched(graph):
             return
-        self.on_device += 1
-        if graph not in self.graphs:
-            self.graphs.adopt(graph)
         self.replays.append(self.places.here())
         is_outside, self.makes_graph = self.makes_graph, True  # what is done there is none of the function's work
         self.graphs.tails.launched(self.keeper)
@@ -339,14 +336,20 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def replayed_elsewhere(self, graph: object) -> None:
         """A thread of the function's replays a graph: on what stream the rest of its work is, the function orders."""
-        if self._is_capturing():
+        if not self._is_launched(graph):
             return
-        self.on_device += 1
-        if graph not in self.graphs:
-            self.graphs.adopt(graph)
         place = self.places.of(sys._getframe(1))
         self.replays.append(place if place.user is not None else self.given_work.get(threading.get_ident(), place))
         self.graphs.looked_at(graph)
+
+    def _is_launched(self, graph: object) -> bool:
+        """Whether a replay does work, which is counted, and is not part of a capture."""
+        if self._is_capturing():
+            return False
+        self.on_device += 1
+        if graph not in self.graphs:
+            self.graphs.adopt(graph)
+        return True
 
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
@@ -18,15 +19,12 @@ from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, 
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, target_of
+from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh, is_training, target_of
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
 _UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
-
-_NAMED = (ast.Name, ast.Attribute)
-_READS = ("item", "tolist", "cpu", "numpy")  # what only the host goes on with
 
 
 def cut_out(place: Place) -> str:
@@ -189,7 +187,7 @@ def _round_of(place: Place, loop: ast.For | ast.While) -> str:
     if not made:
         return ""
     parts = before[before.index(made[0]) :]
-    asking = [k for k, part in enumerate(parts) if any(called(n) in _READS for n in _calls_in(part))]
+    asking = [k for k, part in enumerate(parts) if any(called(n) in TO_HOST for n in _calls_in(part))]
     parts = parts[: asking[0]] if asking and asking[0] else parts
     stores, reads = set[str](), set[str]()
     for part in parts:
@@ -384,12 +382,10 @@ def at_least(place: Place) -> str:
 
 def _of_the_host(place: Place, names: Sequence[str]) -> list[str]:
     """Names that held numbers as the function returned, and that come of no shape."""
-    of_shapes = {name for name, one in assignments(place) if {"shape", "size", "len"} & _named(one.value)}
+    of_shapes = {
+        name for name, one in assignments(place) if {"shape", "size", "len"} & {*map(last_name, ast.walk(one.value))}
+    }
     return [name for name in names if name in place.plain and name not in of_shapes]
-
-
-def _named(node: ast.AST) -> set[str]:
-    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if isinstance(n, _NAMED)}
 
 
 def _ended_before(place: Place, chosen: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import called
 
@@ -44,7 +45,6 @@ LEFT = (
     "as a validation does, takes a copy of it as it was; else that work is done behind each launch of the step instead"
 )
 _OURS = re.compile(r"later(_\d+)?")  # a name that was free
-_REGISTERS = ("register_", "_hook")
 
 
 class Elsewhere:
@@ -97,7 +97,7 @@ class Elsewhere:
                 node
                 for node in self.ran
                 if isinstance(node, Function) and node not in inside and node is not one
-                if any(_name_of(part) == one.name for part in ast.walk(node))
+                if any(last_name(part) == one.name for part in ast.walk(node))
             ]
         return chain, unnamed
 
@@ -110,7 +110,7 @@ class Elsewhere:
 
     def _is_hook(self, function: Function) -> bool:
         calls = (node for each in self.sources for node in ast.walk(each.tree) if isinstance(node, ast.Call))
-        return any(_registers(call) and any(_name_of(a) == function.name for a in call.args) for call in calls)
+        return any(_registers(call) and any(last_name(a) == function.name for a in call.args) for call in calls)
 
     def _left(self, inside: Collection[ast.AST]) -> Iterator[tuple[Source, ast.AST]]:
         """All syntax of functions that have not run, and of what is in none."""
@@ -127,11 +127,11 @@ class Elsewhere:
             return node.name in names and node.asname not in (None, node.name)
         if isinstance(node, ast.Constant):
             return node.value in names and isinstance(above, ast.Call) and called(above) == "getattr"
-        if _name_of(node) not in names or not isinstance(getattr(node, "ctx", None), ast.Load):
+        if last_name(node) not in names or not isinstance(getattr(node, "ctx", None), ast.Load):
             return False
         around = source.function_of(node)
         own = around.body if around is not None and isinstance(above, ast.Return) else []
-        if any(isinstance(n, Function) and n.name == _name_of(node) for n in own):
+        if any(isinstance(n, Function) and n.name == last_name(node) for n in own):
             return False  # what a decorator gives: who uses that names it
         while isinstance(above, ast.Call) and not _registers(above):  # `register_forward_hook(watch("net"))`
             above = source.parents.get(above)
@@ -198,14 +198,9 @@ def _held(value: Any, name: str) -> Any:
     return held.get(name)
 
 
-def _name_of(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
 def _path(node: ast.expr) -> list[str]:
     return [*_path(node.value), node.attr] if isinstance(node, ast.Attribute) else []
 
 
 def _registers(call: ast.Call) -> bool:
-    name = called(call)
-    return name.startswith(_REGISTERS[0]) and name.endswith(_REGISTERS[1])
+    return called(call).startswith("register_") and called(call).endswith("_hook")

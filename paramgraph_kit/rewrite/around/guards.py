@@ -16,7 +16,7 @@ from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_closed
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called
 from paramgraph_kit.rewrite.source.pure import is_pure
 
 _GRADIENTS = frozenset(("zero_grad", "backward", "clip_grad_norm_", "clip_grad_value_"))
@@ -77,7 +77,7 @@ def _stays(place: Place, part: ast.stmt) -> bool:
         return not scaled
     targets = part.targets if isinstance(part, ast.Assign) else []
     named = all(isinstance(target, ast.Name) and place.is_local(target.id) for target in targets)
-    reads = any(isinstance(n, ast.Call) and called(n) in ("item", "tolist", "cpu", "numpy") for n in within(part))
+    reads = any(isinstance(n, ast.Call) and called(n) in TO_HOST for n in within(part))
     return bool(targets) and named and not reads and value is not None and is_pure(place, value)
 
 

@@ -14,13 +14,24 @@ import torch
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, is_method, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_pure
 from paramgraph_kit.rewrite.source.writes import touches
 
 _DEEP = 3  # functions that others call
-_READS = ("item", "tolist", "cpu", "numpy")
-_SAME = (*_READS, "detach", "view", "reshape", "squeeze", "flatten", "unsqueeze", "t", "transpose", "permute", "narrow")
+_SAME = (
+    *TO_HOST,
+    "detach",
+    "view",
+    "reshape",
+    "squeeze",
+    "flatten",
+    "unsqueeze",
+    "t",
+    "transpose",
+    "permute",
+    "narrow",
+)
 _HOST = (ast.If, ast.Expr, ast.Assign, ast.AugAssign)
 
 
@@ -75,7 +86,7 @@ def _read_there(node: ast.stmt) -> Iterator[ast.expr]:
     for part in ast.walk(node):
         if not isinstance(part, ast.Call):
             continue
-        if isinstance(part.func, ast.Attribute) and part.func.attr in _READS:
+        if isinstance(part.func, ast.Attribute) and part.func.attr in TO_HOST:
             yield part.func.value
         elif isinstance(part.func, ast.Name) and part.func.id in ("float", "int", "bool") and len(part.args) == 1:
             yield part.args[0]

@@ -25,9 +25,8 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
 )
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import called, fresh
+from paramgraph_kit.rewrite.source.place import TO_HOST, called, fresh
 
-READS = ("item", "tolist", "cpu", "numpy")
 _TWICE = ".detach()" * 2
 _NUMBERS = ("float", "int", "bool")
 _LATER = (ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -207,7 +206,7 @@ def _read(node: ast.AST) -> ast.expr | None:
     """What ``loss.item()`` and ``float(loss)`` read."""
     if not isinstance(node, ast.Call):
         return None
-    if isinstance(node.func, ast.Attribute) and node.func.attr in READS and not node.args:
+    if isinstance(node.func, ast.Attribute) and node.func.attr in TO_HOST and not node.args:
         return node.func.value
     return node.args[0] if path_of(node.func) in _NUMBERS and len(node.args) == 1 else None
 

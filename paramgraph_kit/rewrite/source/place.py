@@ -18,6 +18,7 @@ from paramgraph_kit.trace.model import Failure
 
 T = TypeVar("T")
 NUMBER = (int, float, complex, bool)
+TO_HOST = ("item", "tolist", "cpu", "numpy")  # methods by which a tensor's numbers are brought there
 _OF_STREAMS = ("stream", "Stream", "current_stream", "synchronize")
 _CHANGES = ("append", "extend", "insert", "pop", "clear", "fill", "sort")
 

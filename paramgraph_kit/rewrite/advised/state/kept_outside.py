@@ -89,8 +89,8 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
 def _asks_for_a_number(node: ast.AST, functions: Sequence[Function], name: str) -> bool:
     """Whether what is made of ``name`` goes where only a number of the host's can: ``math.sqrt(top)``, ``range(n)``."""
     made = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    own = [n for each in functions if node in set(ast.walk(each)) for n in ast.walk(each) if isinstance(n, ast.Call)]
-    calls = [n for n in own if path_of(n.func).partition(".")[0] in ("math", "range", "int", "round")]
+    calls = [n for n in _beside(node, functions) if isinstance(n, ast.Call)]
+    calls = [n for n in calls if path_of(n.func).partition(".")[0] in ("math", "range", "int", "round")]
     given = [n for call in calls for each in call.args for n in ast.walk(each)]
     return any(_is(n, name, ast.Load) or (isinstance(n, ast.Name) and n.id in made) for n in given)
 
@@ -110,10 +110,15 @@ def _frees(node: ast.stmt, functions: Sequence[Function]) -> str:
     return ast.unparse(node.value) if any(map(lets_gradients_go, freed)) else ""
 
 
+def _beside(node: ast.AST, functions: Sequence[Function]) -> list[ast.AST]:
+    """All syntax of the functions that a node is in."""
+    return [n for each in functions if node in set(ast.walk(each)) for n in ast.walk(each)]
+
+
 def _size_of_it(node: ast.AST, functions: Sequence[Function]) -> str:
     """``valid`` of ``valid = min(self.n, 8)``, by which the same function cuts: ``k[-valid:]``."""
     target = node.targets[0] if isinstance(node, ast.Assign) else None
-    own = [n for each in functions if node in set(ast.walk(each)) for n in ast.walk(each)]
+    own = _beside(node, functions)
     cuts = [n for n in own if isinstance(n, ast.Slice)]
     is_size = isinstance(target, ast.Name) and any(target.id in names_in(cut) for cut in cuts)
     return target.id if isinstance(target, ast.Name) and is_size else ""

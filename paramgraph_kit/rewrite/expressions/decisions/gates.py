@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.expressions.decisions.branches import changed_where, condition_on_device
 from paramgraph_kit.rewrite.expressions.decisions.counted_apart import parted
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
@@ -38,7 +39,7 @@ def run_the_rest(place: Place) -> list[Edit]:
         return []
     goes_on = fresh("goes_on", place.taken)
     left = f"torch.logical_not({goes_on})"
-    result = _result(place, gate, left)
+    result = _result(place, gate, goes_on)
     if result is None:
         return []
     local, lines = locals_of(function), [f"{goes_on} = torch.logical_not({condition_on_device(place, gate.node.test)})"]
@@ -94,7 +95,7 @@ def _names_outside(function: ast.AST, block: list[ast.stmt]) -> set[str]:
     return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside}
 
 
-def _result(place: Place, gate: _Gate, left: str) -> list[Edit] | None:
+def _result(place: Place, gate: _Gate, goes_on: str) -> list[Edit] | None:
     """How the result is chosen; None where it cannot be."""
     one = gate.ends.value if isinstance(gate.ends, ast.Return) else None
     other = gate.last.value if gate.last is not None else None
@@ -105,9 +106,8 @@ def _result(place: Place, gate: _Gate, left: str) -> list[Edit] | None:
         return None
     if not isinstance(one, ast.Constant) or not isinstance(one.value, bool):
         return None
-    goes_on = left.removeprefix("torch.logical_not(")[:-1]
     if isinstance(other, ast.Constant) and other.value is not one.value and isinstance(other.value, bool):
-        return [place.source.replace(other, left if one.value else goes_on)]
+        return [place.source.replace(other, f"torch.logical_not({goes_on})" if one.value else goes_on)]
     if isinstance(other, ast.Name) and not one.value and other.id.startswith("goes_on"):  # of a way out behind it
         return [place.source.replace(other, f"{goes_on} & {other.id}")]
     return None
@@ -118,7 +118,7 @@ def _is_unread(place: Place) -> bool:
     function = place.source.function_of(place.statement)
     if function is None or function.name == place.entry.rpartition(".")[2]:
         return False
-    named = [n for n in ast.walk(place.source.tree) if getattr(n, "attr", getattr(n, "id", "")) == function.name]
+    named = [n for n in ast.walk(place.source.tree) if last_name(n) == function.name]
     above = [place.source.parents.get(n) for n in named]
     calls = [n for n, each in zip(above, named, strict=True) if isinstance(n, ast.Call) and n.func is each]
     return len(calls) == len(named) > 0 and all(isinstance(place.source.parents.get(n), ast.Expr) for n in calls)
