@@ -210,7 +210,7 @@ def test_a_story_and_its_view_are_on_one_screen(
         assert lines.count() == chapters
         opened = [one.locator("summary b").inner_text() for one in text.locator("details[open]").all()]
         assert opened == is_open
-        assert ("by hand" in text.inner_text()) == bool(is_open)
+        assert ("change these lines as said" in text.inner_text()) == bool(is_open)
     # AND nothing is lost: the diff is there, and what to do
     first = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output:visible").first
     first.locator("summary").nth(3).click()
