@@ -155,6 +155,12 @@ class Driver(Protocol):
         Raises UnsupportedError where the graph was not kept, which ``CUDAGraph(keep_graph=True)`` asks for.
         """
 
+    def freed(self, graph: Any) -> list[tuple[int, tuple[str, int] | None]]:
+        """Addresses of memory from outside of a graph's capture that it touches, and that was freed since.
+
+        Each with the line that touches it first, where that is known; nothing where the device cannot tell.
+        """
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:

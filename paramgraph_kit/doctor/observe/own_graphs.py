@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -17,13 +17,15 @@ from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
-from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
+from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.select import twin
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.lines import frame_of_line
+from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.trace.model import Failure, Frame
 
 # What gives another look at a tensor, and reads nothing.
 VIEWS = frozenset(
@@ -53,6 +55,7 @@ class _Own:
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
+    freed: list[tuple[int, Frame | None]] = field(default_factory=list)  # what it reads and nobody keeps, if so
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False  # since its capture
     launched: bool = False  # while somebody looks
@@ -110,6 +113,8 @@ class OwnGraphs:
             with suppress(Exception):  # it may hold none any more
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
+            freed = [(at, place) for at, place in driver().freed(graph) if place is not None]
+            own.freed = [(at, frame_of_line(*place)) for at, place in freed if not is_library(place[0])]
 
     def captured_before(self, regions: Iterable[Region]) -> None:
         """Captures of before: what their lines name now is what they read, and write."""
@@ -223,9 +228,14 @@ class OwnGraphs:
         gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
         told = {each.then[1] for each in moved if each.then[0] == "memory"}  # another one has its name now
-        for _, place in (each for each in gone if each[0] not in told):
-            text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
-            yield BY_ID["freed-input"].failure(text, place.frame())
+        lines = [place.frame() for at, place in gone if at not in told]
+        if own is not None and not own.by_torch:  # torch keeps what it is given to graph
+            lines += [frame for at, frame in own.freed if at not in told]
+        text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
+        keep = [line for region in self.regions or () if region.graph is graph and (line := to_keep(region))]
+        for frame in lines:
+            failure = BY_ID["freed-input"].failure(text, frame)
+            yield replace(failure, fix=keep[0]) if keep else failure
 
     def never_read(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], first: set[int], later: set[int], at: Place

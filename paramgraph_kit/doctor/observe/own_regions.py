@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
     Names,
@@ -312,6 +312,33 @@ def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
                 if isinstance(call, ast.Call) and last_name(call.func) == GRAPHED and call.args:
                     return [ast.copy_location(ast.Expr(call), node)]
     return []
+
+
+def to_keep(region: Region) -> str:
+    """A capture, and the same with a line behind it that keeps what its function alone has of what it reads."""
+    tree, code = tree_of(region.code.co_filename), region.code
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
+    graphs = [
+        (ast.unparse(item), ast.unparse(item.context_expr.args[0]))
+        for block in blocks if block.lineno == region.line
+        for item in block.items if isinstance(item.context_expr, ast.Call) and item.context_expr.args
+    ]  # fmt: skip
+    locals_ = {*code.co_varnames[code.co_argcount > 0 and code.co_varnames[0] == "self" :], *code.co_cellvars}
+    read = list(_read_in(region.body))
+    inner = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name in read] if tree is not None else []
+    read += _read_in([s for each in inner for s in each.body])
+    there = {*region.cells, *stored_in(region.body), *(each.name for each in inner)}
+    kept = [name for name in dict.fromkeys(read) if name in locals_ - there]
+    if not graphs or not kept:
+        return ""
+    line, graph = graphs[-1]
+    names = f"({', '.join(kept)}{',' if len(kept) == 1 else ''})"
+    return f"before  with {line}: ...\nafter   with {line}: ...; behind it: {graph}.reads = {names}"
+
+
+def _read_in(body: list[ast.stmt]) -> Iterator[str]:
+    names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
+    return (n.id for n in names if isinstance(n.ctx, ast.Load))
 
 
 def _until_end(block: list[ast.stmt]) -> list[ast.stmt]:

@@ -148,6 +148,11 @@ class CudaDriver:
             ) from None
         return nodes_of(cu.CUgraph(raw))
 
+    @staticmethod
+    def freed(graph: Any) -> list[tuple[int, tuple[str, int] | None]]:
+        """Nothing: which of a kernel's words were addresses, and whose memory that was, nobody has noted."""
+        return []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:

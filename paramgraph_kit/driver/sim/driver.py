@@ -240,6 +240,11 @@ class SimDriver:
             raise UnsupportedError("this graph has captured nothing that can be shown: capture into it first")
         return [_raw(node, i) for i, node in enumerate(graph.nodes())]
 
+    @staticmethod
+    def freed(graph: Any) -> list[tuple[int, tuple[str, int] | None]]:
+        """Memory from outside that a graph touches, and that was freed since."""
+        return graph.gone() if isinstance(graph, CUDAGraph) else []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:

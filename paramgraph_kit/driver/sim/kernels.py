@@ -68,8 +68,7 @@ def record(
         kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
         random_state=machine().state_of(random) if random is not None else 0,
     )  # fmt: skip
-    if capture.phantom is not None:
-        node.origin = recording_line()
+    node.origin = recording_line()
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)
