@@ -388,8 +388,9 @@ class _Examiner(Caller):
         elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):
             found.notes.append("its result is a state that each replay writes to: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)
-        for name, frame in read_in_captures(self.codes(self.first or call), self.given()):
-            said = f"{name} is given to a capture of its own, whose replays keep the first"
+        given = self.given()
+        for name, frame in read_in_captures(self.codes(self.first or call), given):
+            said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += self.graphs.numbers.failures(problems)
         problems += [each for each in (self.first or call).found if BEGUN in each.message]

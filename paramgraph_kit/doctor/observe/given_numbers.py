@@ -51,7 +51,8 @@ class GivenNumbers:
             first = then.get(key) if then else None
             if first is not None and first.value != now.value and key not in self._moved:
                 if now.entry is None and _is_only_captured(first):
-                    text = f"{now.name} is given to a capture of its own, whose replays keep the first"
+                    kind_of = type(now.value).__name__
+                    text = f"{now.name} is given to a capture of its own, whose replays keep the first {kind_of}"
                     at = next((at for _, at in read_in_captures([now.code], {now.name: now.value})), None)
                     at = at or frame_at(now.code, first.line)
                     self._moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)

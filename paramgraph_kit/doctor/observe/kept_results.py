@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
+_NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -55,7 +56,7 @@ class KeptResults:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
         self._settle(owns)
         for number, frame in enumerate(frames_of_the_user()):
-            for name, value in _variables(frame):
+            for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
                     self._lists[id(value)] = _Kept(value, frame.f_code, name)
@@ -160,6 +161,16 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
     yield from ((f"{first}.{name}", value) for name, value in attributes_of(own.get(first)).items())
 
 
+def _with_inner(variables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The same, with the lists that a dictionary, or an object of the user's, has: ``log["out"]``, ``buffer.out``."""
+    for name, value in variables:
+        yield name, value
+        inner = value if type(value) is dict else {} if is_a(value, _NO_HOLDERS) else attributes_of(value)
+        for key, part in islice(inner.items(), _MOST):
+            if type(part) in (list, deque):
+                yield (f"{name}[{key!r}]" if type(value) is dict else f"{name}.{key}"), part
+
+
 def _twice(held: Any, owns: Owns) -> set[_Key]:
     seen, twice = set[_Key](), set[_Key]()
     for keys in _owned(held, owns):
@@ -188,10 +199,11 @@ def _tensors(part: Any) -> list[torch.Tensor]:
 
 def _kept_at(kept: _Kept) -> Iterator[Failure]:
     """The lines that add to a list of this name."""
-    last = kept.name.rpartition(".")[2]
     tree = tree_of(kept.code.co_filename)
     whole = [*ast.walk(tree)] if tree is not None else []
-    for nodes in ([*nodes_of(kept.code)], whole):
+    name = kept.name.rpartition(".")[2]  # of a dictionary's entry also where a loop gives the key
+    names = [name, name.partition("[")[0]] if name.endswith("]") else [name]
+    for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
         found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
         for node, what in found:
             yield _failure(kept.code, node, what)
@@ -215,6 +227,8 @@ def _added(node: ast.AST, name: str) -> ast.expr | None:
 
 def _is_named(node: ast.expr, name: str) -> bool:
     """Whether a list is called so, or is one of those in what is called so."""
+    if name.endswith("]"):
+        return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(name)
     while isinstance(node, ast.Subscript):
         node = node.value
     return last_name(node) == name

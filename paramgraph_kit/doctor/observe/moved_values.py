@@ -64,7 +64,7 @@ class _Line:
 def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     """What the graph of a region does not see although its lines read it; ``told``: is known from the lines alone."""
     known = {(f.code, f.frame) for f in told}
-    seen = set[tuple[str, str]]()
+    seen, together = set[tuple[str, str]](), dict[tuple[str, Frame | None], Failure]()
     for moved in region.values.moved.values() if region.values is not None else ():
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
@@ -81,13 +81,24 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             continue
         for line in lines:
             if (code, line.frame) not in known:
-                yield _failure(region, moved, code, line)
+                failure = _failure(region, moved, code, line)
+                at = (code, line.frame)
+                together[at] = _both(together[at], failure) if at in together else failure
         if not lines:
             failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
             if fix and failure.frame:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
             yield failure
+    yield from together.values()
+
+
+def _both(first: Failure, second: Failure) -> Failure:
+    """What is told of a line that gives several things a value: ``a.x, a.v = ...``."""
+    if first.message == second.message or not second.fix.startswith("before  "):
+        return first
+    more = second.fix.partition("\nafter   ")[2]
+    return replace(first, message=f"{first.message}; {second.message}", fix=f"{first.fix}; {more}")
 
 
 def _differentiates(region: Region) -> bool:

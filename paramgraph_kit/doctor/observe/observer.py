@@ -128,7 +128,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._before(op, args, kwargs, tensors, keys, values, place, there)
         if self.graphs and op.name not in VIEWS:
             written = {id(args[i]) for i in op.written if i < len(args)}
-            self.graphs.read([k for t, k in zip(tensors, keys, strict=True) if id(t) not in written], place)
+            self.graphs.read([t for t in tensors if id(t) not in written], place)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
         inside = self._of_custom(func, tensors)
@@ -147,6 +147,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.tails.saw(tensors, filled, self.keeper, place)
             if op.name in ("cat", "stack"):
                 self.graphs.kept.joined(tensors, self.graphs.writes, place)
+        if self.graphs and op.name in VIEWS:
+            self.graphs.viewed(op.name, tensors, result, place)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)

@@ -199,6 +199,7 @@ class Caller:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
         if ended is None:
+            self.graphs.returned(result)
             for place in observer.forks.unjoined():
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
+from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
@@ -32,6 +33,7 @@ VIEWS = frozenset(
     """alias as_strided chunk detach diagonal expand lift_fresh narrow permute select slice split squeeze t transpose
     unbind unfold unsqueeze view view_as _reshape_alias _unsafe_view""".split()  # noqa: SIM905 - shorter so
 )
+_BOTH = 2  # graphs of a callable: forward and backward
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
@@ -85,7 +87,7 @@ class OwnGraphs:
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
-        self.numbers = GivenNumbers()
+        self.numbers, self.graphed = GivenNumbers(), GraphedResults()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
@@ -97,7 +99,10 @@ class OwnGraphs:
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
-        self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=by_torch())
+        pairs = by_torch()
+        self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=pairs is not None)
+        for pair in pairs or ():
+            self.graphed.belong(*pair)
         self.numbers.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
             self.regions.append(region)
@@ -124,6 +129,8 @@ class OwnGraphs:
             for graph in filter(None, region.of_torch):
                 self.adopt(graph)
                 self._known[id(graph)].by_torch = True
+            if len(region.of_torch) == _BOTH and region.of_torch[1] is not None:
+                self.graphed.belong(*region.of_torch)
             own = self._known[id(region.graph)]
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
@@ -157,8 +164,10 @@ class OwnGraphs:
                     # A weak reference also keeps the key from being given to somebody else.
                     own.memory[key] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
 
-    def read(self, keys: list[int], place: Place) -> None:
-        """An operation outside of all captures reads this memory."""
+    def read(self, tensors: list[torch.Tensor], place: Place) -> None:
+        """An operation outside of all captures reads these."""
+        self.misread += self.graphed.read(tensors)
+        keys = [storage_key(tensor) for tensor in tensors]
         for own in self._known.values():
             if own.by_torch or own.memory.keys().isdisjoint(keys):
                 continue
@@ -179,6 +188,14 @@ class OwnGraphs:
         """Batches of which a replay computes more rows than they have."""
         return self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
 
+    def returned(self, result: Any) -> None:
+        """A call that is examined gives this back."""
+        self.misread += self.graphed.read(tensors_in(result))
+
+    def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
+        """An operation gives another look at a tensor."""
+        self.graphed.saw(name, tensors, result, any(map(_is_graphs, place.files)))
+
     def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
         """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""
         if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(_is_graphs, place.files)):
@@ -190,7 +207,9 @@ class OwnGraphs:
         """A graph is replayed, on a stream."""
         if (one := self._known.get(id(graph))) is None:
             return
-        if not one.by_torch:
+        if one.by_torch:
+            self.misread += self.graphed.launched(graph, place)
+        else:
             self.unordered.launched(stream, one.reads, one.memory, place)
         self.looked_at(graph)
         if self.regions is not None:

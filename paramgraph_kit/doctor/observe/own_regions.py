@@ -239,14 +239,15 @@ def parameters_of(names: dict[str, Any]) -> Iterator[torch.Tensor]:
             yield from (p for group in value.param_groups for p in group["params"])
 
 
-def by_torch() -> bool:
-    """Whether torch captures for ``make_graphed_callables``, which keeps all that its graphs read."""
+def by_torch() -> list[tuple[object, object]] | None:
+    """Where torch captures for ``make_graphed_callables``, which keeps all that is read: its graphs, in pairs."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_library(frame.f_code.co_filename):
         if frame.f_code.co_name == GRAPHED:
-            return True
+            known = frame.f_locals
+            return [*zip(known.get("fwd_graphs", ()), known.get("bwd_graphs", ()), strict=False)]
         frame = frame.f_back
-    return False
+    return None
 
 
 def begun_in() -> CodeType | None:

@@ -69,11 +69,25 @@ def _held(function: Function, name: str) -> str:
 def _number(place: Place, function: Function) -> str:
     name = place.failure.message.split()[0]
     held = _held(function, name)
+    if not held.startswith("self.") or _keeps_several(function):
+        number = "0" if place.failure.message.endswith(" int") else "0.0"
+        return (
+            f"`{name}` is a number, of which each graph keeps the first: at the top of the file, once, "
+            f"`held_{name} = torch.full((), {number}, device={place.device})`, the capture reads `held_{name}` for "
+            f"`{name}`, and `held_{name}.fill_({name})` comes ahead of the capture and of each replay"
+        )
     return (
         f"`{name}` is a number, of which the graph keeps the first: before the capture "
         f"`{held} = torch.full((), {name}, device={place.device})`, the capture reads `{held}` for `{name}`, and "
         f"before each replay comes `{held}.fill_({name})`; or keep a graph for each that comes, `graphs[{name}]`"
     )
+
+
+def _keeps_several(function: Function) -> bool:
+    """Whether it puts graphs into a table, by what they are for: a tensor of each capture would be another one."""
+    nodes = [n for part in function.body for n in within(part)]
+    targets = (n.targets[0] for n in nodes if isinstance(n, ast.Assign))
+    return any(isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Constant) for t in targets)
 
 
 def _captures(node: ast.AST) -> bool:
