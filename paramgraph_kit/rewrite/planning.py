@@ -51,7 +51,8 @@ class Attempt(Behind):
         moved = self._moved(left) if self.moves and not self.only_feeds else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
-        self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f) or self._scaled(f))}
+        fused = (self._left_out(f) or self._scaled(f) or self._asks_its_rate(f) for f in left)
+        self.fused = self.guard.fused | {name for name in fused if name}
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen" or self._decays(f)])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
@@ -101,6 +102,12 @@ class Attempt(Behind):
         momentum = type(value) is torch.optim.SGD and any(group["momentum"] for group in value.param_groups)
         return name if name and optimizers.is_fusable(self.space, name) and not momentum else ""
 
+    def _asks_its_rate(self, failure: Failure) -> str:
+        """The optimizer that makes a number of its rate, a tensor, on the host: fused, its kernels read the tensor."""
+        place = self.place(failure) if failure.code == "optimizer-sync" and id(failure) not in self.unsafe else None
+        name = self._stepped(*place) if place is not None else ""
+        return name if name and optimizers.asks_its_rate(self._value(name)) else ""
+
     def _stepped(self, source: Source, statement: ast.stmt) -> str:
         """The name of the optimizer that a statement steps: of one that a helper is given, where it is called."""
         name, function = optimizers.stepped(statement), source.function_of(statement)
@@ -116,7 +123,8 @@ class Attempt(Behind):
         self.steps = False
         seen: dict[str, list[Failure]] = {}
         for failure in failures:
-            if (failure.code in OF_STEPS or self._scaled(failure)) and (at := self.place(failure)):
+            steps = failure.code in OF_STEPS or self._scaled(failure) or self._asks_its_rate(failure)
+            if steps and (at := self.place(failure)):
                 name = self._stepped(*at)
                 for each in self._each_of(at[0], at[1], name) or [name]:
                     seen.setdefault(each, []).append(failure)

@@ -351,6 +351,30 @@ def test_a_way_that_chance_never_takes_is_no_problem() -> None:
     assert not list(pgk.diagnose(step, torch.randn(2, 4, device=DEVICE)))
 
 
+RATED = """\
+net, seen = nn.Linear(4, 2).to(device), 0
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def f(x):
+    global seen
+    noise = torch.from_numpy(np.random.rand(2)).float().to(device)
+    for group in opt.param_groups:
+        group["lr"] = 0.1 * (1 - seen / 400)
+    loss = (net(x[0, 0, :, :4]) + noise).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    seen += 16
+"""
+
+
+def test_a_rate_that_is_counted_is_not_told_to_be_drawn_because_other_numbers_are(program: Program) -> None:
+    # GIVEN a step with noise of the host, and a rate that falls with what it has seen
+    names = program(IMAGES + RATED)
+    # WHEN it is looked at THEN its optimizer has a rate that is frozen, and nothing that was drawn
+    codes = {f.code for f in pgk.diagnose(names["f"], *names["args"]) if f.frame and f.frame.text == "opt.step()"}
+    assert codes == {"learning-rate-frozen"}
+
+
 PICKED = {
     "a fraction that a helper is given": (
         "def brighter(x, f):\n    return x * f\ndef f(x):\n    return brighter(x, random.uniform(0.5, 1.5)) + 1\n",

@@ -25,6 +25,22 @@ STEP = """\
 """
 # what is whole, with lines that the diff adds
 WHOLE = {
+    "a rate of the device's, of an optimizer that makes a number of it": (
+        """\
+net, rate = nn.Linear(4, 2).to(device), torch.tensor(0.05, device=device)
+opt = torch.optim.SGD(net.parameters(), rate, momentum=0.9)
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        rate.mul_(0.9)
+    return loss.detach()
+""",
+        ["opt = torch.optim.SGD(net.parameters(), rate, momentum=0.9, fused=True)"],
+    ),
     "a rate, a decay and an average that one count decides, and a center that the step reads": (
         NET
         + """\

@@ -122,12 +122,12 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         text = frame.text if frame else ""
         if a.name in FACTORIES_AND_VIEWS and not only_random and not _is_filled_otherwise(a, b):
             code = "size-frozen"
-        elif (only_random and "time" not in text) or (
-            random_drawn and (may_draw(text) or (guess and _is_fraction(then)))
-        ):
+        elif (only_random and "time" not in text) or (random_drawn and may_draw(text)):
             code = "host-random"
         elif any("torch/optim/" in file and "swa_utils" not in file for file in a.place.files):
-            code = "learning-rate-frozen"
+            code = "learning-rate-frozen"  # a fraction, which a rate is, whatever else is drawn
+        elif random_drawn and guess and _is_fraction(then):
+            code = "host-random"
         else:
             code = "scalar-frozen"
         yield _failure(code, f"{a.name} got {then} in one call and {now} in the next", a.place)

@@ -113,6 +113,12 @@ def counts_on_host(optimizer: Any) -> bool:
     return adagrad and not all(group.get("fused") for group in optimizer.param_groups)
 
 
+def asks_its_rate(optimizer: Any) -> bool:
+    """Whether its steps make a number of a rate that is a tensor, unless its kernels are fused."""
+    groups = optimizer.param_groups if type(optimizer) in (torch.optim.SGD, torch.optim.Adagrad) else []
+    return any(isinstance(group["lr"], torch.Tensor) and not group.get("fused") for group in groups)
+
+
 def constructor(
     sources: Iterable[Source], name: str, known: Any = None, around: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Source, ast.Call] | None:
