@@ -303,3 +303,32 @@ def test_a_branch_that_reads_back_now_and_then_is_told_however_it_reads() -> Non
     assert ("branch-frozen", 'if state["n"] % 4 == 0:') in lines, found
     assert ("sync-item", 'print("loss", float(state["total"]))') in lines, found
     assert not any("% 5" in text or "count" in text for _, text in lines), found
+
+
+def test_what_only_the_first_call_draws_and_counts_as_the_device_has_it_is_told() -> None:
+    # GIVEN a state that is drawn anew where it has run out, which a helper does, as in the first call alone; one other
+    # thing is made by the first call once, for no reason of the device's
+    class Filter:
+        def __init__(self) -> None:
+            self.left, self.drawn, self.made = torch.zeros(4, device=DEVICE), 0, 0
+            self.table: Any = None
+
+        def again(self) -> None:
+            self.left = torch.full_like(self.left, 9) + random.random()
+            self.drawn += 1
+
+        def step(self, x: torch.Tensor) -> torch.Tensor:
+            if self.table is None:
+                self.table = torch.ones(4, device=DEVICE)
+                self.made += 1
+            if self.left.sum() < 1:
+                self.again()
+            self.left = self.left - 0.1 * self.table
+            return x * self.left
+
+    # WHEN diagnosed THEN what the branch draws and counts is told beside it, and not what is made once
+    found = pgk.diagnose(Filter().step, torch.ones(4, device=DEVICE))
+    lines = {(failure.code, failure.frame.text) for failure in found if failure.frame}
+    assert ("host-random", "self.left = torch.full_like(self.left, 9) + random.random()") in lines, found
+    assert ("host-counter", "self.drawn += 1") in lines, found
+    assert not any("self.made" in text for _, text in lines), found

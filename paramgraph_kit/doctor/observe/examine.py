@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then
+from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then, taken_before
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
@@ -122,13 +122,13 @@ class _Examiner(Caller):
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
             return self.program(found)
-        pair = [first, second]
+        pair = calls = [first, second]
         silent = self.compare(*pair)
         if second.ended is None and (silent or second.changes or first.captures):
             # Perhaps only the first call was different, as where something is made when it is needed first.
             third = self.call(self.args, self.kwargs)
             if third.ended is None:
-                pair = [second, third]
+                pair, calls = [second, third], [first, second, third]
                 silent = self.compare(*pair)
         if second.ended is None:
             silent = self.without_counted(pair[1], silent + self.random_ways(pair[1], silent, found))
@@ -147,6 +147,8 @@ class _Examiner(Caller):
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
             self.frozen_names(pair[1], found, {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
+            if len(calls) > len(pair):
+                silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
         return self.finish(found, pair, [*silent, *ended])
 
     def failed(self, found: Examination, ended: Failure) -> Examination | None:

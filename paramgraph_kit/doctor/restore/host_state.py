@@ -88,6 +88,12 @@ class HostState:
             if (holder.of_torch or not torchs_only) and not holder.is_same(value):
                 holder.write(value)
 
+    def set_to(self, held: list[Any]) -> None:
+        """Make the user's own hold what they did as ``read`` gave this; generators draw on."""
+        for holder, value in zip(self.holders, held, strict=False):  # it may have grown since
+            if not holder.of_torch and holder.kind not in ("generator", "file") and not holder.is_same(value):
+                holder.write(value)
+
     def changes(self, before: list[Any]) -> list[Change]:
         """What the user's own hold now and did not hold then."""
         found: list[Change] = []
