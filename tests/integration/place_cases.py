@@ -51,6 +51,27 @@ def f(x):
             "return attend(x, cache.k, cache.v, there=there)",
         ],
     ),
+    "a place in each block that a table names": (
+        """
+class Paged:
+    def __init__(self):
+        self.k, self.n = torch.zeros(6, 4, 4, device=device), 1
+        self.table = torch.arange(6, device=device).view(2, 3)
+cache = Paged()
+args = (torch.randn(2, 4, device=device),)
+def f(x):
+    block = cache.table[:, cache.n // 4]
+    cache.k[block, cache.n % 4] = x
+    cache.n += 1
+    k = cache.k[cache.table].flatten(1, 2)
+    return k.sum(2).masked_fill(torch.arange(12, device=device) >= cache.n, 0).cumsum(1), cache.k[block, cache.n % 4]
+""",
+        [
+            "block = cache.table[:, (cache.n // 4).reshape(1)].squeeze(1)",
+            "cache.k[block, (cache.n % 4).reshape(1)] = x",
+            ".cumsum(1), cache.k[block, (cache.n % 4).reshape(1)]",
+        ],
+    ),
     "a helper that also attends to what does not grow": (
         CACHE
         + """

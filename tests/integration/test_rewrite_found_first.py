@@ -368,3 +368,23 @@ def f(x, y):
     assert "`edges` for `edges[:, mask]` here" in told
     assert "a backward pass comes after line" in told
     assert "end what is captured before" not in told
+
+
+def test_what_goes_before_the_launch_leaves_no_lines_that_nothing_reads(tmp_path: Path) -> None:
+    # GIVEN a list that the host fills by sizes, and that becomes a tensor of its name WHEN it is rewritten
+    text = """
+gains = np.array([0.5, 1.5, 2.5])
+args = (torch.randn(4, 6, device=device), torch.randn(4, 2, device=device))
+def f(x, y):
+    ideal = []
+    n, d = x.shape
+    half = d // 2
+    for value in y[:, 0].tolist():
+        ideal.append(gains[: min(int(abs(value)) + 1, 3)].sum() * half)
+    ideal = torch.tensor(ideal, dtype=torch.float32, device=device)
+    return (x.sum(1) * ideal).mean() / d
+"""
+    fix = rewritten(text, tmp_path)
+    # THEN what only the list has needed is gone with it, and what else is read stays
+    assert fix.complete, str(fix)
+    assert "+def f(x, y):\n+    n, d = x.shape\n+    ideal = ideal_in\n     return" in fix.diff, str(fix)

@@ -205,6 +205,20 @@ def slice_before(
     return kept
 
 
+def _still_read(function: Function, again: Sequence[ast.stmt], gone: Sequence[ast.AST]) -> list[ast.stmt]:
+    """Those statements whose variables something reads that stays, where all of ``gone``, which has them, goes."""
+    local, inside = locals_of(function), {n for each in gone if each not in again for n in ast.walk(each)}
+    kept: list[ast.stmt] = []
+    for statement in reversed(again):  # what only another one of them has read goes with it
+        stored, own = moving.stored([statement]), {*ast.walk(statement)}
+        rest = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside and n not in own)
+        if stored - local or any(n.id in stored and isinstance(n.ctx, ast.Load) for n in rest):
+            kept.insert(0, statement)
+        else:
+            inside |= own
+    return kept
+
+
 def _data_of(source: Source, node: ast.AST, apart: Collection[str]) -> set[str]:
     """Names that an expression reads for more than what is ``apart`` of them, as their type or their device."""
     found = set()
@@ -261,10 +275,10 @@ def feed(
     moved.sort(key=order.index)
     if any(each in moved for each in tops.values()):
         return None  # it would be asked for what it no longer is
-    again = done_again(source, function, moved)  # they stay, too
+    parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
+    again = _still_read(function, done_again(source, function, moved), [*moved, *parts_of.values()])  # they stay, too
     moved = [each for each in moved if each not in again]
     together = sorted((*head, *moved, *again), key=order.index)
-    parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
         n for each in together for n in ast.walk(each)
     }

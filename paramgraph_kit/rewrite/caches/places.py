@@ -297,6 +297,8 @@ def _kinds(texts: Texts, node: ast.Subscript, index: Index) -> list[str]:
 def _load(texts: Texts, node: ast.Subscript, index: Index) -> Text:
     kinds, parts = _kinds(texts, node, index), parts_of(node)
     x = texts.source.bracketed(node.value)
+    if index.listed:
+        return _beside_lists(texts, node, index)
 
     def text() -> str:
         shown, squeezed = list[str](), list[int]()
@@ -314,6 +316,25 @@ def _load(texts: Texts, node: ast.Subscript, index: Index) -> Text:
         if not squeezed:
             return whole
         return f"{whole}[0]" if squeezed[0] == 0 else f"{whole}.squeeze({squeezed[0]})"
+
+    return text
+
+
+def _beside_lists(texts: Texts, node: ast.Subscript, index: Index) -> Text:
+    """``x[rows, pos]``: a place that is a tensor of one element is spread over what lies beside it."""
+    kinds, parts = _kinds(texts, node, index), parts_of(node)
+    every = sorted({*index.listed, *(n for n, kind in enumerate(kinds) if kind)})
+    if (
+        {*kinds} - {"", "one"} or index.listed & index.placed or every != [*range(every[0], every[0] + len(every))]
+    ):  # apart they go to the front
+        raise CannotError("a list of places beside one that is not next to it")
+    shown = {n for n, kind in enumerate(kinds) if kind}
+
+    def text() -> str:
+        each = (
+            f"{texts.bracketed(part)}.reshape(1)" if n in shown else texts.text(part) for n, part in enumerate(parts)
+        )
+        return texts.bracketed(node.value) + _listed([*each])
 
     return text
 
@@ -350,6 +371,8 @@ def _store(
         return True, many
     if "part" in kinds or not moved or given is None:
         return None
+    if index.listed:
+        return False, _beside_lists(texts, node, index)
     subtracted = texts.falls or any(_may_be_negative(parts[n]) for n in moved)
     at, single = moved[0], kinds[moved[0]] == "one"
     dim = _dim(parts, at)

@@ -85,6 +85,7 @@ class Index:
     given: set[tuple[Any, ...]] = field(default_factory=set)
     widths: dict[int, set[int]] = field(default_factory=dict)  # of those of its parts that are slices
     placed: set[int] = field(default_factory=set)  # which of its parts positions are in
+    listed: set[int] = field(default_factory=set)  # which of them are tensors or lists of places, as rows of a table
     wrong: str = ""  # why nothing can stand for it
 
 
@@ -181,6 +182,7 @@ class Tracking(TorchFunctionMode):
         if known.shape != whole.shape or known.stored != stored or self.growths.of(whole) is not None:
             known.wrong = "it is not always of one size"
         known.placed |= {n for n, part in enumerate(parts) if _is_placed(part)}
+        known.listed |= {n for n, part in enumerate(parts) if isinstance(part, (torch.Tensor, list))}
         for n, part in enumerate(parts):
             if isinstance(part, slice) and part.start is not None and part.stop is not None:
                 known.widths.setdefault(n, set()).add(int(part.stop) - int(part.start))

@@ -44,7 +44,7 @@ def done_again(source: Source, function: Function, statements: Sequence[ast.stmt
 def _only_picks(value: ast.expr, arguments: set[str]) -> bool:
     """Whether an expression only names parts of what a function was given: ``batch["image"], batch["mask"]``."""
     if isinstance(value, (ast.Tuple, ast.List)):
-        return all(_only_picks(each, arguments) for each in value.elts)
+        return bool(value.elts) and all(_only_picks(each, arguments) for each in value.elts)
     while isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
         value = value.value
     return isinstance(value, ast.Name) and value.id in arguments
