@@ -61,7 +61,7 @@ from paramgraph_kit.rewrite.expressions.state import carried, let_go, shifted
 from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, asked
-from paramgraph_kit.rewrite.source.set_later import is_set_later
+from paramgraph_kit.rewrite.source.set_later import is_of_settings, is_set_later
 
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
@@ -282,8 +282,9 @@ def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
         if not edits:
             del place.hoisted[before:], place.brought[brought:]
             continue
-        made = (line.partition(" = ")[2] for line in place.hoisted[before:])
-        if not any(is_set_later(place.source, place.statement, text, place.space) for text in made):
+        made = [line.partition(" = ")[2] for line in place.hoisted[before:]]
+        later = any(is_set_later(place.source, place.statement, text, place.space) for text in made)
+        if not later and not any(is_of_settings(text, place.space) for text in made):
             return edits
         del place.hoisted[before:]  # made once it would stay what it was
     return []

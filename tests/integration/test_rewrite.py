@@ -111,7 +111,10 @@ ONE_LINE = {
     ),
     "a mask that is reduced": (
         "def f(x):\n    return x[x > 0].mean()\n",
-        ["-    return x[x > 0].mean()", "+    return torch.where(x > 0, x, 0).sum() / (x > 0).sum()"],
+        [
+            "-    return x[x > 0].mean()",
+            "+    return (torch.where(x > 0, x, 0).sum(dtype=torch.float32) / (x > 0).sum()).type_as(x)",
+        ],
     ),
     "a mask that is assigned": (
         "def f(x):\n    y = x.clone()\n    y[y > 0] = x.mean()\n    return y\n",

@@ -142,9 +142,12 @@ def f(x, m):
     h = x[m]
     h = h.mean()
     return h * x
-others = [(torch.ones(3, device=device), torch.tensor([True, False, False], device=device))]
+others = [
+    (torch.ones(3, device=device), torch.tensor([True, False, False], device=device)),
+    (torch.full((900,), 99.0, device=device).half(), torch.ones(900, dtype=torch.bool, device=device)),
+]
 """,
-        "h = torch.where(m, h.movedim(0, -1), 0).sum() / (h[0].numel() * m.sum())",
+        "h = (torch.where(m, h.movedim(0, -1), 0).sum(dtype=torch.float32) / (h[0].numel() * m.sum())).type_as(h)",
     ),
     "gradients of rows that a mask leaves out": (
         """

@@ -26,6 +26,12 @@ SET = {
         'CFG["k"] = float(i)',
         'given_in.copy_(torch.tensor([CFG["k"], 1.0, 2.0, 3.0]).to(device))',
     ),
+    "an entry that another program sets": (
+        'meta = {"k": 2.0}',
+        'x * torch.tensor([meta["k"], 1.0, 2.0, 3.0]).to(device)',
+        "pass",
+        'given_in.copy_(torch.tensor([meta["k"], 1.0, 2.0, 3.0]).to(device))',
+    ),
     "a table that is shuffled": (
         "TABLE = np.arange(4, dtype=np.float32)",
         "x * torch.from_numpy(TABLE).to(device)",

@@ -6,8 +6,9 @@ What a loop around a step does so, ``CFG["scale"] = i`` or ``global scale``, a t
 from __future__ import annotations
 
 import ast
+from argparse import Namespace
 from collections.abc import Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from paramgraph_kit.rewrite.source.edits import Source, locals_of, path_of
@@ -23,6 +24,8 @@ from paramgraph_kit.rewrite.source.stores import GROWS
 
 _WRITES = (*GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update", "setdefault", "popitem", "put")
 _INTO_FIRST = ("shuffle", "copyto", "heappush", "heappop", "setattr")  # functions that write their first argument
+_LIBRARIES = ("torch", "numpy", "builtins")
+_NAMESPACES = (SimpleNamespace, Namespace)
 _NO_VALUE = ("requires_grad_", "share_memory_")
 
 
@@ -50,6 +53,24 @@ def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[
     if any(_by_another_name(source, statement, node, known, others, keys) for node in ast.walk(source.tree)):
         return True
     return bool(known) and is_set_in_other_files(source, known, keys, modules)
+
+
+def is_of_settings(text: str, space: Mapping[str, Any]) -> bool:
+    """Whether an expression reads an entry or an attribute of the user's own that whoever has it may set.
+
+    ``meta["sx"]`` and ``cfg.scale``, of which another program, or what is typed later, gives each picture its own.
+    """
+    for node in ast.walk(ast.parse(text, mode="eval")):
+        if not isinstance(node, (ast.Subscript, ast.Attribute)):
+            continue
+        held, *rest = path_of(node.value).split(".")
+        value = space.get(held)
+        for each in rest:
+            value = getattr(value, each, None)
+        own = not isinstance(value, (type, ModuleType)) and not type(value).__module__.startswith(_LIBRARIES)
+        if isinstance(value, dict) if isinstance(node, ast.Subscript) else own or isinstance(value, _NAMESPACES):
+            return True
+    return False
 
 
 def _by_another_name(

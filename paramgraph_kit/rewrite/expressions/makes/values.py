@@ -349,7 +349,7 @@ def look_up_there(place: Place) -> list[Edit]:
 
 def make_it_before(place: Place) -> list[Edit]:
     """A copy whose values do not come from the function's own variables is made before the function."""
-    found = []
+    found, inside_of = [], set[ast.AST]()
     for call in place.calls("tensor", "as_tensor", "to", "cuda"):
         source = call.func.value if isinstance(call.func, ast.Attribute) and called(call) in ("to", "cuda") else None
         values = [source] if source is not None else call.args[:1]
@@ -357,8 +357,8 @@ def make_it_before(place: Place) -> list[Edit]:
             continue
         if any(isinstance(node, ast.Call) and not _is_constant(node) for node in ast.walk(call)):
             continue  # other numbers each time
-        if _is_closed_over(place, call):
-            continue  # before the function, nobody knows it
+        if _is_closed_over(place, call) or call in inside_of:
+            continue  # before the function, nobody knows it; with what is around it, it is made before already
         text, rest = place.text(call), []
         for part in call.args[1 if source is None else 0 :]:
             if place.local(part):
@@ -379,6 +379,7 @@ def make_it_before(place: Place) -> list[Edit]:
         hint = source.id if isinstance(source, ast.Name) else "constant"
         cast = f".to({', '.join(rest)})" if rest else ""
         found.append(place.source.replace(call, place.hoist(f"{hint}_on_device", text) + cast))
+        inside_of |= set(ast.walk(call))
     return found
 
 

@@ -14,6 +14,8 @@ from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, 
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
 from paramgraph_kit.rewrite.source.widths import parts_of, takes_all
 
+_NARROW = (torch.float16, torch.bfloat16, torch.float32)  # of what was tried with float32 others have halves
+
 
 def reduce_the_part(place: Place) -> list[Edit]:
     """``x[s:e].sum(0)`` and ``x[:, :e].mean(1)`` become sums over all of ``x``, with zeros beside that part."""
@@ -29,8 +31,8 @@ def reduce_the_part(place: Place) -> list[Edit]:
         test = " & ".join(tests)
         whole = not call.args and not call.keywords
         form = form_of(place, part[0].value)
-        halves = called(call) == "mean" and form is not None and form.dtype in (torch.float16, torch.bfloat16)
-        summing = Summed("dtype=torch.float32", f".type_as({x})") if halves else Summed()
+        narrow = called(call) == "mean" and form is not None and form.dtype in _NARROW
+        summing = Summed("dtype=torch.float32", f".type_as({x})") if narrow else Summed()
         along = ", ".join(filter(None, ("" if whole else "-1", summing.of)))
         text = f"torch.where({test}, {x}.movedim({at}, -1), 0).sum({along})"
         if called(call) == "mean":

@@ -29,6 +29,8 @@ from paramgraph_kit.rewrite.source.writes import writes_through
 ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "bool")
 CASTS = ("float", "double", "half", "bfloat16", "to", "type", "type_as")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
+_SAME = ("abs", "relu", "clamp", "clamp_min", "neg", "detach", "mean", "std", "var")  # also where autocast is on
+_IN_FULL = "dtype=torch.float32"
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
 LOSSES = (
     *PER_ROW,
@@ -104,10 +106,27 @@ def summed(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed
     """The same of an expression of what a mask has picked."""
     kind = re.search(r"\bb?float16\[", place.failure.message)
     wide = any(isinstance(n, ast.Call) and called(n) in CASTS for n in ast.walk(node))
-    if kind is None or wide or any("autocast" in line for line in place.source.lines):  # which sums up in float32
+    if wide or any("autocast" in line for line in place.source.lines):  # which sums up in float32
         return Summed()
     names = sorted(filter(None, map(path_of, picked)))
-    return Summed("dtype=torch.float32", f".type_as({names[0]})" if names else f".to(torch.{kind[0][:-1]})")
+    if kind is None:
+        return summed_as_well(place, node, picked)
+    return Summed(_IN_FULL, f".type_as({names[0]})" if names else f".to(torch.{kind[0][:-1]})")
+
+
+def summed_as_well(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed:
+    """The same of what was tried with float32, where that is right for float16 too: elements have the type of names."""
+    rows = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and n.value in picked]
+    outer = set(ast.walk(node)) - {n for each in (*picked, *rows) for n in ast.walk(each)}
+    others = [n for n in outer if isinstance(n, ast.Name) and n.id not in ("torch", *place.plain)]
+    widened = any(isinstance(n, ast.Pow) or (isinstance(n, ast.Call) and called(n) not in _SAME) for n in outer)
+    forms = [form_of(place, each) for each in (*picked, *others)]
+    names = sorted({path_of(each) for each in (*picked, *others)})
+    known = all(form is not None and form.dtype is torch.float32 for form in forms)
+    if not known or widened or "" in names or not 1 <= len(names) <= 2:
+        return Summed()
+    of = f".type_as({names[0]})" if len(names) == 1 else f".to(torch.result_type({', '.join(names)}))"
+    return Summed(_IN_FULL, of)
 
 
 def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
