@@ -131,6 +131,7 @@ def test_what_the_host_keeps_in_the_middle_of_a_step_is_kept_after_the_launch(na
     assert "+later = []" in fix.diff
     assert "later.append(" in fix.diff
     assert "after_f() after each launch" in fix.usage
+    assert any("`own = list(later)` behind its capture" in line for line in fix.verified), fix
     with fix.applied():
         assert not differences(truth, captured(names, "f", fix.around), set())
 

@@ -88,6 +88,7 @@ class Trainer:
             self.n += 1
 def told(trainer):
     print(f"{trainer.name} {WHAT}")
+def noted(trainer): trainer.total += 1; print("noted", trainer.bias.item())
 """
 
 
@@ -105,6 +106,9 @@ def test_what_changes_in_the_step_is_not_asked_of_its_object_behind_it(
     told = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Expr) and "print" in ast.unparse(node))
     # WHEN it is asked what can be put off THEN only what is the same behind the step: not three times the last round's
     assert bool(later.blocks(source, [told], list(ast.walk(source.tree)))) is put_off
+    # AND nothing that is in the line of a function's head, of which the line would be taken
+    noted = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Expr) and "noted" in ast.unparse(node))
+    assert not later.blocks(source, [noted], list(ast.walk(source.tree)))
 
 
 # what a helper keeps on the host, and code that no step runs, which comes to it too: what is put off would not be done

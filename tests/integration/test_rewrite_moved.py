@@ -216,7 +216,10 @@ TWICE = {
         [
             "-    if m.any():",
             "-        y[0] = x[m].mean()",
-            "+    y[0] = torch.where(m.any(), (torch.where(m, x, 0).sum(dtype=torch.float32) / m.sum()).type_as(x), y[0])",
+            (
+                "+    y[0] = torch.where(m.any(), (torch.where(m, x, 0)"
+                ".sum(dtype=torch.float32) / m.sum()).type_as(x), y[0])"
+            ),
         ],
     ),
     "two assignments in a branch": (

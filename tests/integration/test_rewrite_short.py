@@ -62,8 +62,8 @@ SHORT = {
             "longest = lengths.max().detach().long()",
             (
                 "return (torch.where((torch.arange(x.shape[1], device=x.device) < longest), x.movedim(1, -1), 0)"
-                ".sum(-1, dtype=torch.float32) / (torch.arange(x.shape[1], device=x.device) < longest).sum()).type_as(x)"
-                ", torch.where((torch.arange((x * 2)"
+                ".sum(-1, dtype=torch.float32) / (torch.arange(x.shape[1], device=x.device) < longest).sum())"
+                ".type_as(x), torch.where((torch.arange((x * 2)"
                 ".shape[1], device=(x * 2).device) >= lengths.min()), (x * 2).movedim(1, -1), 0).sum()"
             ),
         ],
@@ -168,8 +168,10 @@ SHORT = {
         [
             "kept = torch.ones_like(x, dtype=torch.bool)",
             "kept = kept & (z.abs() < 1.5)",
-            "return (torch.where(kept, x, 0).sum(dtype=torch.float32) / kept.sum()).type_as(x), "
-            "torch.where(kept, x, -math.inf).max(), kept.sum()",
+            (
+                "return (torch.where(kept, x, 0).sum(dtype=torch.float32) / kept.sum()).type_as(x), "
+                "torch.where(kept, x, -math.inf).max(), kept.sum()"
+            ),
         ],
     ),
     "what numpy draws, of sizes of another tensor": (

@@ -44,6 +44,10 @@ LEFT = (
     "{names} leaves its work on the host to the launches of the step: code in other files or cells that comes to it, "
     "as a validation does, takes a copy of it as it was; else that work is done behind each launch of the step instead"
 )
+ANEW = (
+    "an eager call of {names} between replays, or a capture of another shape, leaves its own work in `{held}`: keep a "
+    "graph's, `own = list({held})` behind its capture, and write `{held}[:] = own` ahead of each of its replays"
+)
 _OURS = re.compile(r"later(_\d+)?")  # a name that was free
 
 
@@ -164,14 +168,24 @@ class Elsewhere:
 
 def told(sources: Mapping[str, Source], texts: Mapping[str, Sequence[str]]) -> list[str]:
     """What goes for code in other files that calls functions which put work off, by what files are rewritten to."""
-    names = {name for file, lines in texts.items() if file in sources for name in _leaving(sources[file], lines)}
-    return [LEFT.format(names=", ".join(f"`{name}`" for name in sorted(names)))] if names else []
+    names, steps, held = set[str](), set[str](), set[str]()
+    for file, lines in texts.items():
+        if file in sources:
+            of_file = _leaving(sources[file], lines)
+            names, steps, held = names | of_file[0], steps | of_file[1], held | of_file[2]
+    found = [LEFT.format(names=_listed(names))] if names else []
+    return [*found, *(ANEW.format(names=_listed(steps), held=name) for name in sorted(held))]
 
 
-def _leaving(source: Source, lines: Sequence[str]) -> set[str]:
-    """Names of functions, outside of the step, whose new lines fill the list that the step empties."""
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _leaving(source: Source, lines: Sequence[str]) -> tuple[set[str], set[str], set[str]]:
+    """Names of functions, outside of the step, whose new lines fill the list that the step empties; the step's; it."""
     new, known = Source(source.file, ast.parse("".join(lines))), names_in(source.tree)
     found: dict[str, set[Function]] = {"append": set(), "clear": set()}
+    held = set[str]()
     for node in ast.walk(new.tree):
         func, function = node.func if isinstance(node, ast.Call) else None, new.function_of(node)
         if function is None or not isinstance(func, ast.Attribute) or func.attr not in found:
@@ -179,8 +193,10 @@ def _leaving(source: Source, lines: Sequence[str]) -> set[str]:
         path = path_of(func.value)
         if _OURS.fullmatch(path) and path not in known:
             found[func.attr].add(function)
+            held |= {path} if func.attr == "clear" else set()
     steps = {part for step in found["clear"] for part in ast.walk(step)}
-    return {node.name for node in found["append"] if node not in steps}
+    leaving = {node.name for node in found["append"] if node not in steps}
+    return leaving, {node.name for node in found["clear"]}, held
 
 
 def _is_unnamed(name: str) -> bool:

@@ -78,6 +78,8 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
             chosen = _with_what_needs_them([node for node in siblings if node in {*wanted, top}], siblings)
             # An object in the list would have all that it holds count as read by the graph.
             lifted = top is not statement and any("self" in names_in(node) for node in chosen)
+            if any(source.shares_lines(node) for node in chosen):
+                break  # `def update(self, x): self.total += x; self.n += 1`
             if chosen and not lifted and _is_alone(chosen, function, ran, counting):
                 found = [block for block in found if not any(_holds(node, block) for node in chosen)]
                 found.append(Block(function, chosen))

@@ -179,11 +179,16 @@ class Source:
         """
         siblings = self.block_of(node)
         last = node.end_lineno or node.lineno
-        others = [self.parents[node], *(each for each in siblings if each is not node)]
-        if any(node.lineno in (line, end) or last == line for line, end in map(_ends, others)):
+        if self.shares_lines(node):
             return self._without_part(node, siblings, gone)
         text = f"{self.indent(node)}pass\n" if len(siblings) == 1 else ""
         return Edit(first_line(node), 0, last + 1, 0, text)
+
+    def shares_lines(self, node: ast.stmt) -> bool:
+        """Whether another statement, or the head of its block, is in a line of a statement."""
+        last = node.end_lineno or node.lineno
+        others = [self.parents[node], *(each for each in self.block_of(node) if each is not node)]
+        return any(node.lineno in (line, end) or last == line for line, end in map(_ends, others))
 
     def _without_part(self, node: ast.stmt, siblings: Sequence[ast.stmt], gone: Sequence[ast.stmt]) -> Edit:
         """A statement taken out of a line that has others, with the semicolon between them."""
