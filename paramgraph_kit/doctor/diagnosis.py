@@ -33,7 +33,6 @@ class Fix(Protocol):
     texts: dict[str, list[str]]  # the lines of each file that has others
     alone: str  # one round of its loop, cut out as this function, which is what is captured
     is_of_loop: bool  # or a part of what is done once
-    beside: list[str]  # what ``instead`` says where no part is cut out
     stale: str  # what gets another value behind the launch, and a graph would keep
 
     def applied(self) -> AbstractContextManager[Any]:

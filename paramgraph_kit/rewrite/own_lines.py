@@ -13,7 +13,6 @@ from typing import Any, Never
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -33,6 +32,7 @@ LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 BESIDE = "stays as it is, beside the part that a graph holds"
+WITHIN = "stays as it is, in `{}`, which a graph holds, as in the diff"
 IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
@@ -137,7 +137,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
         if in_diff and fix is not None and at is not None and _stays(failure, at, fix, blocks):
-            return replace(failure, fix=_text(_beside(attempt, failure, at, fix)))
+            stays = WITHIN.format(fix.alone) if _is_within(at, fix) else BESIDE
+            return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
@@ -194,6 +195,18 @@ def _stays(failure: Failure, place: tuple[Source, ast.stmt], fix: Fix, blocks: S
     return not behind and not any(calls.search(line) for each in own for line in each.new)
 
 
+def _is_within(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
+    """Whether a statement is in the part as it was, and nowhere else."""
+    source, wanted = place[0], ast.dump(place[1])
+
+    def count(node: ast.AST) -> int:
+        return sum(isinstance(n, ast.stmt) and ast.dump(n) == wanted for n in ast.walk(node))
+
+    tree = ast.parse("".join(fix.texts.get(source.file, [])))
+    parts = [n for n in ast.walk(tree) if isinstance(n, Function) and n.name == fix.alone]
+    return count(source.tree) == sum(map(count, parts))
+
+
 def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     """Whether a statement is of the function whose loop calls the round that was cut out of it."""
     source, statement = place
@@ -202,28 +215,6 @@ def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     callers = (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function) and n.name != fix.alone)
     calls = (n for n in callers if function is not None and n.name == function.name)
     return any(called(n) == fix.alone for each in calls for n in within(each) if isinstance(n, ast.Call))
-
-
-def _beside(attempt: _Unrun, failure: Failure, at: tuple[Source, ast.stmt], fix: Fix) -> tuple[list[str], list[str]]:
-    """What to write in a line that a part leaves out: what was said of it before there was a part."""
-    line = [failure.frame.text if failure.frame is not None else ""]
-    if said := _said_by_hand(failure, fix.beside):
-        return line, [f"{BESIDE}; for more of it in the graph {said}"]
-    if failure.code in (*_ASKS, *_TOLD):  # what is written there alone would only ask in another line, or not be run
-        return line, [BESIDE]
-    line, told = _pair(attempt, failure, *at, tried=True) or (line, [BESIDE])
-    if told == [BESIDE] or not _is_words(told):
-        return line, told
-    more = f"; for more of it in the graph {told[0]}" if is_specific(told[0], names_of_files([at[0].file])) else ""
-    return line, [f"{BESIDE}{more}"]
-
-
-def _is_words(told: Sequence[str]) -> bool:
-    """Whether what is told are words, and no lines."""
-    try:
-        return not ast.parse("\n".join(told))
-    except SyntaxError:
-        return True
 
 
 def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:

@@ -35,7 +35,6 @@ class Rewriting:
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
     is_of_loop: bool = True  # or a part of what is done once
-    beside: list[str] = field(default_factory=list)  # what ``instead`` says where no part is cut out: of the rest
     bound: int = 0  # of its arguments so many are no tensors, and come first
     anew: tuple[str, ...] = ()  # attributes of those that the function makes before the loop, in each call
     given: tuple[Any, ...] = ()  # its arguments in the first round

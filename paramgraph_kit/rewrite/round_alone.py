@@ -94,6 +94,7 @@ def rounds_of(
     known: Known,
     others: Collection[str] = (),
     left: list[Rewriting] | None = None,
+    varying: Collection[str] = (),
 ) -> list[Rewriting]:
     """The function with one round of a loop cut out and rewritten whole, once for each of its loops where one is.
 
@@ -102,6 +103,7 @@ def rounds_of(
         known: what others have seen of the function.
         others: what rounds of other functions are called.
         left: is given a round that is a function, and no graph yet.
+        varying: arguments that are other numbers in later calls.
     """
     left = [] if left is None else left
     whole = Ways(function, args, kwargs, known.prover())
@@ -157,7 +159,7 @@ def rounds_of(
                 telling = asking if asking is not None and way is None else telling
                 asked: Asked = works, telling, lambda node: node in copied and not works(node)
                 asked = ended(asked, steps_of) if ends else asked
-                of_block = whole, source, definition, loop, asked, truth, failures
+                of_block = whole, source, definition, loop, asked, truth, failures, varying
                 stepped = [f for f, n in steps if holds(loop, n) and not ends]
                 cutting = _Cutting(*of_block, stepped, only_telling, half, taken, left, of_loader, begin, seen, ends)
                 if (fix := cutting.tried()) is not None:
@@ -189,6 +191,7 @@ class _Cutting:
     asked: Asked  # whether a statement computes, whether it only tells, and whether it copies to the device
     truth: Truth
     failures: Sequence[Failure]  # of the function as it is
+    varying: Collection[str]  # of what it is given, numbers that are others in later calls
     stepped: Sequence[Failure]  # steps of optimizers in it that are not made for a capture
     only_telling: bool  # what else the host does in the middle of a round stays there
     halves: Split  # statements that compute and tell are cut in two
@@ -258,6 +261,7 @@ class _Cutting:
         if name := name or min((each for each in begun if not run.has(each)), default=""):
             self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
+        run.varying |= {*self.varying} & {*found.parameters}
         if run.varying or run.arrays:
             host, device = self.whole._host_test(self.definition), self.whole.device
             numbers_in = lend(self.source, self.definition, part, run.varying, host, device) if run.varying else []
@@ -317,12 +321,8 @@ class _Cutting:
         """Optimizers that the function makes in each call, with rates that are tensors."""
         names = {optimizers.stepped(n) for part in self.loop.body for n in ast.walk(part) if isinstance(n, ast.Expr)}
         space = self.whole.entry.__globals__ if self.whole.entry is not None else {}
-        found = list[Edit]()
-        for name in sorted(names & locals_of(self.definition)):
-            made = elsewhere.maker(self.whole.sources, name, None, space)
-            if made is not None and made[0] is self.source:
-                found += optimizers.options(self.source, made[1], self.whole.device, rate=True)
-        return found
+        names &= locals_of(self.definition)
+        return elsewhere.rated(self.source, names, self.whole.sources, space, self.whole.device)
 
     def _rates(self, part: Sequence[ast.stmt]) -> list[Edit]:
         """What fills learning rates beside a round, and keeps them as numbers."""

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -128,6 +129,31 @@ class Given:
     def moves(self) -> bool:
         """Whether any of them is another one in some rounds of one kind."""
         return any(len(each) > 1 for each in self._seen.values())
+
+
+class Taken:
+    """A round that notes which numbers it is given in each call of a function."""
+
+    def __init__(self, made: Callable[..., Any]) -> None:
+        self._made = made
+        self._seen: list[dict[Layout, set[tuple[Any, ...]]]] = []
+
+    def begin(self) -> None:
+        """The function is called once more."""
+        self._seen.append({})
+
+    def __call__(self, *values: Any) -> Any:
+        """Run the round."""
+        known, plain = kind_of(values)
+        numbers = tuple(x for x in plain if isinstance(x, (int, float)) and not isinstance(x, bool))
+        self._seen[-1].setdefault(known, set()).add(numbers)
+        return self._made(*values)
+
+    @property
+    def moves(self) -> bool:
+        """Whether any of them is another one in a later call: a graph of it would be launched in one call alone."""
+        both = ((a[known], b[known]) for a, b in pairwise(self._seen) for known in a.keys() & b.keys())
+        return any(one.isdisjoint(other) for one, other in both)
 
 
 def context_now() -> str:

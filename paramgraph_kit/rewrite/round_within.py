@@ -12,7 +12,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,11 +24,12 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
-from paramgraph_kit.rewrite.proving.proof import STEPS
+from paramgraph_kit.rewrite.proving.proof import STEPS, Arguments, Around
 from paramgraph_kit.rewrite.proving.worth import Share
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
 from paramgraph_kit.rewrite.round_left import diff_of
+from paramgraph_kit.rewrite.round_run import Taken
 from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.source.edits import Source, first_line
 from paramgraph_kit.rewrite.truths import Known
@@ -66,7 +67,9 @@ def one_round(
             others = [fix.alone for fix in found]
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
-                rounds = rounds_of(*given, of_loader=of_loader, known=Known(), others=others, left=left)
+                rounds = rounds_of(
+                    *given, of_loader=of_loader, known=Known(), others=others, left=left, varying=called.varying
+                )
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
@@ -88,6 +91,7 @@ class _Call:
     kwargs: dict[str, Any]
     mode: Callable[[], AbstractContextManager[Any]]  # about gradients, in which it is called
     has_loops: bool = True
+    varying: set[str] = field(default_factory=set)  # what is another number in later calls
 
 
 def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:
@@ -119,19 +123,28 @@ def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> lis
 
 def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[str, str, int], _Call]:
     found: dict[tuple[str, str, int], _Call] = {}
+    numbers: dict[tuple[str, str, int], dict[str, float]] = {}
     entry = whole.entry.__code__ if whole.entry is not None else None
 
     def look(frame: types.FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         key = code.co_filename, code.co_name, code.co_firstlineno
-        if event == "call" and code is not entry and key in wanted and key not in found:
-            call = _call(whole, frame)
-            if call is not None:
-                found[key] = call
+        if event != "call" or code is entry or key not in wanted:
+            return
+        if key in found:
+            first, now = numbers[key], _numbers_of(frame)
+            found[key].varying |= {name for name in first.keys() & now.keys() if first[name] != now[name]}
+        elif (call := _call(whole, frame)) is not None:
+            found[key], numbers[key] = call, _numbers_of(frame)
 
     with profiled(look):
         whole.prover.eager()
     return found
+
+
+def _numbers_of(frame: types.FrameType) -> dict[str, float]:
+    """The numbers that a call is given, in a frame that begins, but for whole ones, by which it may pick a layer."""
+    return {name: each for name, each in frame.f_locals.items() if isinstance(each, float)}
 
 
 def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
@@ -204,9 +217,18 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             space = first.__globals__
             rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound, fix.anew) for fix in found}
             share = Share(whole.prover)
-            space.update({name: share.counted(plainly(*each)) for name, each in rounds.items()})
-            wrong = truth.wrong(whole.prover.from_now().eager())
+            taken = {name: Taken(share.counted(plainly(*each))) for name, each in rounds.items()}
+            space.update(taken)
+
+            def begin(_: Arguments) -> None:
+                for each in taken.values():
+                    each.begin()
+
+            wrong = truth.wrong(whole.prover.from_now().eager(Around(before=begin)))
             if wrong or (not found[0].is_of_loop and share.worth().share < 0.5):
+                return None
+            steady = [fix for fix in found if not taken[fix.alone].moves]
+            if len(steady) < len(found):
                 return None
             launches = {name: Launches(*each) for name, each in rounds.items()}
             space.update(launches)

@@ -243,8 +243,7 @@ def _rewritten(
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
         alone = one_round(*given, of_loader=False, known=known)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
-            told = rewritten.instead if all_told(rewritten.instead, rewritten.left) else []
-            found.fix, alone.known, alone.beside = alone, rewritten.known, told
+            found.fix, alone.known = alone, rewritten.known
             return tell_missed(what, args, kwargs, found.failures, alone)
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)

@@ -94,11 +94,12 @@ FORMS = {
     s = (x - w).abs().median().item()
     a = F.huber_loss(x, w, delta=max(s, 1e-3))
     b = F.smooth_l1_loss(x @ w, w, beta=s / 2)
-    c = F.triplet_margin_loss(x, x * 2, w, margin=math.exp(-s))
+    c = F.triplet_margin_loss(x, x * 2, w, margin=math.exp(-s) / math.sqrt(2 * math.pi))
     d = F.softplus(x, s) + F.elu(x, alpha=s)
+    e = x / (math.exp(-w.max().item()) / math.sqrt(2 * math.pi))
     w.grad = x.cos()
     n = torch.nn.utils.clip_grad_norm_([w], 0.5 * s)
-    return a, b, c, d, n, w.grad
+    return a, b, c, d, e, n, w.grad
 """,
         [
             (

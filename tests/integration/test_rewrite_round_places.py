@@ -10,9 +10,12 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.proving.launches import Launches
+from paramgraph_kit.rewrite.round_within import one_round
 from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
+from paramgraph_kit.rewrite.truths import Known
 from tests.integration.rewritten import TIMES, lines_of, run
 from tests.programs.running import differences, eager
 
@@ -188,3 +191,46 @@ def test_changes_of_one_place_by_two_are_no_lines_of_both() -> None:
     # AND nothing where they have not
     assert merged(lines, [list("aBcdef"), list("aCcdef")]) is None
     assert merged(lines, [list("aef"), list("abcXdef")]) is None
+
+
+AGEING = """
+market = {"rate": 0.02, "days": 90}
+args = torch.rand(16, device=device) * 6 + 4, torch.rand(16, device=device) * 20 + 92
+def price(spot, strike, tau, rate, sigma):
+    d = (torch.log(spot / strike) + (rate + 0.5 * sigma ** 2) * tau) / (sigma * math.sqrt(tau))
+    value = spot * torch.erf(d) - strike * math.exp(-rate * tau) * torch.erf(d - sigma * math.sqrt(tau))
+    slope = spot * math.sqrt(tau) * torch.exp(-0.5 * d ** 2) / math.sqrt(2 * math.pi)
+    return value, slope
+def f(quote, strike):
+    tau = market["days"] / 365
+    spot = torch.full_like(quote, 100.0)
+    bad = quote <= (spot - strike * math.exp(-market["rate"] * tau)).clamp(min=0)
+    sigma = torch.full_like(quote, 0.3)
+    for _ in range(2):
+        value, slope = price(spot, strike, tau, market["rate"], sigma)
+        error = (value - quote).masked_fill(bad, 0.0)
+        sigma = (sigma - error / slope.clamp(min=1e-2)).clamp(0.01, 4.0)
+        if f"{error[~bad].abs().sum().item():.3f}" == "0.000":
+            break
+    sigma[bad] = 0.0
+    market["days"] -= 1
+    return sigma
+"""
+
+
+def test_a_number_that_a_helper_is_given_anew_in_each_call_is_one_in_a_tensor(tmp_path: Path) -> None:
+    # GIVEN a helper whose part is a graph, and which is given a number that the function counts
+    truth, names = eager(run(AGEING, tmp_path), "f"), run(AGEING, tmp_path)
+    # WHEN that part is cut out
+    problems = examine(names["f"], names["args"], {}, limit_s=30.0).problems
+    fix = one_round(names["f"], names["args"], {}, problems, of_loader=False, known=Known())
+    # THEN no graph keeps the number, or what the host makes of it
+    assert fix is not None
+    assert fix.alone == "price_part"
+    assert "its graph keeps `rate`: capture" in str(fix)
+    assert "exp_in = torch.full((), math.exp(-rate * tau), device=device)" in lines_of(fix)
+    # AND with launches over ten other calls it does what it does as it is
+    with fix.applied() as made:
+        names[fix.alone] = launches = Launches(made, fix.around, fix.bound)
+        assert not differences(truth, eager(names, "f"), TIMES)
+    assert launches.replays > 6

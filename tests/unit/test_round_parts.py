@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.round_parts import behind, ended, from_step, is_done
+from paramgraph_kit.rewrite.round_run import Taken
 
 CRITIC = """
 for epoch in range(3):
@@ -60,3 +61,18 @@ def test_a_round_may_end_before_its_optimizer_steps() -> None:
     assert [tells(node) for node in loop.body] == [False, False, True, True]
     # AND a step that nothing was trained for before is no end
     assert not from_step(ast.For(loop.target, loop.iter, loop.body[2:], []))
+
+
+def test_numbers_that_are_others_in_each_call_are_no_ones_of_a_graph() -> None:
+    # GIVEN a round that is given its layer's number, and one that is given what the function counts
+    layers, counted = Taken(lambda n: n), Taken(lambda n: n)
+    # WHEN the function is called twice
+    for call in range(2):
+        for each in (layers, counted):
+            each.begin()
+        for n in range(3):
+            layers(n)
+            counted(n + 3 * call)
+    # THEN each layer has a graph, and what is counted has none that is launched again
+    assert not layers.moves
+    assert counted.moves

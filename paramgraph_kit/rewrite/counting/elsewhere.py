@@ -6,12 +6,12 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
 from paramgraph_kit.rewrite.counting import optimizers
-from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import called
 
 
@@ -33,6 +33,15 @@ def maker(
                 sources[file] = made[0]
                 return made
     return None
+
+
+def rated(
+    source: Source, names: Iterable[str], sources: dict[str, Source], around: Mapping[str, Any], device: str
+) -> list[Edit]:
+    """Edits by which the optimizers that a file makes itself have rates that are tensors."""
+    made = (maker(sources, name, None, around) for name in sorted(names))
+    calls = [each[1] for each in made if each is not None and each[0] is source]
+    return [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]
 
 
 def _cells() -> list[str]:

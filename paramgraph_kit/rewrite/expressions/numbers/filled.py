@@ -154,15 +154,19 @@ def _read(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
 
 def _computed(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
     """``max(s, 1e-3)``, ``math.exp(s)`` and ``s.clamp(min=1e-3)`` of a number of the device."""
-    if called(call) in _STAY and isinstance(call.func, ast.Attribute) and all(map(is_number, _given(call))):
-        inner = _there(place, call.func.value)
+    of_math = path_of(call.func) == f"math.{called(call)}"
+    method = call.func if called(call) in _STAY and not of_math else None
+    if isinstance(method, ast.Attribute) and all(map(is_number, _given(call))):
+        inner = _there(place, method.value)
         return (place.text(call), inner[1], True) if inner is not None and inner[2] else None
     if call.keywords or not call.args or path_of(call.func).partition(".")[0] in place.space.keys() - {"math"}:
         return None
     parts = [_there(place, each) for each in call.args]
     known = [each for each in parts if each is not None]
-    if len(known) < len(parts) or not any(each[2] for each in known):
+    if len(known) < len(parts):
         return None
+    if not any(each[2] for each in known):  # ``math.sqrt(2 * math.pi)`` stays a number of the host's
+        return (place.text(call), "float", False) if of_math else None
     kinds = {each[1] for each in known}
     name, kind = called(call), kinds.pop() if len(kinds) == 1 else ""
     if isinstance(call.func, ast.Name) and name in ("max", "min") and len(known) == 2:
@@ -171,7 +175,7 @@ def _computed(place: Place, call: ast.Call) -> tuple[str, str, bool] | None:
             return f"torch.{name}imum({one[0]}, {other[0]})", kind, True
         text = one[0] if isinstance(ast.parse(one[0], mode="eval").body, _ONE) else f"({one[0]})"
         return f"{text}.clamp({'min' if name == 'max' else 'max'}={other[0]})", kind, True
-    if path_of(call.func) == f"math.{name}" and name in _OF_TORCH and len(known) == 1:
+    if of_math and name in _OF_TORCH and len(known) == 1:
         return f"torch.{name}({known[0][0]})", "float", True
     return None
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
 from paramgraph_kit.rewrite.source.pure import is_pure
 
 _ONE = re.compile(r" of \w+\[\]")
@@ -105,7 +105,14 @@ def is_computed(place: Place, call: ast.Call) -> bool:
     library = place.text(call.func.value)
     reads = (n for each in call.args for n in ast.walk(each) if isinstance(n, ast.Call))
     of_numpy = library in ("np", "numpy") and call.func.attr in _SAME and len(call.args) == 1
-    return library == "math" or (of_numpy and any(read_of(place, n) is not None for n in reads))
+    of_math = library == "math" and not all(_is_constant(place, each) for each in call.args)
+    return of_math or (of_numpy and any(read_of(place, n) is not None for n in reads))
+
+
+def _is_constant(place: Place, node: ast.expr) -> bool:
+    """Whether an expression has numbers alone, and names for such: ``2 * math.pi``, a root of the host."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - {"math", "np", "numpy"}
+    return all(not place.is_local(each) and isinstance(place.space.get(each), NUMBER) for each in names)
 
 
 def of_torch(place: Place, call: ast.Call) -> list[Edit]:
