@@ -88,6 +88,7 @@ def of_captures(
         with region.as_it_was():
             part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
+        inside = [f for f in inside if not _is_chained(f, region, regions)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
@@ -195,6 +196,16 @@ def _may_be(failure: Failure, region: Region) -> bool:
     if not region.whole or failure.message.startswith(_OF_THIS_CALL):
         return True
     return _is_silent(failure) and not _tells_of_the_capture(failure)
+
+
+def _is_chained(failure: Failure, region: Region, others: Sequence[Region]) -> bool:
+    """Whether a line gives a name to what the next graph reads: each round of a loop has captured one."""
+    alike = [r for r in others if (r.code, r.line) == (region.code, region.line)]
+    if failure.code != "stale-input" or failure.frame is None or len(alike) == 1:
+        return False
+    names = (n for s in region.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    chained = {n.id for n in names if len({id(r.names.get(n.id)) for r in alike}) == len(alike)}
+    return not chained.isdisjoint(re.findall(r"\w+", failure.frame.text))
 
 
 def _tells_of_the_capture(failure: Failure) -> bool:

@@ -46,8 +46,10 @@ def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
         return []
     around = _Around(region, body, [r for r in others if (r.code, r.line) == (region.code, region.line)])
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
-    found += [*around.rates(), *around.in_objects(), *_attributes(region)]
+    found += [*around.rates(), *_attributes(region)]
     found += moved_failures(region, found)
+    told = {f.frame for f in found}  # seen with what it was at a replay
+    found += [f for f in around.in_objects() if f.frame not in told]
     return list({(f.code, f.frame): f for f in found}.values())
 
 

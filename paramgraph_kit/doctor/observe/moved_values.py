@@ -201,6 +201,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if is_number and isinstance(moved.use.node, ast.Name):
         return _where_read(region, moved)
     if code in ("scalar-frozen", "branch-frozen"):
+        if not moved.part and _same_path(line.target, moved.use.node):
+            return _graph_for_each(target)  # what has it may have another name there
         return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
     return ""
 

@@ -26,6 +26,7 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
 _ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
@@ -126,9 +127,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         keys = [storage_key(tensor) for tensor in tensors]
         there = any(tensor.device.type == self._device for tensor in tensors)
         self._before(op, args, kwargs, tensors, keys, values, place, there)
+        pending: list[Failure] = []
         if self.graphs and op.name not in VIEWS:
             written = {id(args[i]) for i in op.written if i < len(args)}
-            self.graphs.read([t for t in tensors if id(t) not in written], place)
+            pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
         inside = self._of_custom(func, tensors)
@@ -149,6 +151,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self.graphs.kept.joined(tensors, self.graphs.writes, place)
         if self.graphs and op.name in VIEWS:
             self.graphs.viewed(op.name, tensors, result, place)
+        if pending:
+            filled = {id(args[i]) for i in op.written if i < len(args)}
+            outside = [t for t in tensors if id(t) in filled and self.keeper.is_outside(t)]
+            self.graphs.computed(pending, result, outside)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)

@@ -62,7 +62,7 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
     observer = _Once(Places(run.__code__), graphs)
     try:
         with watched(observer), threads_watched(observer), observer:
-            run(program, (), {})
+            graphs.returned(run(program, (), {}))
     except (SystemExit, WantsToExit) as error:  # as it would end without us
         if isinstance(error, SystemExit) and error.code:
             raise

@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
+from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -53,6 +54,7 @@ class _Own:
     graph: object  # whose id stays its own so
     reads: dict[int, tuple[Any, Place, int]] = field(default_factory=dict)  # memory from outside of the capture
     made: set[int] = field(default_factory=set)
+    of_others: set[int] = field(default_factory=set)  # of what it reads, what other graphs make: in their pools
     memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
@@ -87,6 +89,7 @@ class OwnGraphs:
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
+        self.unexecuted = Unexecuted()
         self.numbers, self.graphed = GivenNumbers(), GraphedResults()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -156,6 +159,8 @@ class OwnGraphs:
             keys.add(key := storage_key(tensor))
             if tensor.device.type == device and key and key not in own.made and key not in own.reads:
                 own.reads[key] = (_weak(tensor.untyped_storage()), place, tensor.data_ptr())
+                if any(key in other.memory for other in self._known.values()):
+                    own.of_others.add(key)
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
@@ -164,19 +169,33 @@ class OwnGraphs:
                     # A weak reference also keeps the key from being given to somebody else.
                     own.memory[key] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
 
-    def read(self, tensors: list[torch.Tensor], place: Place) -> None:
-        """An operation outside of all captures reads these."""
+    def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
+        """An operation outside of all captures reads these; what is told where somebody sees what it computes."""
         self.misread += self.graphed.read(tensors)
         keys = [storage_key(tensor) for tensor in tensors]
+        pending = self.unexecuted.read(tensors)
         for own in self._known.values():
             if own.by_torch or own.memory.keys().isdisjoint(keys):
                 continue
             if not own.replayed:
                 text = "the capture has run nothing yet, and its result is read here"
-                self.misread.append(BY_ID["not-executed"].failure(text, place.frame_in(own.begun)))
+                failure = BY_ID["not-executed"].failure(text, place.frame_in(own.begun))
+                line = failure.frame.text if failure.frame is not None else ""
+                fix = f"before  {line}\nafter   g.replay() ahead of this line: a capture runs nothing"
+                pending.append(replace(failure, fix=fix))
             elif own.spoiled is not None:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
                 self.misread.append(BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun)))
+        return pending
+
+    def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:
+        """It has computed this, and has written to tensors of before the call."""
+        made = result if isinstance(result, (list, tuple)) else (result,)
+        kept = [t for t in written if not any(storage_key(t) in own.memory for own in self._known.values())]
+        if kept or any(not isinstance(each, torch.Tensor) or each.device.type != self.device for each in made):
+            self.misread += pending
+        else:
+            self.unexecuted.computed(pending, made)
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
@@ -190,7 +209,7 @@ class OwnGraphs:
 
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
-        self.misread += self.graphed.read(tensors_in(result))
+        self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation gives another look at a tensor."""
@@ -242,8 +261,9 @@ class OwnGraphs:
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
         own = self._known.get(id(graph))
-        reads = own.reads.values() if own is not None and not (own.by_torch or own.before) else ()
-        gone = [(at, place) for ref, place, at in reads if ref.expired()]
+        reads = own.reads if own is not None and not (own.by_torch or own.before) else {}
+        kept = own.of_others if own is not None else ()
+        gone = [(at, place) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
         gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
         told = {each.then[1] for each in moved if each.then[0] == "memory"}  # another one has its name now
