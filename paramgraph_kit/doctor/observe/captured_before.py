@@ -193,8 +193,10 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     tree = tree_of(file)
     if tree is None or is_made_of(file):
         return
-    blocks = list(_captures(tree.body, None))
-    makers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(_captures(n.body, None))]
+    managers = managers_in(tree)
+    captures = partial(_captures, managers=managers)
+    blocks = list(captures(tree.body, None))
+    makers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(captures(n.body, None))]
     if not blocks and not makers:
         return  # all that the function can name need not be looked at
     held = {name: cell.cell_contents for name, cell in cells_of(plain).items()} if is_a(plain, FunctionType) else {}
@@ -204,7 +206,8 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
         for names, at in _scopes(method, space, [*objects.values()], file):
             if isinstance(block, ast.With):
                 body = method.body if method is not None else tree.body
-                yield from _with_tables(block, body, names, partial(region_at, at, kind=kind, space=space), seen)
+                made_at = partial(region_at, at, kind=kind, space=space)
+                yield from _with_tables(block, body, names, made_at, seen, managers)
             else:
                 yield from _by_torch(block, names, at, kind, space)
     known = [own, *space.values(), *held.values()]
@@ -212,14 +215,14 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     for maker in makers:
         value = space.get(maker.name)
         whole = unwrap(value) if is_a(value, FunctionType) else None
-        made = [*made_by(maker, tree, space, known)]
+        made = [*made_by(maker, tree, space, known, [*objects.values()])]
         made += [Made(whole.__code__, {})] if is_a(whole, FunctionType) else []
         for each in made:
             hidden = {*each.code.co_varnames, *each.code.co_cellvars}
             names = {name: value for name, value in space.items() if name not in hidden} | each.names
-            for block in (n for n, _ in _captures(maker.body, None) if isinstance(n, ast.With)):
+            for block in (n for n, _ in captures(maker.body, None) if isinstance(n, ast.With)):
                 region = partial(region_at, each.code, kind=kind, space=space, cells=each.cells)
-                yield from _with_tables(block, maker.body, names, region, seen)
+                yield from _with_tables(block, maker.body, names, region, seen, managers)
 
 
 def _with_tables(
@@ -228,9 +231,10 @@ def _with_tables(
     names: dict[str, Any],
     made: Callable[..., Region],
     seen: set[int],
+    managers: Mapping[str, str | int],
 ) -> Iterator[Region]:
     """The graph that a block captures by the name that it has now, and those that have gone into a table."""
-    graph = _graph_of(block)
+    graph = _graph_of(block, managers)
     loops = [n for s in body for n in ast.walk(s) if isinstance(n, LOOPS) and block in ast.walk(n)]
     own = stored_in(loops)  # which mean what they did in the last round
     rest = {name: value for name, value in names.items() if name not in own}
@@ -286,26 +290,59 @@ def _graphs(node: ast.AST) -> ast.Call | None:
     return value if isinstance(value, ast.Call) and named else None
 
 
-def _captures(body: list[Any], method: ast.FunctionDef | None) -> Iterator[tuple[ast.stmt, ast.FunctionDef | None]]:
+def _captures(
+    body: list[Any], method: ast.FunctionDef | None, managers: Mapping[str, str | int]
+) -> Iterator[tuple[ast.stmt, ast.FunctionDef | None]]:
     """What captures, each with the method of a class that it stands in."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             for each in node.body:
-                if isinstance(each, ast.FunctionDef) and each.args.args:
-                    yield from _captures(each.body, each)
-        elif (isinstance(node, ast.With) and _graph_of(node) is not None) or _graphs(node) is not None:
+                if isinstance(each, ast.FunctionDef) and each.args.args and node.name not in managers:
+                    yield from _captures(each.body, each, managers)
+        elif (isinstance(node, ast.With) and _graph_of(node, managers) is not None) or _graphs(node) is not None:
             yield node, method
         elif not isinstance(node, FUNCTIONS):
             for name in ("body", "orelse", "finalbody"):
-                yield from _captures(getattr(node, name, []), method)
+                yield from _captures(getattr(node, name, []), method, managers)
 
 
-def _graph_of(block: ast.With) -> ast.expr | None:
+def _graph_of(block: ast.With, managers: Mapping[str, str | int]) -> ast.expr | None:
     for item in block.items:
         call = item.context_expr
-        if isinstance(call, ast.Call) and last_name(call.func) in _CAPTURES and call.args:
+        if not isinstance(call, ast.Call):
+            continue
+        if last_name(call.func) in _CAPTURES and call.args:
             return call.args[0]
+        where = managers.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if isinstance(where, int) and where < len(call.args):
+            return call.args[where]
+        if isinstance(where, str) and item.optional_vars is not None:
+            return ast.parse(f"{ast.unparse(item.optional_vars)}.{where}", mode="eval").body
     return None
+
+
+def managers_in(tree: ast.Module) -> dict[str, str | int]:
+    """A file's own context managers that capture: the attribute which has the graph, or the argument that is it."""
+    found: dict[str, str | int] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            enters = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__enter__"]
+            graphs = (a for n in enters for a in _given_to_captures(n) if isinstance(a, ast.Attribute))
+            found |= {node.name: graph.attr for graph in graphs}
+        elif isinstance(node, ast.FunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(node)):
+            names = [each.arg for each in node.args.args]
+            graphs_of = (last_name(a) for a in _given_to_captures(node))
+            found |= {node.name: names.index(name) for name in graphs_of if name in names}
+    return found
+
+
+def _given_to_captures(node: ast.AST) -> Iterator[ast.expr]:
+    """What is captured into in a function: ``g`` of ``cuda.graph(g)``, and of ``g.capture_begin()``."""
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+        if last_name(call.func) in _CAPTURES and call.args:
+            yield call.args[0]
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "capture_begin":
+            yield call.func.value
 
 
 def _scopes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
@@ -27,13 +27,17 @@ class Made:
     cells: dict[str, CellType] = field(default_factory=dict)  # those that functions of it share
 
 
-def made_by(node: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], held: Iterable[Any]) -> Iterator[Made]:
+def made_by(
+    node: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], held: Iterable[Any], objects: Collection[Any]
+) -> Iterator[Made]:
     """The calls of a function at the top of a file whose inner functions, or results, are in reach."""
     function = space.get(node.name)
     function = inspect.unwrap(function) if is_a(function, FunctionType) else None
     if not is_a(function, FunctionType) or function.__code__.co_name != node.name:
         return
-    calls = [*_calls(tree, node.name, space)]
+    calls = [*_calls(tree.body, node.name, {}, space)]
+    for method, known in _methods(tree, space, objects):
+        calls += _calls(method.body, node.name, known, space)
     inner = [f for f in held if is_a(f, FunctionType) and f.__qualname__.startswith(_LOCALS.format(node.name))]
     given = _given(function, calls[0][0], calls[0][1], space) if len(calls) == 1 else {}
     for each in {id(f): f for f in inner}.values():
@@ -46,21 +50,39 @@ def made_by(node: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], held
             yield _with_functions(made, node, space)
 
 
-def _calls(tree: ast.Module, name: str, space: dict[str, Any]) -> Iterator[tuple[ast.Call, dict[str, Any], Any]]:
-    """Calls at the top of a file, each with what a loop around it has given it, and its result."""
-    for node in (n for n in tree.body if isinstance(n, (ast.Assign, ast.Expr))):
+def _methods(
+    tree: ast.Module, space: dict[str, Any], objects: Collection[Any]
+) -> Iterator[tuple[ast.FunctionDef, dict[str, Any]]]:
+    """Methods of a file's classes, once for each object, with what their first argument means."""
+    for kind in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        owners = [each for each in objects if space.get(kind.name) in type(each).__mro__]
+        for method in (n for n in kind.body if isinstance(n, ast.FunctionDef) and n.args.args):
+            yield from ((method, {method.args.args[0].arg: owner}) for owner in owners)
+
+
+def _calls(
+    body: list[ast.stmt], name: str, own: dict[str, Any], space: dict[str, Any]
+) -> Iterator[tuple[ast.Call, dict[str, Any], Any]]:
+    """Calls in statements, each with what a loop around it has given it, and its result."""
+    nodes = (n for s in body for n in here(s, (*FUNCTIONS, ast.ClassDef)))
+    for node in (n for n in nodes if isinstance(n, (ast.Assign, ast.Expr))):
         target, value = (node.targets[0] if isinstance(node, ast.Assign) else None), node.value
         if isinstance(target, ast.Tuple):
-            held: Any = tuple(path_value(each, {}, space) for each in target.elts)
+            held: Any = tuple(path_value(each, own, space) for each in target.elts)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) and _is_call(value, name):
+            table = path_value(target.value, own, space)
+            entries = table.items() if type(table) is dict else ()
+            yield from ((value, own | {target.slice.id: k}, each) for k, each in entries)  # type: ignore[misc]
+            continue
         else:
-            held = path_value(target, {}, space)
+            held = path_value(target, own, space)
         if isinstance(value, ast.DictComp) and type(held) is dict and _is_call(value.value, name):
             key = value.key.id if isinstance(value.key, ast.Name) else ""
-            yield from ((value.value, {key: k}, each) for k, each in held.items())  # type: ignore[misc]
+            yield from ((value.value, own | {key: k}, each) for k, each in held.items())  # type: ignore[misc]
         elif isinstance(value, ast.ListComp) and type(held) is list and _is_call(value.elt, name):
-            yield from ((value.elt, {}, each) for each in held)  # type: ignore[misc]
+            yield from ((value.elt, own, each) for each in held)  # type: ignore[misc]
         elif _is_call(value, name):
-            yield value, {}, held  # type: ignore[misc]
+            yield value, own, held  # type: ignore[misc]
 
 
 def _is_call(value: ast.expr, name: str) -> bool:
@@ -82,8 +104,9 @@ def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]
 
 def _given(function: FunctionType, call: ast.Call, known: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
     """What a call gives, where that has a name or is written there."""
-    args = [_value(each, known, space) for each in call.args]
-    kwargs = {k.arg: _value(k.value, known, space) for k in call.keywords if k.arg}
+    file = function.__code__.co_filename
+    args = [_value(each, known, space, file) for each in call.args]
+    kwargs = {k.arg: _value(k.value, known, space, file) for k in call.keywords if k.arg}
     with suppress(TypeError):
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -91,8 +114,23 @@ def _given(function: FunctionType, call: ast.Call, known: dict[str, Any], space:
     return {}
 
 
-def _value(node: ast.expr, known: dict[str, Any], space: dict[str, Any]) -> Any:
+def _value(node: ast.expr, known: dict[str, Any], space: dict[str, Any], file: str) -> Any:
+    if isinstance(node, ast.Lambda):
+        return _made_again(node, known, space, file)
+    if isinstance(node, ast.Call) and last_name(node.func) == "partial" and node.args:
+        return _value(node.args[0], known, space, file)  # which reads what it reads
     return node.value if isinstance(node, ast.Constant) else path_value(node, known, space)
+
+
+def _made_again(node: ast.Lambda, known: dict[str, Any], space: dict[str, Any], file: str) -> Any:
+    """A nameless function that nobody has any more."""
+    if node.args.defaults or any(node.args.kw_defaults):
+        return NOTHING
+    maker = ast.parse(f"def made({', '.join(known)}):\n    return None")
+    maker.body[0].body[0].value = node  # type: ignore[attr-defined]
+    found: dict[str, Any] = {}
+    exec(compile(maker, file, "exec"), space, found)
+    return found["made"](**known)
 
 
 def _constants(node: ast.FunctionDef) -> dict[str, Any]:

@@ -177,7 +177,8 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
             value = use.value()
             if value is not NOTHING:
                 found.append(use)
-            is_self = isinstance(node, ast.Name) and own.co_argcount > 0 and node.id == own.co_varnames[0]
+            is_method = own.co_argcount > 0 and "." in own.co_qualname.rpartition("<locals>.")[2]
+            is_self = is_method and isinstance(node, ast.Name) and node.id == own.co_varnames[0]
             for function, owner in _functions(value) if not is_self else ():
                 key = (id(function.__code__), id(owner))
                 if key not in seen and not is_library(function.__code__.co_filename):
@@ -253,7 +254,7 @@ def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.
 def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
     if isinstance(statement, _CLOSED):
         return
-    if isinstance(statement, ast.Call) and last_name(statement.func) in _TELLS:
+    if isinstance(statement, ast.Expr) and _tells(statement.value):
         return
     if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _is_idle(statement)):
         return  # no graph has anything of it
@@ -280,6 +281,17 @@ def _is_idle(branch: ast.If) -> bool:
         if not calls and not isinstance(node, (ast.Pass, ast.Raise)) and not isinstance(call, ast.Constant):
             return False
     return True
+
+
+def _tells(node: ast.expr) -> bool:
+    """Whether a statement only says something; ``torch.log(x)`` does not, nor does a ``write()`` of the user's."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _TELLS:
+        return False
+    words = (n for each in (*node.args, *node.keywords) for n in ast.walk(each))
+    has_words = any(
+        isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and type(n.value) is str) for n in words
+    )
+    return has_words or last_name(node.func) not in ("log", "write")
 
 
 def _is_path(node: ast.AST) -> bool:

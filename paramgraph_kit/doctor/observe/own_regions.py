@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import linecache
 import sys
 import textwrap
@@ -189,7 +190,7 @@ class Region:
 
 def region_here(graph: object, kind: str) -> Region | None:
     """The capture that begins now; None where no line of the user's is running."""
-    if (frame := _users()) is None:
+    if (frame := _outside_of_managers(_users())) is None:
         return None
     names = {**frame.f_globals, **frame.f_locals}
     region = _region(frame.f_code, frame.f_lineno, names, graph, kind)
@@ -261,6 +262,21 @@ def _users() -> FrameType | None:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def _outside_of_managers(frame: FrameType | None) -> FrameType | None:
+    """The function whose `with` has called: the capture may begin in a context manager of the user's own."""
+    while frame is not None:
+        code, above = frame.f_code, frame.f_back
+        entered = code.co_name == "__enter__" or (
+            code.co_flags & inspect.CO_GENERATOR and above is not None and "/contextlib.py" in above.f_code.co_filename
+        )
+        if not entered:
+            return frame
+        while above is not None and is_library(above.f_code.co_filename):
+            above = above.f_back
+        frame = above
+    return None
 
 
 def _running(code: CodeType) -> FrameType | None:
