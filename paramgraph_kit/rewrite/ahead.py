@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,10 @@ from paramgraph_kit.rewrite.source.edits import (
     locals_of,
     names_in,
     path_of,
+    within,
     without_gradients,
 )
-from paramgraph_kit.rewrite.source.place import Place, value_of
+from paramgraph_kit.rewrite.source.place import Place, called, value_of
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.trace.model import Failure
 
@@ -182,6 +183,8 @@ class Ahead(Lending):
         there = {s.function_of(node): f for f, s, node in places if f.code in _COPIED}
         copying = makers.makers(self.sources, there, self.space, self._helper_test) - {function.name}
         copying |= makers.types_of_device(self.space)
+        given = _given_to_helpers(function, every, places)
+        wanted = {**{node: failures[0] for node, failures in given.items()}, **wanted}
         known = set(wanted)
         for node in every if copying and there else ():
             if isinstance(node, (ast.Assign, ast.Expr)) and makers.calls_one(node, copying):
@@ -237,6 +240,7 @@ class Ahead(Lending):
             return None
         inside = {id(n) for top in (*head, *self.fed.moved, *(each for each, _, _ in fed)) for n in ast.walk(top)}
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
+        handled += [f for at in {at for at, _, _ in fed} for f in given.get(at, []) if f not in handled]
         brought = any(makers.is_call_of(node, copying) for _, node, _ in fed)
         handled += [f for helper, f in there.items() if brought and getattr(helper, "name", "") in copying]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
@@ -280,3 +284,18 @@ class Ahead(Lending):
             "plain": self.plain_of(source, statement),
         }
         return Place(source, statement, failure, where, *known, trains=trains, **more)
+
+
+def _given_to_helpers(
+    function: Function, statements: Iterable[ast.stmt], places: Iterable[tuple[Failure, Source, ast.stmt]]
+) -> dict[ast.stmt, list[Failure]]:
+    """Statements that call a helper with a number that it reads where one was found frozen: ``elbo(x, beta)``."""
+    found: dict[ast.stmt, list[Failure]] = {}
+    for failure, source, node in places:
+        helper = source.function_of(node) if failure.code == "scalar-frozen" else None
+        if helper is None or helper is function or not names_in(node) & set(moving.arguments_of(helper)):
+            continue
+        for each in statements:
+            if any(isinstance(part, ast.Call) and called(part) == helper.name for part in within(each)):
+                found.setdefault(each, []).append(failure)
+    return found

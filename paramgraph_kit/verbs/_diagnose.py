@@ -91,10 +91,11 @@ class Diagnose:
         if issubclass(type(what), BaseException):
             return _from_exception(what)
         from paramgraph_kit.backend.watch import aside
+        from paramgraph_kit.doctor.restore.iterators import repeatable
         from paramgraph_kit.driver.collection import only_new
 
         try:
-            with aside(), only_new() if fix else nullcontext():
+            with aside(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs):
                 found = self._of(what, args, kwargs, limit_s, confirm, fix)
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):

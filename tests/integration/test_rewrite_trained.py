@@ -25,6 +25,28 @@ STEP = """\
 """
 # what is whole, with lines that the diff adds
 WHOLE = {
+    "a weight of a generator's, which a helper is given": (
+        NET
+        + """\
+def weights():
+    while True:
+        for i in range(4):
+            yield min(1.0, i / 3)
+schedule, log = weights(), []
+def losses(x, y, beta):
+    out = net(x)
+    return F.mse_loss(out, y) + beta * out.square().sum()
+def f(x, y):
+    beta = next(schedule)
+    loss = losses(x, y, beta)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    log.append(loss.item())
+    return loss.detach()
+""",
+        ["beta_in.fill_(beta)", "loss = losses(x, y, beta_in)"],
+    ),
     "a rate of the device's, of an optimizer that makes a number of it": (
         """\
 net, rate = nn.Linear(4, 2).to(device), torch.tensor(0.05, device=device)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Iterator
+
 import torch
 
+import paramgraph_kit as pgk
 from paramgraph_kit.doctor.restore.keeper import Keeper
 
 
@@ -30,3 +35,32 @@ def test_memory_that_was_written_with_gradients_lets_go_of_their_graph() -> None
         weight.mul_(2)
     keeper.put_back()
     assert weight.requires_grad
+
+
+def test_iterators_that_a_step_asks_give_afterwards_what_they_would_have_given() -> None:
+    # GIVEN a step that asks a generator, what counts in an object, and a generator that draws
+    def halved() -> Iterator[float]:
+        for i in range(100):
+            yield i / 2
+
+    def drawn() -> Iterator[float]:
+        while True:
+            yield random.random()
+
+    class Counts:
+        def __init__(self) -> None:
+            self.steps = itertools.count(3)
+
+    rates, counts, noise, idle = halved(), Counts(), drawn(), iter([1])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * next(rates) + next(counts.steps) + next(noise) if x.dim() else x + next(idle)
+
+    # WHEN it is diagnosed
+    random.seed(4)
+    pgk.diagnose(step, torch.ones(2, device=pgk.device()))
+    # THEN they are where they were, and what nobody has asked is the same
+    assert [next(rates), next(rates)] == [0.0, 0.5]
+    assert next(counts.steps) == 3
+    assert next(noise) == random.Random(4).random()
+    assert type(idle) is type(iter([]))

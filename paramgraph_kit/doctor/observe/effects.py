@@ -19,8 +19,8 @@ MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
 
 def effect(change: Change, frame: Frame | None) -> Failure | None:
     """What a change of Python's state means for a graph; None where no line of the user's makes it."""
-    if frame is None:
-        return None
+    if frame is None or change.kind == "iterator":
+        return None  # what it gives shows where it is used
     what = f"{change.owner}.{change.name}" if change.owner else change.name
     what += "" if change.key is None else f"[{change.key!r}]"
     if change.kind == "container" and change.key is None and _is_filled_again(change):

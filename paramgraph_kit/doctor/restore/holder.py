@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
+import random
 import types
 from array import array
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import is_
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from paramgraph_kit.doctor.restore.classes import of_library
 
@@ -21,11 +26,65 @@ _CONTAINERS = (list, dict, set, deque)
 _PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
 
 
+class Repeated:
+    """An iterator that can go back: it keeps what it has given, as long as that is nothing of the device's."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self.source = source
+        self.given: list[Any] = []
+        self.at = 0
+        self.draws = False  # for each that it gives, and not once as a loader that shuffles
+        self._through = False  # what it gives is made on the device, in each call anew
+
+    def __iter__(self) -> Repeated:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at < len(self.given):
+            value = self.given[self.at]
+        else:
+            drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()
+            value = next(self.source)
+            self._through = self._through or not _is_of_host(value)
+            if self._through:
+                return value
+            self.given.append(value)
+            self.draws = _put_back(*drawn)
+        self.at += 1
+        with _disable_current_modes():  # who writes in what it gives, does so once
+            return copy.deepcopy(value)
+
+    def rest(self) -> Iterator[Any]:
+        """What gives all that is left as if nothing had been asked for; what is drawn anew each time needs none."""
+        return itertools.chain(self.given, self.source) if self.given and not self.draws else self.source
+
+
+def _put_back(cpu: torch.Tensor, python: Any, numpy: Any) -> bool:
+    """The generators as they were, as others draw in each trial; returns whether they had moved."""
+    now: Any = np.random.get_state()
+    moved = not torch.equal(torch.get_rng_state(), cpu) or random.getstate() != python
+    moved = moved or bool(now[2] != numpy[2] or (now[1] != numpy[1]).any())
+    torch.set_rng_state(cpu)
+    random.setstate(python)
+    np.random.set_state(numpy)
+    return moved
+
+
+def _is_of_host(value: Any) -> bool:
+    """Whether it is made of numbers, text and what lies on the CPU."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_of_host, value))
+    if isinstance(value, dict):
+        return all(map(_is_of_host, value.values()))
+    plain = value is None or type(value) in (int, float, bool, str) or is_array(value)
+    return plain or (type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad)
+
+
 @dataclass(slots=True)
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file", "array", "generator"
+    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file", "array", "generator", "iterator"
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -47,6 +106,8 @@ class Holder:
             return self.target[:] if isinstance(self.target, array) else self.target.copy()
         if self.kind == "generator":
             return _drawn_from(self.target)
+        if self.kind == "iterator":
+            return self.target.at
         if self.kind == "slots":
             return {
                 name: slot.__get__(self.target) for name, slot in slots_of(self.target) if _is_set(slot, self.target)
@@ -89,6 +150,8 @@ class Holder:
             if isinstance(self.target, (io.StringIO, io.BytesIO)):  # what is in a real file stays there
                 self.target.seek(value)
                 self.target.truncate()
+        elif self.kind == "iterator":
+            self.target.at = value
         elif self.kind == "generator":
             if isinstance(self.target, torch.Generator):
                 self.target.set_state(value)

@@ -18,13 +18,23 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library
-from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, is_generator, same, slots_of
+from paramgraph_kit.doctor.restore.holder import (
+    Change,
+    Holder,
+    Repeated,
+    end_of,
+    is_array,
+    is_generator,
+    same,
+    slots_of,
+)
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library_code
 
 MOST = 20_000  # containers
 MOST_ENTRIES = 2000  # of one that is looked into
 DEEP = 6
+_NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
@@ -58,7 +68,7 @@ class HostState:
         more.holders, more.functions, more.tensors = [], [], []
         more.names, more.generators, more.lazy, more._seen = [], [], [], set(self._seen)
         for holder, then in zip(self.holders, self.kept, strict=True):
-            if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):
+            if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
                 continue
             now = holder.read()
             if holder.kind in ("attributes", "slots", "class"):
@@ -112,7 +122,7 @@ class HostState:
         """Let numbers that moved since ``before`` move on, as if by so many calls; returns whether there are any."""
         found = False
         for holder, then in zip(self.holders, before, strict=True):
-            if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):
+            if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
                 continue
             now = holder.read()
             if isinstance(now, dict):
@@ -196,6 +206,8 @@ class HostState:
             self.holders.append(Holder("array", name, value))
         elif is_generator(value):
             self.holders.append(Holder("generator", name, value))
+        elif isinstance(value, Repeated):
+            self.holders.append(Holder("iterator", name, value))
         elif isinstance(value, torch.Generator):
             self.generators.append(value)
         elif isinstance(value, (tuple, frozenset)):

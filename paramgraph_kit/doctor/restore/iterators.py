@@ -1,0 +1,61 @@
+"""Iterators of the user's that go back: ``next(schedule)`` gives the same numbers in each trial, and to the user."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from paramgraph_kit.doctor.restore.holder import Holder, Repeated
+from paramgraph_kit.doctor.restore.host_state import HostState
+
+_BUILT_IN: tuple[type, ...] = (
+    *(types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter(range(1)))),
+    *(each for each in vars(itertools).values() if isinstance(each, type)),
+    _BaseDataLoaderIter,
+)
+
+
+@contextmanager
+def repeatable(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """While this lasts the iterators that a function leads to can go back; behind it they give what they would have."""
+    known: dict[int, Repeated] = {}
+    put = [
+        (holder, key, known.setdefault(id(value), Repeated(cast(Iterator[Any], value))))
+        for holder in HostState(function, args, kwargs).holders
+        for key, value in _held_by(holder)
+        if isinstance(value, _BUILT_IN)
+    ]
+    for holder, key, repeated in put:
+        _put(holder, key, repeated)
+    try:
+        yield
+    finally:
+        after = {id(each): each.rest() for each in known.values()}
+        for holder, key, repeated in put:
+            if any(each is repeated for _, each in _held_by(holder)):
+                _put(holder, key, after[id(repeated)])
+
+
+def _held_by(holder: Holder) -> list[tuple[Any, Any]]:
+    """What names, entries and attributes hold."""
+    if holder.of_torch or holder.kind not in ("cell", "global", "attributes", "container"):
+        return []
+    if holder.kind in ("cell", "global"):
+        return [(None, holder.read())]
+    if isinstance(holder.target, dict):
+        return list(dict.items(holder.target))
+    return list(enumerate(holder.target)) if isinstance(holder.target, list) else []
+
+
+def _put(holder: Holder, key: Any, value: Any) -> None:
+    if holder.kind in ("cell", "global"):
+        holder.write(value)
+    elif isinstance(holder.target, dict):
+        dict.__setitem__(holder.target, key, value)
+    else:
+        holder.target[key] = value
