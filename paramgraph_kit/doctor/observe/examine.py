@@ -147,8 +147,7 @@ class _Examiner(Caller):
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
             self.frozen_names(pair[1], found, {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
-            if len(calls) > len(pair):
-                silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
+            silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
         return self.finish(found, pair, [*silent, *ended])
 
     def failed(self, found: Examination, ended: Failure) -> Examination | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import CodeType
 
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of
 from paramgraph_kit.doctor.observe.source_lines import entered_after, written_at
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
 Lines = Collection[tuple[str, int]]  # a file and a line
@@ -31,6 +34,7 @@ def problems(
         if not asked:
             continue
         codes = codes_of(call)
+        asked |= {test for code in codes for test in _asks_for_told(code, asked)}
         within = _within(call, base, asked, codes)
         found = [*_left_behind(call, codes)]
         if call.random_drawn and not base.random_drawn:
@@ -54,6 +58,21 @@ def _within(call: Call, base: Call, asked: Lines, codes: list[CodeType]) -> Call
         return (frame.file, frame.function) in inner or any(test in asked for test in tests)
 
     return within
+
+
+def _asks_for_told(code: CodeType, asked: Lines) -> Iterator[tuple[str, int]]:
+    """Lines of tests on what a line of ``asked`` has read: ``best = y.max().item()``, ``if best > self.best:``."""
+    nodes, file = list(nodes_of(code)), display_name(code.co_filename)
+    told = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and (file, node.lineno) in asked
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes if told else ():
+        if isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id in told for n in ast.walk(node.test)):
+            yield file, node.lineno
 
 
 def _left_behind(call: Call, codes: list[CodeType]) -> Iterator[Failure]:

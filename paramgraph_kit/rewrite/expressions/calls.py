@@ -161,6 +161,10 @@ def fork(place: Place) -> list[Edit]:
     return [place.source.before(block, [f"{stream}.wait_stream({place.cuda}.current_stream())"])]
 
 
+# What gives new memory, which nothing else has.
+_MAKES = frozenset(("clone", "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "new_zeros"))
+
+
 def write_in_place(place: Place) -> list[Edit]:
     """``state = f(state)`` becomes ``state.copy_(f(state))`` where ``state`` outlives the function."""
     function = place.source.function_of(place.statement)
@@ -176,7 +180,8 @@ def write_in_place(place: Place) -> list[Edit]:
             found += _made_once(place, target, node.value)
             continue
         if _is_first(place, node, target):
-            found.append(place.source.replace(node.value, f"{place.source.bracketed(node.value)}.clone()"))
+            if not (isinstance(node.value, ast.Call) and called(node.value) in _MAKES):
+                found.append(place.source.replace(node.value, f"{place.source.bracketed(node.value)}.clone()"))
             continue
         if isinstance(target, ast.Name) and target.id in locals_of(function):
             continue
@@ -221,7 +226,10 @@ def _is_first(place: Place, node: ast.Assign, target: ast.expr) -> bool:
     above = place.source.parents.get(node)
     if not isinstance(above, ast.If):
         return False
-    empty = _asks_for_none(place, above.test, target)
+    asked = target
+    if place.text(target) in place.begun and isinstance(above.test, ast.Compare):  # with another one that is None, too
+        asked = above.test.left if place.text(above.test.left) in place.begun else target
+    empty = _asks_for_none(place, above.test, asked)
     return empty is not None and node in (above.body if empty else above.orelse)
 
 
