@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dis
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -38,6 +40,7 @@ from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, Values]
 _COPIED = ("copy-to-gpu", "tensor-literal")
+_STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR", "STORE_NAME")
 
 
 class Ahead(Lending):
@@ -246,9 +249,9 @@ class Ahead(Lending):
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
     def _modules_called(self, function: Function) -> set[str]:
-        """The paths of networks that a function calls."""
+        """The paths of networks that a function calls, and of plain functions that an object has."""
         paths = {path_of(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)}
-        return {path for path in paths if isinstance(self._value(path), torch.nn.Module)}
+        return {path for path in paths if _changes_only_itself(self._value(path))}
 
     @staticmethod
     def _helper_test(helper: Function, space: Mapping[str, Any]) -> Callable[[ast.expr], bool]:
@@ -299,3 +302,11 @@ def _given_to_helpers(
             if any(isinstance(part, ast.Call) and called(part) == helper.name for part in within(each)):
                 found.setdefault(each, []).append(failure)
     return found
+
+
+def _changes_only_itself(value: Any) -> bool:
+    """Whether a call changes nothing but what is called: of a network, or of a function that only computes."""
+    plain = isinstance(value, types.FunctionType)
+    return isinstance(value, torch.nn.Module) or (
+        plain and not any(step.opname.startswith(_STORES) for step in dis.get_instructions(value))
+    )

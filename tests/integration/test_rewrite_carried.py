@@ -45,6 +45,28 @@ args = (torch.randn(3, device=device),)
             "self.last.copy_(last_now.detach().view_as(self.last))",
         ],
     ),
+    "two that begin as None together, one of which is asked": (
+        """
+class Welford:
+    def __init__(self):
+        self.n, self.mean, self.m2 = 0, None, None
+    def update(self, x):
+        self.n += 1
+        if self.mean is None:
+            self.mean = x.clone()
+            self.m2 = torch.zeros_like(x)
+            return
+        d = x - self.mean
+        self.mean = self.mean + d / self.n
+        self.m2 = self.m2 + d * (x - self.mean)
+stats, args = Welford(), (torch.randn(3, device=device),)
+@torch.no_grad()
+def f(x):
+    stats.update(x)
+    return x * 2
+""",
+        ["self.mean = x.clone()", "self.m2 = torch.zeros_like(x)", "self.m2.copy_(self.m2 + d * (x - self.mean))"],
+    ),
     "a tuple of states that is detached first": (
         """
 state = (torch.zeros(2, 3, device=device), torch.ones(2, 3, device=device))

@@ -258,6 +258,26 @@ def f(x, y):
 """,
         ["done = done | (inner.double() < 0.9)"],
     ),
+    "a step's size that the host sets behind a branch that leaves it, of a function that an object has": (
+        """
+class Solver:
+    def __init__(self, rhs):
+        self.rhs, self.h, self.t = rhs, 0.1, 0.0
+    def step(self, x):
+        k = self.rhs(self.t, x)
+        new = x + self.h * k
+        if (new - x).abs().max() > 0.25:
+            self.h *= 0.5
+            return x
+        self.t += self.h
+        self.h = min(0.2, self.h * 1.1)
+        return new
+def rhs(t, x):
+    return 0.5 * math.cos(t) - x * x.abs()
+f, args = Solver(rhs).step, (torch.randn(4, 6, device=device),)
+""",
+        ["h_in.fill_(self.h)", "k = self.rhs(t_in, x)", "return 0.5 * torch.cos(t) - x * x.abs()"],
+    ),
     "a branch of the device's that bounds in place": (
         """
 state = torch.zeros(4, 2, device=device)

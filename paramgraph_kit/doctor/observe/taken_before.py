@@ -63,22 +63,24 @@ def _within(call: Call, base: Call, asked: Lines, codes: list[CodeType]) -> Call
 def _asks_for_told(code: CodeType, asked: Lines) -> Iterator[tuple[str, int]]:
     """Lines of tests on what a line of ``asked`` has read: ``best = y.max().item()``, ``if best > self.best:``."""
     nodes, file = list(nodes_of(code)), display_name(code.co_filename)
-    told = {
-        target.id
+    told = [
+        (target.id, node.lineno)
         for node in nodes
         if isinstance(node, ast.Assign) and (file, node.lineno) in asked
         for target in node.targets
         if isinstance(target, ast.Name)
-    }
-    for node in nodes if told else ():
-        if isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id in told for n in ast.walk(node.test)):
+    ]
+    for node in (n for n in nodes if isinstance(n, ast.If)):
+        read = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+        if any(name in read and line < node.lineno for name, line in told):
             yield file, node.lineno
 
 
 def _left_behind(call: Call, codes: list[CodeType]) -> Iterator[Failure]:
     """What it did to Python's state."""
     for change in (entry for each in call.changes for entry in each.entries()):
-        if failure := effect(change, written_at(change, codes)):
+        failure = effect(change, written_at(change, codes))
+        if failure is not None and failure.code == "host-counter":
             yield failure
 
 
