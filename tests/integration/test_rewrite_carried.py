@@ -65,7 +65,7 @@ def f(x):
     stats.update(x)
     return x * 2
 """,
-        ["self.mean = x.clone()", "self.m2 = torch.zeros_like(x)", "self.m2.copy_(self.m2 + d * (x - self.mean))"],
+        ["self.mean.copy_(self.mean + d / self.n)", "self.m2.copy_(self.m2 + d * (x - self.mean))"],
     ),
     "a tuple of states that is detached first": (
         """
