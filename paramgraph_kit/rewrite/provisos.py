@@ -28,7 +28,7 @@ ONCE = (
 )
 FIRST = (
     "where it runs once before it is captured, as a warm-up does: the first call makes `{}`, and a graph captured "
-    "there would make it anew in each launch"
+    "there would make it anew in each launch; where other code sets it, capture again behind a first call"
 )
 LARGER = "where the second of both is no nan: Python's `max(a, b)` and `min(a, b)` give `a` there, and the device nan"
 NEGATIVE = (
@@ -50,6 +50,7 @@ LED = (
 
 _PATH = r"""([A-Za-z_][\w.]*(?:\[[\w."']+\])?)"""
 _ASKED = re.compile(_PATH + r" is (?:not )?None\b")
+_NUMBER = re.compile(r"if not isinstance\(" + _PATH + r", torch\.Tensor\):")
 _ENTRY = re.compile(r"if isinstance\(" + _PATH + r"\.get\(([^()]*)\), torch\.Tensor\):")
 _KEPT = re.compile(_PATH + r"(?:\.copy_\(| = .*\.clone\(\))")
 NEAR = 5  # lines between the question and what it decides
@@ -85,5 +86,5 @@ def _made_first(new: Sequence[str], texts: Sequence[str]) -> Iterator[str]:
             asked = "".join(texts[max(at - NEAR, 0) : at + 1])
             entries = [f"{table}[{key}]" for table, key in _ENTRY.findall(asked)]
             lasts = "." in name or "[" in name or re.search(rf"\b{name}\b", outer)
-            if lasts and name in [*_ASKED.findall(asked), *entries]:
+            if lasts and name in [*_ASKED.findall(asked), *_NUMBER.findall(asked), *entries]:
                 yield name

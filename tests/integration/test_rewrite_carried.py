@@ -67,6 +67,19 @@ def f(x):
 """,
         ["self.mean.copy_(self.mean + d / self.n)", "self.m2.copy_(self.m2 + d * (x - self.mean))"],
     ),
+    "one that begins as a number, and is bounded": (
+        """
+class Meter:
+    def __init__(self):
+        self.total = 0.0
+    def update(self, x):
+        self.total = self.total + x.sum()
+        self.total = self.total.clamp(max=5.0)
+        return x - self.total
+f, args = Meter().update, (torch.randn(3, device=device),)
+""",
+        ["if not isinstance(self.total, torch.Tensor):", "self.total.copy_(total_now.detach())"],
+    ),
     "a tuple of states that is detached first": (
         """
 state = (torch.zeros(2, 3, device=device), torch.ones(2, 3, device=device))

@@ -131,10 +131,12 @@ class _Search:
         if function.name == place.entry or scope.deep >= _DEEP:
             return None
         calls = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        values = [_argument(call, name, number - _is_method(function)) for call in calls]
+        if values and all(isinstance(each, ast.Attribute) and each.attr in ("device", "dtype") for each in values):
+            return (name,)  # which tells itself from another one, whatever has it
         listed = True  # as the calls are written
-        for call in calls:
+        for call, value in zip(calls, values, strict=True):
             outer = self.source.function_of(call)
-            value = _argument(call, name, number - _is_method(function))
             if outer is None or value is None:
                 return None
             looped = any(isinstance(n, (ast.For, ast.While)) for n in self.source.above(call))

@@ -69,7 +69,8 @@ def _local_until_the_end(place: Place) -> list[Edit]:
             hand = [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
         if path in place.begun:  # it is None until the first step has made it
             new = f"{now}.detach().clone()" if one else f"tuple(new.detach().clone() for new in {now})"
-            hand = [f"if {path} is None:", f"    {path} = {new}", "else:", *(f"    {line}" for line in hand)]
+            asks = f"not isinstance({path}, torch.Tensor)" if begins_as_number(place, path) else f"{path} is None"
+            hand = [f"if {asks}:", f"    {path} = {new}", "else:", *(f"    {line}" for line in hand)]
         end += hand
         edits += [source.replace(n, now) for n in at]
         gone |= set() if path in place.begun else set(at)
@@ -113,7 +114,8 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
         return False
     made = parents.get(stores[0])
-    if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
+    reads_itself = isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made))
+    if len(stores) == 1 and reads_itself and not begins_as_number(place, path):
         return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
@@ -154,15 +156,23 @@ def held_by(place: Place, path: str) -> Any:
     return getattr(place.space.get(first), name, None) if name else place.space.get(first)
 
 
+def begins_as_number(place: Place, path: str) -> bool:
+    """Whether a path leads to a number before the first step, and to a tensor after it: ``self.total = 0.0``."""
+    first, _, name = path.partition(".")
+    value = place.attributes.get(name) if first == "self" else None if name else place.space.get(first)
+    return path in place.begun and type(value) in (int, float)
+
+
 def begun(prover: Prover) -> dict[str, Any]:
-    """What is None before the first step, and a tensor or some of them after it, by how it is written."""
+    """What is None or a number before the first step, and a tensor or some of them after it, by how it is written."""
     found: dict[str, Any] = {}
     for holder, values in prover.from_now().watched():
         keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
         for key in keys:
             first, later = (each.get(key) if isinstance(each, dict) else each for each in (values[0], values[-1]))
-            known = isinstance(later, torch.Tensor) or (type(later) is tuple and bool(later))
-            if first is None and known and holder.kind in ("global", "attributes"):
+            known = isinstance(later, torch.Tensor) or (first is None and type(later) is tuple and bool(later))
+            begins = first is None or type(first) in (int, float)
+            if begins and known and holder.kind in ("global", "attributes"):
                 found[f"self.{key}" if key is not None else holder.name] = tree_map(_alone, later)
     return found
 
