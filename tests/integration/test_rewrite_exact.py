@@ -149,6 +149,38 @@ others = [
 """,
         "h = (torch.where(m, h.movedim(0, -1), 0).sum(dtype=torch.float32) / (h[0].numel() * m.sum())).type_as(h)",
     ),
+    "a mean of no row, put where all rows are nan": (
+        """
+args = (torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [3.0, 4.0]], device=device),)
+def f(x):
+    bad = torch.isnan(x).any(1)
+    if bad.any():
+        x[bad] = x[~bad].mean(0)
+    return x
+others = [(torch.full((2, 2), float("nan"), device=device),)]
+""",
+        (
+            "x.copy_(torch.where(bad[..., None], (torch.where(~bad, x.movedim(0, -1), 0).sum(-1, dtype=torch.float32)"
+            " / (~bad).sum()).type_as(x), x))"
+        ),
+    ),
+    "a part of the largest, which the next step compares with": (
+        """
+class Gate:
+    def __init__(self):
+        self.low = 0.5
+    def __call__(self, x):
+        y = torch.where(x > self.low, x, 0.0)
+        self.low = x.max().item() * 0.1
+        return y
+gate = Gate()
+args = (torch.rand(6, device=device),)
+def f(x):
+    return gate(x)
+others = []
+""",
+        "self.low.fill_(x.max().detach().double() * 0.1)",
+    ),
     "gradients of rows that a mask leaves out": (
         """
 args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),

@@ -103,7 +103,7 @@ def f(points, k=3, most=8):
         nearest = torch.cdist(points, centers).argmin(dim=1)
         new = centers.clone()
         for c in range(k):
-            new[c] = torch.where((nearest == c)[:, None], points, 0).sum(0) / (nearest == c).sum().clamp(min=1)
+            new[c] = torch.where((nearest == c)[:, None], points, 0).sum(0) / (nearest == c).sum()
         shift = (new - centers).norm().item()
         centers = new
         n += 1

@@ -27,6 +27,7 @@ FROZEN = frozenset(
 )
 _COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
 _REDUCTIONS = frozenset(("mean", "sum", "min", "max", "norm", "amax", "amin", "median", "std", "var"))
+_HELD = (ast.Name, ast.Attribute, ast.Subscript)
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
@@ -168,7 +169,8 @@ def edits_of(
                 return None
             edits += written
             if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
-                edits += _on_device(source, node.value, tensors)
+                exact = counter.real and _is_compared(source, counter)
+                edits += _on_device(source, node.value, tensors, exact=exact)
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
 
@@ -304,13 +306,20 @@ def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[C
     return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
 
 
-def _on_device(source: Source, value: ast.expr, tensors: Mapping[str, Form]) -> Iterator[Edit]:
-    """``x.item()`` and ``float(x)`` without the copy to the host."""
+def _is_compared(source: Source, counter: Counter) -> bool:
+    """Whether the file compares a number, which then is the one that Python has, to its last digit."""
+    compared = (n for n in ast.walk(source.tree) if isinstance(n, ast.Compare))
+    return any(counter.is_at(part) for n in compared for part in ast.walk(n) if isinstance(part, _HELD))
+
+
+def _on_device(source: Source, value: ast.expr, tensors: Mapping[str, Form], *, exact: bool) -> Iterator[Edit]:
+    """``x.item()`` without the copy to the host; ``exact``: what is computed with it is, as Python does."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
             inner = source.replace(node.func.value, "")
             whole = source.replace(node, "")
             text = ".detach()" if is_one_number(node.func.value, tensors) else ".detach().squeeze()"
+            text += ".double()" * (exact and isinstance(source.parents.get(node), ast.BinOp))
             yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, text)
 
 
@@ -324,7 +333,7 @@ def is_one_number(value: ast.expr, tensors: Mapping[str, Form]) -> bool:
 def as_numbers(source: Source, node: ast.stmt, found: Sequence[Counter]) -> Iterator[Edit]:
     """``history.append(self.alpha)`` keeps the number that it kept, where ``self.alpha`` is a tensor now."""
     for part in ast.walk(node):
-        if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(part.ctx, ast.Load):
+        if not isinstance(part, _HELD) or not isinstance(part.ctx, ast.Load):
             continue
         known = any(counter.is_at(part) and _is_variable(source, node, counter) for counter in found)
         if known and is_kept(source, part):

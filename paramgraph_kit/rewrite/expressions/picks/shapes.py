@@ -140,7 +140,12 @@ def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
 
 
 def is_chosen(place: Place, node: ast.AST) -> bool:
-    """Whether an expression stands where ``torch.where`` takes it or not."""
+    """Whether an expression stands where ``torch.where`` takes it or not, and gradients go through it both ways.
+
+    Without any, what is not taken may be nan, as that of no row is where it is taken.
+    """
+    if not place.trains:
+        return False
     above = place.source.parents.get(node)
     while isinstance(above, ast.expr):
         if isinstance(above, ast.Call) and called(above) == "where":
