@@ -319,12 +319,17 @@ def test_a_fraction_that_is_drawn_is_told_as_a_tensor_and_not_as_an_argument(fix
     assert ".fill_(np.random.uniform(0.8, 1.2))`, here `drawn_" in said, said
 
 
-def test_a_window_over_the_last_steps_is_told_as_one_tensor(fixed: Fixed) -> None:
+@pytest.mark.parametrize(
+    ("mean", "made"),
+    [("x.mean()", "torch.stack([*last])"), ("x.mean().item()", "torch.tensor([*last], device=device)")],
+)
+def test_a_window_over_the_last_steps_is_told_as_one_tensor(mean: str, made: str, fixed: Fixed) -> None:
     # GIVEN a step that keeps its last four means WHEN a fix is asked for THEN the lines for one tensor are told
-    text = "    last.append(x.mean())\n    return x - sum(last) / len(last)\n"
+    text = f"    last.append({mean})\n    return x - sum(last) / len(last)\n"
     fix = fixed(f"from collections import deque\nlast = deque(maxlen=4)\n{IMAGES}def f(x):\n{text}")
     said = str(fix)
-    assert "`window = torch.stack([*last])`" in said, said
+    assert f"`window = {made}`" in said, said
+    assert "nothing in the step waits for it" not in said, said  # the sum does
     assert "`window.copy_(torch.cat([window[1:], x.mean().detach()[None]]))`" in said, said
 
 

@@ -168,6 +168,36 @@ def f(x, y):
 """,
         ["global lam", "lam_in.fill_(lam)", "x = lam_in * x + (1 - lam_in) * x[index]"],
     ),
+    "a copy that the first step makes": (
+        """
+class Motion:
+    last = None
+motion = Motion()
+args = (torch.randn(6, device=device),)
+def f(x):
+    if motion.last is None:
+        motion.last = x.clone()
+        return x * 0
+    moved = x - motion.last
+    motion.last = x
+    return moved
+""",
+        ["motion.last.copy_(x.view_as(motion.last))"],
+    ),
+    "a step's number, of which powers are taken from one": (
+        """
+m = torch.zeros(3, device=device); v = torch.zeros(3, device=device)
+n = 0
+args = (torch.randn(3, device=device),)
+def f(g):
+    global m, v, n
+    n += 1
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g
+    return m / (1 - 0.9 ** n) / (torch.sqrt(v / (1 - 0.999 ** n)) + 1e-8)
+""",
+        ["n_in = torch.zeros((), dtype=torch.float64, device=device)", "n_in.fill_(n)"],
+    ),
     "numbers that are drawn in an order, with a size of the function's own": (
         """
 args = (torch.randn(4, 3, 8, 8, device=device),)
@@ -303,6 +333,7 @@ def test_what_is_handed_over_or_trains_behind_the_launch_is_whole(name: str, fix
     # THEN replays give eager's numbers and state, in the user's lines
     assert found.complete, found
     assert set(expected) <= set(lines_of(found)), found.diff
+    assert ".clone().clone()" not in found.diff
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,8 @@ def feed(
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
     known_whole = full.whole(together)
+    fine = {source.text(node) for _, node, _ in fed if full.cancels(source, node)}
+    fine -= {source.text(n) for _, n, _ in fed if isinstance(source.parents.get(n), (ast.Subscript, ast.Slice))}
     own, of_arguments = local - set(arguments), set(arguments)  # what is of a size that an argument has
     for each in together:
         of_arguments.update(given(each) if _data_of(source, each, ("device", "dtype")) & of_arguments else ())
@@ -335,7 +337,8 @@ def feed(
         if known not in names:
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            begun = values.seen_one(device) if asked else values.zeros(device, indexes)
+            digits = text in fine and not indexes
+            begun = values.seen_one(device) if asked else values.zeros(device, indexes, cancels=digits)
             hoisted.append(f"{name} = {begun}")
             asks = draws(node) and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
@@ -350,7 +353,7 @@ def feed(
             deep = "    " * bool(asked)
             filled = (
                 full.in_full(node, name, whole if values.form else given_text, values, taken, known_whole)
-                if not indexes
+                if not indexes and text not in fine
                 else []
             )
             filled = filled or [f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"]

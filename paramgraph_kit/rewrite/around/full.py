@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, called, fresh, target_of
 
 _WHOLE = frozenset("len int range round randint randrange randperm size numel floor ceil".split())  # noqa: SIM905
@@ -23,6 +24,14 @@ class Seen(Protocol):
     @property
     def form(self) -> Form | None:
         """That of the tensors, where they were tensors."""
+
+
+def cancels(source: Source, node: ast.expr) -> bool:
+    """``1 - 0.999 ** n``: whether a number is the exponent of what is taken from one that may be nearly as large."""
+    power = source.parents.get(node)
+    above = source.parents.get(power) if isinstance(power, ast.BinOp) and isinstance(power.op, ast.Pow) else None
+    taken = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Sub) and above.right is power
+    return taken and isinstance(power, ast.BinOp) and power.right is node
 
 
 def whole(statements: Iterable[ast.stmt]) -> set[str]:

@@ -80,11 +80,12 @@ class Values:
             self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
         )
 
-    def zeros(self, device: str, indexes: bool) -> str:
-        """A tensor for it, as it would be written."""
+    def zeros(self, device: str, indexes: bool, *, cancels: bool = False) -> str:
+        """A tensor for it, as it would be written; ``cancels``: float32 would have few digits of what it is part of."""
         shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
         if self.kinds <= {int, bool}:
             shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
+        dtype = torch.float64 if cancels and not shape else dtype
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import Function, names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
@@ -25,7 +25,7 @@ def put_off(place: Place) -> str:
         return ""  # not each launch comes to it
     behind = function.body[at + 1 :]
     later = [n for part in behind for n in within(part)]
-    made = {path for path in written(node) if "." in path}
+    made = {path for path in written(node) if "." in path or path not in locals_of(function)}  # `recent.append(x)`
     if any(touches(a, b) for a in made for part in behind for b in paths(part)):
         return ""
     if not read <= {*place.tensors, *place.seen} or _reads(later, stored([node])):

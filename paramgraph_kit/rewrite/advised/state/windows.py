@@ -7,6 +7,7 @@ from collections import deque
 
 import torch
 
+from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
@@ -32,10 +33,13 @@ def window_of_tensors(place: Place) -> str:
             return (
                 f"goes with line {call.lineno}: `{name}`, the tensor that is said there, takes the place of `{owner}`"
             )
-        value = place.source.bracketed(call.args[0])
+        given = call.args[0]
+        read = read_of(place, given) if isinstance(given, ast.Call) else None
+        value = place.source.bracketed(read if read is not None else given)
+        made = f"torch.tensor([*{owner}], device={place.device})" if read is not None else f"torch.stack([*{owner}])"
         return (
             f"`{owner}` holds the last {size}, and no replay moves it on: keep them in one tensor, once `{owner}` is "
-            f"full after {size} calls, `{name} = torch.stack([*{owner}])`; here `{name}.copy_(torch.cat([{name}[1:], "
+            f"full after {size} calls, `{name} = {made}`; here `{name}.copy_(torch.cat([{name}[1:], "
             f"{value}.detach()[None]]))`, and where it is read `{name}.sum(0)` for `sum({owner})`, `{size}` for "
             f"`len({owner})`, `{name}` for `torch.stack` of it, else `[*{name}]`"
         )
