@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.host.from_host import decided
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.expressions.picks.picked import sliced
 from paramgraph_kit.rewrite.source.edits import Source
@@ -229,3 +231,39 @@ def test_a_loss_of_a_part_keeps_nan_of_the_rest_out_of_the_gradients(fixed: Fixe
     m = y > 0
     loss = torch.where(m, (torch.where(m, p, 0) - torch.where(m, y, 0)) ** 2, 0).sum()
     assert torch.autograd.grad(loss, p)[0].tolist() == [-2.0, 0.0]
+
+
+OF_NO_NUMBER = """\
+def f(x):
+    steps = random.randint(2, 5)
+    tau = days() / 365
+    bad = x <= (3 - x * math.exp(-tau)).clamp(min=0)
+    for _ in range(steps):
+        x = x * math.exp(-0.5 * tau) - math.pi * x
+    return x.masked_fill(bad, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message", "wrong"),
+    [
+        (5, "branch-frozen", "", "draws in each round"),
+        (6, "scalar-frozen", "mul got 0.5 in one call and 0.25 in the next", "math.pi"),
+        (6, "scalar-frozen", "mul got 0.5 in one call and 0.25 in the next", "`tau_in` for `tau`"),
+        (7, "branch-frozen", "", "bad_in"),
+    ],
+    ids=["how many rounds there are", "a constant", "what the host makes of a number", "a mask of the device"],
+)
+def test_what_is_no_number_of_the_line_is_put_in_no_tensor(
+    line: int, code: str, message: str, wrong: str, tmp_path: Path
+) -> None:
+    # GIVEN how many rounds a loop has, a constant, a number in what the host computes, and a mask of the device
+    file = tmp_path / "program.py"
+    file.write_text(OF_NO_NUMBER)
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(line)
+    assert statement is not None
+    place = Place(source, statement, Failure(code, "", message), "device", {"math": math}, plain=["tau", "steps"])
+    # WHEN it is told what to write THEN none of them is filled before a launch, where a tensor would not do
+    assert wrong not in f"{decided(place)} {at_least(place)}"

@@ -31,6 +31,7 @@ BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
 DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
 LEFT = "belongs behind the launch: leave it, it moves there once the other lines are mended"
 BEHIND = f"{LEFT}; or move it there yourself"
+_OF_TENSORS = frozenset("clamp abs exp log sqrt sum mean amax amin float long softmax sigmoid to view".split())  # noqa: SIM905
 HOSTS = ("random", "np", "numpy", "time", "math")
 
 
@@ -126,8 +127,11 @@ def decided(place: Place) -> str:
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
-    if made and place.loops() and any(draws(one.value) for one in made.values()):
+    by_chance = [one for one in made.values() if draws(one.value)]
+    if any(one in within(loop) for loop in place.loops() for one in by_chance):
         return _drawn_in_loop(place)
+    if by_chance and isinstance(node, ast.For):
+        return ""  # how many rounds there are is none of their numbers
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
     for each in heads(node):
@@ -266,6 +270,9 @@ def called_again(place: Place) -> ast.Call | None:
 
 def _is_host(value: ast.expr) -> bool:
     """Whether an expression draws or computes a number on the host, as far as its names tell."""
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call) and path_of(n.func).partition(".")[0] not in HOSTS]
+    if any(isinstance(n.func, ast.Attribute) and n.func.attr in _OF_TENSORS for n in calls):
+        return False
     for node in ast.walk(value):
         if isinstance(node, ast.Call):
             root = path_of(node.func).partition(".")[0]

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 
 _CHANGED = re.compile(r"(\w+) got (\S+) in one call and (\S+) in the next")
 _ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "clamp")
+_MODULES = ("math", "np", "numpy")
 _GIVEN = re.compile(r"(?:argument (\d+)|(\w+)) = ")
 
 
@@ -63,6 +64,8 @@ def _number(place: Place, node: ast.AST, operation: str) -> str:
     above = place.source.parents.get(node)
     path = path_of(node) if isinstance(node, ast.Name | ast.Attribute) else ""
     own = place.is_local(path) and path in place.plain
+    if path.partition(".")[0] in _MODULES or _is_asked_by_the_host(place, node):
+        return ""
     if not path or not (own or ("." in path and type(place.value(path)) in (int, float))):
         return ""
     if isinstance(above, ast.Call):
@@ -71,6 +74,16 @@ def _number(place: Place, node: ast.AST, operation: str) -> str:
     if not isinstance(above, ast.BinOp) or isinstance(above.op, ast.Pow | ast.Mod):
         return ""
     return path if operation != "clamp" else ""
+
+
+def _is_asked_by_the_host(place: Place, node: ast.AST) -> bool:
+    """Whether a line computes with a number in ``math.exp(-rate * tau)``, which would ask a tensor."""
+    above: ast.AST | None = place.source.parents.get(node)
+    while isinstance(above, ast.expr):
+        if isinstance(above, ast.Call) and path_of(above.func).partition(".")[0] in (*_MODULES, "int", "float"):
+            return True
+        above = place.source.parents.get(above)
+    return False
 
 
 def _named(place: Place) -> list[str]:
