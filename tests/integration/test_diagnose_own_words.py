@@ -241,3 +241,31 @@ def test_pieces_of_what_is_captured_are_told_to_take_its_place(tmp_path: Path) -
     assert found.fix_inside.pieces.endswith(
         f"; in place of the capture of line {line}: take that out, and its replays"
     ), found.fix_inside.pieces
+
+
+SERVED = """
+class Server:
+    def __init__(self):
+        self.x, self.h, self.graph = torch.zeros(4, device=device), torch.zeros(4, device=device), None
+    def capture(self):
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.scores, self.h = self.x * self.h, self.h.tanh() + self.x
+    def __call__(self, x):
+        if self.graph is None:
+            self.capture()
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.scores.argmax()
+f, args = Server(), (torch.rand(4, device=device),)
+"""
+
+
+def test_what_a_capture_makes_first_is_named_of_it_beside_what_it_carries_on(tmp_path: Path) -> None:
+    # GIVEN a statement of a capture that makes a result, and goes on with a state
+    names = run(SERVED, tmp_path)
+    # WHEN its state is told to be written in place
+    found = pgk.diagnose(names["f"], *names["args"])
+    (told,) = (each.fix for each in found.failures if each.code == "stale-input")
+    # THEN the result, which nobody has made before, is not
+    assert "self.scores, new_h = (self.x * self.h, self.h.tanh() + self.x); self.h.copy_(new_h)" in told

@@ -92,7 +92,7 @@ def carried_on(region: Region) -> Iterator[Failure]:
                 if carried.setdefault(path, first and kept) and is_a(value, torch.Tensor):
                     text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
                     frame = frame_at(code, node.lineno)
-                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=_in_place(node, target))
+                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=_in_place(node, target, inside))
 
 
 def _of_data(code: CodeType, node: ast.Assign, region: Region) -> Iterator[Failure]:
@@ -115,8 +115,8 @@ def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
     yield from ((code, [*nodes_of(code)], names) for code, names in called.items())
 
 
-def _in_place(node: ast.Assign, target: ast.expr) -> str:
-    """An assignment, and the same into the tensor that was read."""
+def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
+    """An assignment, and the same into the tensors that were read; what a capture only makes has its name of it."""
     path, line = ast.unparse(target), ast.unparse(node)
     if target is node.targets[0] and isinstance(node.value, ast.Call) and last_name(node.value.func) in _GROW:
         words = (
@@ -128,7 +128,8 @@ def _in_place(node: ast.Assign, target: ast.expr) -> str:
     whole = copy.deepcopy(node)
     written = []
     for each in elements_of(whole.targets[0]):
-        if isinstance(each, ast.Attribute):
+        read = (_reads(n, ast.unparse(each)) and n.lineno <= node.lineno for n in inside)  # type: ignore[attr-defined]
+        if isinstance(each, ast.Attribute) and any(read):
             old, new = ast.unparse(each), f"new_{each.attr}"
             written.append(f"{old}.copy_({new})")
             line = line.replace(old, new, 1)  # of the targets, which stand first
