@@ -25,7 +25,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.launcher import Launcher, Variant
 from paramgraph_kit.trace.errors import UnsupportedError
-from paramgraph_kit.trace.model import Failure, Launch, NodeKind, Origin, Partition, Trace
+from paramgraph_kit.trace.model import Failure, Frame, Launch, NodeKind, Origin, Partition, Trace
 
 Explain = Callable[[BaseException], Failure]
 UNKNOWN = "unknown"  # the code of a failure that no rule knows
@@ -151,6 +151,12 @@ class _Watch:
         """One failure is told once, however often it is seen."""
         if all((failure.code, failure.frame) != (known.code, known.frame) for known in self.trace.failures):
             self.trace.failures.append(failure)
+
+    def doubted(self, text: str, line: tuple[str, int] | None) -> None:
+        """The simulated device does not know what a GPU does at a line."""
+        if not self.aside:
+            failure = self.explain(NotImplementedError(text))
+            self.failed(replace(failure, frame=Frame(*line) if line is not None else None))
 
     def now(self) -> float | None:
         """Microseconds since the watch began; None where the device is simulated, and so is its time."""
@@ -297,9 +303,12 @@ def watching(title: str, explain: Explain) -> Iterator[Trace]:
             launching.observers.append(_made)
             for launcher, variant in _variants():
                 _attach(launcher, variant)
-    hear = driver().hear
+    hear, doubt = driver().hear, driver().doubt
     try:
-        with hear(watch.heard) if hear is not None else nullcontext():
+        with (
+            hear(watch.heard) if hear is not None else nullcontext(),
+            doubt(watch.doubted) if doubt is not None else nullcontext(),
+        ):
             yield trace
     except Exception as error:
         watch.failed(explain(error))  # a capture that failed has been noted when it did

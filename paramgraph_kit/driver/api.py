@@ -199,6 +199,10 @@ class Driver(Protocol):
     def hear(self) -> Callable[[Callable[[str], None]], AbstractContextManager[None]] | None:
         """Tells of every operation that launches something by itself, in no graph; None where nobody can."""
 
+    @property
+    def doubt(self) -> Callable[[Callable[[str, tuple[str, int] | None], None]], AbstractContextManager[None]] | None:
+        """Tells of what nobody knows without a GPU, and of the line that depends on it; None where there is one."""
+
     def knows_address(self, value: int) -> bool:
         """Whether a value is an address of memory that the device can read, the caching allocator's or not.
 

@@ -95,7 +95,7 @@ class Diagnose:
         from paramgraph_kit.driver.collection import only_new
 
         try:
-            with aside(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs):
+            with aside(), _untold(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs):
                 found = self._of(what, args, kwargs, limit_s, confirm, fix)
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
@@ -291,6 +291,14 @@ def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
     except CaptureError as error:
         note_failure(error.failure)
         raise
+
+
+def _untold() -> AbstractContextManager[None]:
+    """What we try ourselves warns nobody of what the simulated device does not know: notes tell of the user's calls."""
+    from paramgraph_kit.driver.select import driver
+
+    doubt = driver().doubt
+    return doubt(lambda *_: None) if doubt is not None else nullcontext()
 
 
 def _told(found: Diagnosis) -> Diagnosis:

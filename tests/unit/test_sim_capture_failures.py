@@ -212,7 +212,7 @@ def test_a_graph_that_goes_and_could_not_begin_is_told_of(sim: torch.device, cud
         first.capture_end()
     del raised  # its frames hold the graph
     # THEN a warning says that a GPU's process ends there, and no such thing of the other one
-    with pytest.warns(RuntimeWarning, match="on a GPU torch ends the process here"):
+    with pytest.warns(UserWarning, match="on a GPU torch ends the process here"):
         box.clear()
     box.append(first)
     del first

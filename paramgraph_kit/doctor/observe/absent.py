@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -105,6 +105,19 @@ def asking(places: Places) -> Iterator[Asked]:
         stack.enter_context(replaced(torch.amp.GradScaler, "scale", scales))
         stack.enter_context(replaced(torch.amp.autocast_mode.autocast, "__init__", made("torch.autocast")))
         yield asked
+
+
+@contextmanager
+def doubting(places: Places) -> Iterator[Asked]:
+    """Note what the simulated device says that it does not know while the block runs."""
+    doubted: Asked = {}
+
+    def tell(text: str, line: tuple[str, int] | None) -> None:
+        doubted.setdefault(text, places.of(sys._getframe(1)).frame())
+
+    doubt = driver().doubt
+    with doubt(tell) if doubt is not None else nullcontext():
+        yield doubted
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:

@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
-from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
+from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -276,6 +276,7 @@ class _Examiner(Caller):
         questions, steps = {**last.asked, **first.asked}, [*first.steps, *last.steps]
         result = None if launches else found.result  # what is around a launch is done each time
         found.notes += notes_of(result, found.operations, steps, self.state.functions, questions)
+        found.notes += doubts_of({**last.doubted, **first.doubted})
         for name in calls[-1].counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if any(call.threads for call in calls):

@@ -30,6 +30,11 @@ def notes_of(result: Any, operations: int, steps: Iterable[Step], functions: Ite
     return found if driver().device.type == "cuda" else [*found, *_unseen(steps, functions, asked)]
 
 
+def doubts_of(doubted: Asked) -> list[str]:
+    """Notes on what the simulated device does not know of a GPU, at which lines."""
+    return [f"{text}{f' (at {frame.label()})' if frame else ''}" for text, frame in doubted.items()]
+
+
 def has_tensor(value: Any, depth: int = 0) -> bool:
     """Whether something is a tensor or holds one; what is too deep to tell counts as one."""
     try:

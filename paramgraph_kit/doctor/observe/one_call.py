@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking
+from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking, doubting
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -65,6 +65,7 @@ class Call:
     replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
     number: int = 0
     asked: Asked = field(default_factory=dict)  # about CUDA, where there is none
+    doubted: Asked = field(default_factory=dict)  # what the simulated device does not know of it
     made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
     numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
 
@@ -146,7 +147,7 @@ class Caller:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)
         observer = Observer(places, keeper, target, self.graphs)
-        result, ended, asked, copies = None, None, Asked(), list[torch.Tensor]()
+        result, ended, asked, doubted, copies = None, None, Asked(), Asked(), list[torch.Tensor]()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
             with (
@@ -155,6 +156,7 @@ class Caller:
                 watched(observer),
                 threads_watched(observer),
                 asking(places) as asked,
+                doubting(places) as doubted,
             ):
 
                 def may_raise(frame: FrameType | None) -> bool:
@@ -231,6 +233,7 @@ class Caller:
             observer.replays,
             self.number,
             asked,
+            doubted,
             observer.made(result),
             copies,
         )

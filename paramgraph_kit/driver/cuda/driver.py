@@ -37,6 +37,7 @@ class CudaDriver:
     event_type: type = torch.cuda.Event
     listen = None
     hear = None
+    doubt = None
 
     def __init__(self, device: int | None = None) -> None:
         torch.empty(1, device="cuda")  # the driver API needs torch's context to exist

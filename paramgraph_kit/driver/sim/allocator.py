@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from paramgraph_kit.trace.model import PoolAction, PoolEvent
@@ -23,6 +24,8 @@ SMALL_SEGMENT = 2 << 20
 LARGE_FROM = 10 << 20  # requests from this on get a segment of their own
 MIDDLE_SEGMENT = 20 << 20
 LARGE_ROUND = 2 << 20
+
+MOST_KNOWN = 1 << 14  # requests of which it is known what they got
 
 NOT_IN_USE = (
     'it->second->use_count > 0 INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":2799, please '
@@ -169,6 +172,8 @@ class CachingAllocator:
         self.captures_underway = 0  # while positive no request has the unused unmapped: cudaFree may be forbidden
         self.left_recording: list[PoolId] = []  # of captures whose end has failed: torch goes on recording
         self._time = 0
+        self.requests = 0  # of all that were served,
+        self._served: deque[tuple[int, int]] = deque(maxlen=MOST_KNOWN)  # which memory the last ones got
         self._private = 0
 
     # pools
@@ -245,6 +250,8 @@ class CachingAllocator:
             self.blocks[tail.address] = tail
             insort(free, (rest, tail.address))
         block.live = True
+        self.requests += 1
+        self._served.append((address := block.address, address + size))
         block.requested = nbytes
         self.stats.allocate(block.size)
         pool.stats.allocate(block.size)
@@ -411,6 +418,18 @@ class CachingAllocator:
                             if address < block.address + block.size:
                                 return block
         return None
+
+    def served(self, address: int, since: int) -> bool:
+        """Whether memory at an address has served a request after so many of all; one too old counts as one."""
+        later = self.requests - since
+        return later > len(self._served) or any(
+            first <= address < end for first, end in islice(reversed(self._served), later)
+        )
+
+    def is_taken(self, address: int) -> bool:
+        """Whether a live block begins at an address."""
+        block = self.blocks.get(address)
+        return block is not None and block.live
 
     def is_live(self, address: int) -> bool:
         """Whether an address lies in a live block."""

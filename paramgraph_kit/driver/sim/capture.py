@@ -20,6 +20,7 @@ from .errors import cuda_error, missing
 from .generators import Generator
 from .graph import SimNode
 from .machine import DEVICE_NAME, machine
+from .not_known import not_known
 from .rng import DeviceGenerator
 from .stream import current_stream, default_stream, set_current
 from .under_way import MODES, Capture, forbid_drawing, forbid_unsafe_call, forbidding, open_captures
@@ -57,9 +58,10 @@ BOTH_NUMBERS = (
     "report a bug to PyTorch. "
 )
 ENDS_PROCESS = (
-    "a CUDAGraph goes whose capture was to begin while another one was under way on its stream: on a GPU torch ends "
-    "the process here, the simulated device goes on"
+    "what comes next: a CUDAGraph goes whose capture was to begin while another one was under way on its stream, and "
+    "on a GPU torch ends the process here"
 )
+FREED = "what lies in memory that this replay takes: it was freed since the capture, and served others"
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -276,6 +278,8 @@ class CUDAGraph:
         for moved in self._capture.offsets.values():
             if moved:
                 show_to_modes(made=False)
+        if machine().is_anothers(self._capture.touched):
+            not_known(FREED)
         run_nodes(self._capture.nodes, self._capture.offsets)
 
     def reset(self) -> None:
@@ -352,7 +356,7 @@ class CUDAGraph:
     def __del__(self) -> None:
         if "_counted" in vars(self) and not self._ends():  # made to the end
             if self._unknown:
-                warnings.warn(ENDS_PROCESS, RuntimeWarning, stacklevel=2)
+                not_known(ENDS_PROCESS)
             self._drop()
             for generator in self._counted:
                 machine().take_state(generator, id(self))

@@ -83,6 +83,7 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
                 raise missing("graph", option)
         if stream is None and graph.default_capture_stream is None:
             graph.default_capture_stream = Stream()
+            graph.default_capture_stream.captures = True
         self.pool = pool
         self.capture_stream = stream or graph.default_capture_stream
         assert self.capture_stream is not None

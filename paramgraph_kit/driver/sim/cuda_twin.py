@@ -71,11 +71,12 @@ from .cuda_random import (
     set_rng_state_all,
 )
 from .cuda_runtime import CudaError, check_error, cudart, profiler
+from .external import ExternalStream
 from .graph import pack_scalar
 from .graphed import make_graphed_callables
 from .kernels import record
 from .libraries import handle
-from .stream import Event, Stream, current_stream, default_stream, set_current, stream_of
+from .stream import Event, Stream, current_stream, default_stream, set_current
 from .under_way import get_sync_debug_mode, set_sync_debug_mode
 
 __all__ = [
@@ -171,11 +172,6 @@ def set_stream(stream: Stream | None) -> None:
 def is_current_stream_capturing() -> bool:
     """Whether the current stream is in a capture."""
     return current_stream().capture is not None
-
-
-def ExternalStream(stream_ptr: int, device: Any = None, **kwargs: Any) -> Stream:  # noqa: N802 - as torch.cuda calls it
-    """The stream with a raw number."""
-    return stream_of(stream_ptr)
 
 
 get_stream_from_external = ExternalStream

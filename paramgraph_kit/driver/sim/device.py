@@ -66,10 +66,12 @@ def register() -> torch.device:
     from .stream import follow_this_thread, note_made_in_backward
     from .ties import sorting_kernels
     from .transforms import install_transforms
+    from .twice import writing_kernels
     from .until import until_kernels
 
     kernels = _for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
+    kernels.update(writing_kernels())
     kernels.update(nobody_asks(kernels))
     kernels.update(making_sparse(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
@@ -263,7 +265,7 @@ def _give_to_others() -> None:
     """``torch.from_dlpack(tensor)``: torch names no kind of device for one in Python, and orders no streams of it."""
     from torch.utils.dlpack import DLDeviceType
 
-    from .stream import order_for_others
+    from .external import order_for_others
 
     plain: Any = torch.Tensor.__dlpack_device__
     give: Any = torch.Tensor.__dlpack__

@@ -7,7 +7,7 @@ import platform
 import struct
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from .device import register
 from .errors import out_of_memory
 from .graph import HOST_COPIES, SimNode
 from .machine import machine
+from .not_known import Tell, listening
 from .phantom import SimPhantom
 from .stream import Event, Stream, choice, current_stream, restore, set_current, stream_of
 from .under_way import open_captures
@@ -172,7 +173,7 @@ class SimDriver:
         if open_captures():
             raise RefusedError(Reason("capture-under-way", "another capture is under way in this process"))
         before = choice()
-        self._stream = self._stream or Stream()
+        self._stream = self._stream or Stream(priority=-2)  # none that the user gets again
         was_left = m.generator.left_in_capture
         underway = m.allocator.captures_underway
         set_current(self._stream)
@@ -321,6 +322,11 @@ class SimDriver:
             yield
         finally:
             self._machine.hearing.remove(tell)
+
+    @staticmethod
+    def doubt(tell: Tell) -> AbstractContextManager[None]:
+        """Tell of what nobody knows without a GPU, and of the line that depends on it."""
+        return listening(tell)
 
     def knows_address(self, value: int) -> bool:
         """Whether the simulated device has memory at an address."""

@@ -11,6 +11,7 @@ from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME
 from .pinned import places
 from .stream import current_stream
+from .twice import put
 from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
@@ -80,4 +81,4 @@ def _host_number(capture: Capture, values: torch.Tensor) -> Any:
     return None
 
 
-_index_put = Kernel(aten._index_put_impl_.default)
+_index_put = Kernel(aten._index_put_impl_.default, doubt=put)

@@ -24,8 +24,9 @@ from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import DEVICE_NAME, machine
+from .not_known import doubt_beyond
 from .outs import as_meta, fit_out, new_like, on_device, shared_with_outs, signature, stand_in
-from .overlap import check_overlap
+from .overlap import check_overlap, overlaps_itself, written_over
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
@@ -69,6 +70,8 @@ def record(
         random_state=machine().state_of(random) if random is not None else 0,
     )  # fmt: skip
     node.origin = recording_line()
+    if capture.phantom is None:
+        machine().note_owners(operands, capture.touched)
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)
@@ -79,6 +82,8 @@ def recording_line() -> tuple[str, int] | None:
     return recording(sys._getframe(1))[1]
 
 
+Run = Callable[..., Any]
+Doubt = Callable[[list[Any], dict[str, Any], list[Any]], None]  # of arguments, and of results
 Spec = tuple[tuple[int, ...], tuple[str, ...]]  # per argument its length if it is a list, else -1; keyword names
 
 
@@ -128,8 +133,9 @@ COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_
 class Kernel:
     """One aten overload on the device."""
 
-    def __init__(self, op: torch._ops.OpOverload, function: Callable[..., Any] | None = None) -> None:
+    def __init__(self, op: torch._ops.OpOverload, function: Run | None = None, doubt: Doubt | None = None) -> None:
         self.op = op
+        self.doubt = doubt  # looks at what has run for what a GPU may do in another way
         self.function = function or op  # what runs on CPU (and meta) tensors
         schema = op._schema
         self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
@@ -214,6 +220,8 @@ class Kernel:
         return leaves(result)
 
     def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self.pointwise and self.written == [0] and not args[0].is_meta and overlaps_itself(args[0]):
+            return written_over(args[0], self._run([args[0].contiguous(), *args[1:]], kwargs))
         try:
             with uncast():
                 return self.function(*args, **kwargs)
@@ -293,7 +301,13 @@ class Kernel:
             twins[id(twin)] = tensor
         if self.pointwise and len(slots) > 1:
             as_loaded(cpu_flat, slots)
-        results = self.invoke(cpu_flat, spec, state)
+        try:
+            results = self.invoke(cpu_flat, spec, state)
+        except (IndexError, RuntimeError) as error:
+            doubt_beyond(error)
+            raise
+        if self.doubt is not None:
+            self.doubt(*unflatten(cpu_flat, spec), results)
         for i in outs:
             fit_out(flat[i], cpu_flat[i])
             m.twin(flat[i]).copy_(cpu_flat[i])
@@ -367,6 +381,8 @@ class Kernel:
             if self.pointwise and len(slots) > 1:
                 as_loaded(cpu_flat, slots)
             values = self.invoke(cpu_flat, spec, state)
+            if self.doubt is not None:
+                self.doubt(*unflatten(cpu_flat, spec), values)
             for k, operand in copies:
                 if values[k] is not None:  # the weights of an attention that nobody asked for
                     views[operand].copy_(values[k])

@@ -149,6 +149,21 @@ class Machine:
         ref.address, ref.free = address, free
         self._owned[address] = ref
 
+    def note_owners(self, tensors: Sequence[torch.Tensor], into: dict[int, tuple[object, int]]) -> None:
+        """Note who owns the memory under tensors, by its address, where that is in no graph's pool."""
+        for tensor in tensors:
+            address = tensor.untyped_storage().data_ptr()
+            if address in into or (owner := self._owned.get(address)) is None:
+                continue
+            if self.allocator.blocks[address].segment.pool.id == DEFAULT_POOL:
+                into[address] = owner, self.allocator.requests
+
+    def is_anothers(self, owners: dict[int, tuple[object, int]]) -> bool:
+        """Whether some of that memory was freed since and has served others, and not one tensor one other alone."""
+        gone = [(at, then) for at, (owner, then) in owners.items() if self._owned.get(at) is not owner]
+        again = [at for at, then in gone if self.allocator.served(at, then)]
+        return len(again) > 1 or (len(again) == 1 and not self.allocator.is_taken(again[0]))
+
     def _ref_of(self, storage: torch.UntypedStorage) -> _StorageRef | None:
         """What frees a storage's memory; None of one over foreign memory."""
         ref = self._owned.get(storage.data_ptr())

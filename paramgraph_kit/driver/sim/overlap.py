@@ -9,6 +9,9 @@ import torch
 
 from paramgraph_kit.driver.tensors import extent
 
+from .not_known import not_known
+from .whole import convert
+
 _REFUSED = (
     "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
 )
@@ -38,6 +41,41 @@ def read_before(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """
     (begin, end), (first, last) = _reach(target), _reach(source)
     return source if last <= begin or end <= first else source.clone()
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether some of its numbers lie in one place, as far as strides tell; steps of 0 are refused elsewhere.
+
+    >>> x = torch.zeros(9)
+    >>> overlaps_itself(x.unfold(0, 3, 1)), overlaps_itself(x[::2]), overlaps_itself(x.view(3, 3).T)
+    (True, False, False)
+    """
+    if tensor.is_contiguous():
+        return False
+    reach = 0
+    for step, size in sorted(
+        (step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    ):
+        if step <= reach:
+            return step > 0
+        reach += step * (size - 1)
+    return False
+
+
+def written_over(target: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Write numbers to what overlaps itself, of which a GPU's threads leave one or another in each place."""
+    target.copy_(numbers)
+    if ((target != numbers) & (numbers == numbers)).any():
+        not_known("which write stays of several to one place: what is written to overlaps itself")
+    return target
+
+
+def copied_within(target: torch.Tensor, source: torch.Tensor) -> None:
+    """A copy on the device, to whatever lies there."""
+    if overlaps_itself(target):
+        written_over(target, source.expand(target.shape).to(target.dtype))
+    else:
+        convert(target, source)
 
 
 def _plain(tensor: torch.Tensor) -> Any:

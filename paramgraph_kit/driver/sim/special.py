@@ -22,7 +22,7 @@ from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .outs import resize
-from .overlap import check_overlap, read_before
+from .overlap import check_overlap, copied_within, read_before
 from .pinned import is_pinned, lasting, pin, refuse_to_pin
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
@@ -187,7 +187,7 @@ def resize_(
 
 
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
-    convert(views[0], read_before(*views))
+    copied_within(views[0], read_before(*views))
 
 
 def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
@@ -257,7 +257,7 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         if m.hearing and not _is_plain(target, source):
             m.ran("copy_")
         there = m.twin(target)
-        convert(there, read_before(there, m.twin(source)))
+        copied_within(there, read_before(there, m.twin(source)))
     return target
 
 

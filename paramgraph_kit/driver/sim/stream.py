@@ -20,10 +20,13 @@ import torch
 
 from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
-from .under_way import Capture, forbid_in_capture
+from .not_known import not_known
+from .under_way import Capture, forbid_in_capture, open_captures
 
 MOST_PASSES = 64  # backward passes of which it is known whose they are
-HIGHEST = 3  # torch has pools of streams for four priorities
+HIGHEST = 3  # torch has pools of streams for four priorities,
+AGAIN = "what this stream has: a process has 32 of each priority, and this one served before"
+POOL = 32  # of so many: who asks for more gets the first ones again
 
 
 class Stream(torch.Stream):
@@ -33,6 +36,9 @@ class Stream(torch.Stream):
     """
 
     KIND = 20  # of its device, to torch: PrivateUse1, the slot of a device in Python
+    external = False  # whether it is only known by its raw number
+    captures = False  # whether torch.cuda.graph captures on it where nobody names another one,
+    instead = False  # and whether it was given where a GPU gives that one again
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A stream of torch's with this one's number."""
@@ -43,11 +49,15 @@ class Stream(torch.Stream):
                 raise missing("Stream", name)
         if not kwargs:
             require_device(device)
-        number = kwargs.get("stream_id") or _table.next_number()
-        return super().__new__(cls, stream_id=number, device_index=0, device_type=cls.KIND)
+        number = kwargs.get("stream_id")
+        if not number and (again := _table.in_turn(_given(priority))) is not None:
+            return again
+        return super().__new__(cls, stream_id=number or _table.next_number(), device_index=0, device_type=cls.KIND)
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.priority = min(0, max(priority, -HIGHEST))
+        if "cuda_stream" in self.__dict__:
+            return
+        self.priority = _given(priority)
         self.cuda_stream: int = kwargs.get("stream_id") or _table.register(self)
         self.capture: Capture | None = None
         self.tail: tuple[int, ...] = ()
@@ -87,6 +97,8 @@ class Stream(torch.Stream):
         if self.capture is None:
             if self.cuda_stream == 0:
                 raise event.capture.fail(906)
+            if self.instead:
+                not_known(AGAIN)
             self.capture = event.capture
             self.tail = event.tail
             event.capture.streams.append(self)
@@ -127,10 +139,15 @@ class Stream(torch.Stream):
         raise missing("Stream", name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+        if not isinstance(other, Stream):
+            return False
+        return other.cuda_stream == self.cuda_stream and other.external == self.external
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other if isinstance(other, Stream) else super().__ne__(other)  # of None, torch says no
 
     def __hash__(self) -> int:
-        return hash(("sim stream", self.cuda_stream))
+        return hash(("sim stream", self.cuda_stream, self.external))
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device=sim:0 cuda_stream={self.cuda_stream:#x}>"
@@ -141,6 +158,11 @@ class Stream(torch.Stream):
 
     def __exit__(self, *args: object) -> None:
         leave(_table.stack().pop())
+
+
+def _given(priority: int) -> int:
+    """The priority that torch gives a stream."""
+    return min(0, max(priority, -HIGHEST))
 
 
 class Event(torch.Event):
@@ -245,6 +267,8 @@ class _Table:
     def __init__(self) -> None:
         self._local = threading.local()
         self.streams: dict[int, Stream] = {}
+        self._turns: dict[int, int] = {}  # by priority: how often a stream was given again
+        self._pools: dict[int, list[Stream]] = {}
         self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
         # Backward passes: roots, and their thread's log. Threads write it without a lock, each a key of its own.
         self.begun: dict[object, tuple[list[Any], autograd.Log[Stream]]] = {}
@@ -257,7 +281,23 @@ class _Table:
     def register(self, stream: Stream) -> int:
         number = self.next_number()
         self.streams[number] = stream
+        if number:
+            self._pools.setdefault(stream.priority, []).append(stream)
         return number
+
+    def in_turn(self, priority: int) -> Stream | None:
+        """One of the pool's again, once that has all its streams."""
+        pool = self._pools.get(priority, [])
+        if len(pool) < POOL:
+            return None
+        turn = self._turns.get(priority, 0)
+        self._turns[priority] = turn + 1
+        found: Stream | None = pool[turn % POOL]
+        if found is not None and found.captures and (found := self.in_turn(priority)) is not None:
+            found.instead = True
+        elif open_captures():
+            not_known(AGAIN)
+        return found
 
     def stack(self) -> list[Before]:
         found: list[Before] | None = getattr(self._local, "stack", None)
@@ -294,19 +334,6 @@ def default_stream(device: Any = None) -> Stream:
 def _look_for(device: Any) -> None:
     if (index := device_index(device)) > 0:
         raise RuntimeError(f"Device index value {index} is out of index range [0, 1)")
-
-
-def order_for_others(number: int | None) -> None:
-    """Who is given memory of the device works on the stream with this raw number: -1 orders nothing, None is default's.
-
-    Raises:
-        torch.AcceleratorError: code 906, the default stream would wait for one that captures.
-    """
-    if number == -1:
-        return
-    stream = _default if number in (None, 1) else stream_of(number or 0)
-    if stream != current_stream():
-        stream.wait_stream(current_stream())
 
 
 def stream_of(number: int) -> Stream:

@@ -11,15 +11,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
-from .kernels import Kernel
+from .kernels import Doubt, Kernel
+from .not_known import not_known
 from .stream import current_stream
 from .under_way import forbid_in_capture
 
 aten: Any = torch.ops.aten
 NETWORK = 32  # numbers that one sorts
 ONE_BLOCK = 2048  # numbers that a block of threads sorts
+ROUNDED = 2  # last digits by which sums in another order are apart
+ROUNDING = "which number comes first: {name} is given some that differ in their last digits, which rounding makes"
 UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
 Found = tuple[torch.Tensor, torch.Tensor]  # values and indices
 
@@ -164,6 +168,49 @@ def first_of_equal(op: Any) -> Callable[..., Found]:
     return find
 
 
+def _nearly(best: Any, second: Any) -> bool:
+    """Whether some numbers are apart by no more than another order of sums makes them: not those that are equal."""
+    off = ROUNDED * np.finfo(best.dtype).eps
+    one, other = best * (1 - off), best * (1 + off)  # which subtracts no infinities
+    return bool(((second != best) & (second >= np.minimum(one, other)) & (second <= np.maximum(one, other))).any())
+
+
+def _near_doubt(name: str) -> Doubt:
+    """Of which number is the largest, or the smallest, where rounding decides."""
+    largest = "max" in name
+
+    def look(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
+        tensor, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim")
+        if tensor.dtype not in (torch.float32, torch.float64) or not tensor.dim() or tensor.numel() < 2:
+            return
+        numbers, axis = tensor.detach().numpy(), dim
+        if axis is None:
+            numbers, axis = numbers.reshape(-1), 0
+        if numbers.shape[axis] < 2:
+            return
+        at = numbers.shape[axis] - 2 if largest else 1
+        parted = np.moveaxis(np.partition(numbers, at, axis=axis), axis, 0)
+        if _nearly(*((parted[-1], parted[-2]) if largest else (parted[0], parted[1]))):
+            not_known(ROUNDING.format(name=name))
+
+    return look
+
+
+def _order_doubt(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
+    """Of the order of few numbers, where rounding decides; ``topk`` has the next one to compare with, too."""
+    tensor, values = args[0], results[0]
+    if tensor.dtype not in (torch.float32, torch.float64) or not values.dim() or values.numel() < 2:
+        return
+    chosen = len(results) > 1 and values.shape != tensor.shape
+    dim = args[2] if chosen and len(args) > 2 else kwargs.get("dim", args[1] if len(args) > 1 and not chosen else -1)
+    size = values.shape[dim]
+    if not 1 < size <= NETWORK:
+        return
+    numbers = np.moveaxis(values.detach().numpy(), dim, 0)
+    if _nearly(numbers[:-1], numbers[1:]):
+        not_known(ROUNDING.format(name="topk" if chosen else "sort"))
+
+
 def sorting_kernels() -> dict[str, Any]:
     """The operations that order numbers, by name."""
     ranked = {
@@ -171,11 +218,18 @@ def sorting_kernels() -> dict[str, Any]:
         "median.dim": aten.median.dim,
         "nanmedian.dim": aten.nanmedian.dim,
     }
+    extremes = {
+        "argmax": aten.argmax.default,
+        "argmin": aten.argmin.default,
+        "max.dim": aten.max.dim,
+        "min.dim": aten.min.dim,
+    }
     return {
-        "sort.stable": Kernel(aten.sort.stable, sort),
+        "sort.stable": Kernel(aten.sort.stable, sort, _order_doubt),
         "sort.values_stable": Kernel(aten.sort.values_stable, into(sort)),
-        "topk": Kernel(aten.topk.default, topk),
+        "topk": Kernel(aten.topk.default, topk, _order_doubt),
         "topk.values": Kernel(aten.topk.values, into(topk)),
+        **{name: Kernel(op, doubt=_near_doubt(op._opname)) for name, op in extremes.items()},
         **{name: Kernel(op, first_of_equal(op)) for name, op in ranked.items()},
         "unique_dim": unique_dim,
         "mode": mode,

@@ -46,6 +46,7 @@ class Capture:
         self.phantom: Any = None  # serves the allocations of SimDriver.record
         self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
         self.outside: dict[int, tuple[Block | None, int]] = {}  # what they touch of the default pool
+        self.touched: dict[int, tuple[object, int]] = {}  # by address, in no pool of graphs: whose it was, since when
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
 
     @property

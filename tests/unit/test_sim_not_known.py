@@ -1,0 +1,172 @@
+"""What the simulated device says that it does not know, and where it says nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.not_known import NotKnownWarning
+
+cuda: Any = pgk.cuda
+sim = pgk.device()
+TWICE = torch.tensor([0, 0, 1], device=sim)
+OTHERS = torch.tensor([2, 0, 1], device=sim)
+NUMBERS = torch.arange(3.0, device=sim)
+CLOSE = torch.tensor([1.0, 1.0000001, 0.5, -torch.inf, -torch.inf], device=sim)
+
+
+def told(run: Callable[[], object]) -> list[str]:
+    """What warnings say as this runs eagerly, and then as its graph does."""
+    graph, found = cuda.CUDAGraph(), list[str]()
+    with cuda.graph(graph):
+        run()
+    for each in (run, graph.replay):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            each()
+        found += {str(one.message) for one in said if one.category is NotKnownWarning}
+    return found
+
+
+def zeros(*sizes: int) -> torch.Tensor:
+    """A tensor to write to."""
+    return torch.zeros(sizes or (4,), device=sim)
+
+
+UNKNOWN: dict[str, tuple[str, Callable[[], object]]] = {
+    "index_put": ("which write stays", lambda: zeros().index_put_((TWICE,), NUMBERS)),
+    "index_put of rows": ("which write stays", lambda: zeros(2, 3).index_put_((TWICE[:2], TWICE[:2]), NUMBERS[1:])),
+    "negative places": (
+        "which write stays",
+        lambda: zeros(3).index_put_((torch.stack([OTHERS[0], -OTHERS[2]]),), NUMBERS[:2]),
+    ),
+    "scatter": ("which write stays", lambda: zeros().scatter(0, TWICE, NUMBERS)),
+    "index_copy": ("which write stays", lambda: zeros().index_copy_(0, TWICE, NUMBERS)),
+    "put": ("which write stays", lambda: zeros().put_(TWICE, NUMBERS)),
+    "unpooling": (
+        "which write stays",
+        lambda: torch.nn.functional.max_unpool2d(
+            NUMBERS.view(1, 1, 1, 3), TWICE.view(1, 1, 1, 3), [1, 1], output_size=(1, 3)
+        ),
+    ),
+    "what overlaps itself": ("which write stays", lambda: zeros().as_strided((2, 3), (1, 1)).add_(NUMBERS)),
+    "a copy there": ("which write stays", lambda: zeros().unfold(0, 2, 1).copy_(NUMBERS[:, None] * NUMBERS[1:])),
+    "argmax": ("which number comes first", lambda: CLOSE.argmax()),
+    "argmin of rows": ("which number comes first", lambda: (-CLOSE)[None].argmin(-1)),
+    "max": ("which number comes first", lambda: CLOSE.max(0)),
+    "sort": ("which number comes first", lambda: CLOSE.sort()),
+    "topk": ("which number comes first", lambda: CLOSE.topk(2)),
+}
+
+KNOWN: dict[str, Callable[[], object]] = {
+    "places that differ": lambda: zeros().index_put_((OTHERS,), NUMBERS),
+    "the same in one place": lambda: zeros().index_put_((TWICE,), NUMBERS * 0),
+    "sums": lambda: zeros().index_put_((TWICE,), NUMBERS, accumulate=True),
+    "scatter": lambda: zeros().scatter_(0, OTHERS, NUMBERS),
+    "sums of scatter": lambda: zeros().scatter_add_(0, TWICE, NUMBERS),
+    "overlaps, and is the same": lambda: zeros().as_strided((2, 3), (1, 1)).add_(1),
+    "steps": lambda: zeros()[::2].add_(1),
+    "equal": lambda: torch.stack([NUMBERS, NUMBERS]).flatten().argmax(),
+    "infinite": lambda: CLOSE[2:].sort(),
+    "halves": lambda: CLOSE.half().max(0),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_a_gpu_leaves_open_is_said_eagerly_and_by_replays(name: str) -> None:
+    """GIVEN what depends on a GPU's threads or on rounding WHEN it runs, or its graph THEN a warning says so."""
+    what, run = UNKNOWN[name]
+    said = told(run)
+    assert len(said) == 2
+    assert all(f"the simulated device does not know {what}" in each for each in said)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_nothing_is_said_of_what_is_known(name: str) -> None:
+    """GIVEN what looks alike, and is the same on each GPU WHEN it runs THEN nobody is warned."""
+    assert not told(KNOWN[name])
+
+
+def test_places_written_over_themselves_are_read_before() -> None:
+    """GIVEN windows of one tensor WHEN 1 is added to them THEN it is added once, as each thread reads first."""
+    x = zeros()
+    x.unfold(0, 2, 1).add_(1)
+    assert x.tolist() == [1, 1, 1, 1]
+
+
+def test_memory_that_was_freed_and_served_others_is_said_by_the_replay() -> None:
+    # GIVEN a graph that reads tensors which are freed
+    held, graph = [zeros(256), zeros(256)], cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = held[0] + held[1]
+    held.clear()
+    # WHEN it is replayed before and after others have that memory
+    graph.replay()
+    others = [torch.full((256,), 7.0, device=sim) for _ in range(2)]
+    # THEN only the latter says that what lies there is not known
+    with pytest.warns(NotKnownWarning, match="it was freed since the capture, and served others"):
+        graph.replay()
+    assert len(others) == 2
+    assert y.numel()
+
+
+def test_an_index_out_of_range_says_what_a_gpu_does_later() -> None:
+    """GIVEN an index out of range WHEN it is used THEN a warning tells that a GPU fails later, and for good."""
+    with pytest.warns(NotKnownWarning, match="device-side assert"), pytest.raises(IndexError):
+        NUMBERS[OTHERS + 2]
+
+
+def test_a_process_has_32_streams_of_a_priority() -> None:
+    # GIVEN more streams than a GPU's pool has WHEN they are compared THEN the first ones come again, in turn
+    streams = [cuda.Stream(priority=-3) for _ in range(34)]
+    assert streams[32] == streams[0]
+    assert streams[33] == streams[1]
+    assert len(set(streams)) == 32
+    assert streams[0] != cuda.Stream(priority=-2)
+    # and in a capture it is said that one of them may have served
+    with cuda.graph(cuda.CUDAGraph()):
+        zeros()
+        with pytest.warns(NotKnownWarning, match="a process has 32"):
+            cuda.Stream(priority=-3)
+
+
+def test_an_external_stream_works_as_its_stream_and_equals_it_not() -> None:
+    # GIVEN the raw number of a stream WHEN a capture runs on it THEN it is that stream, which it does not equal
+    side, graph = cuda.Stream(), cuda.CUDAGraph()
+    outside = cuda.ExternalStream(side.cuda_stream)
+    assert outside != side
+    assert outside == cuda.ExternalStream(side.cuda_stream)
+    with cuda.graph(graph, stream=outside):
+        assert side.is_capturing()
+        y = NUMBERS + 1
+    graph.replay()
+    assert y.tolist() == [1, 2, 3]
+    assert cuda.ExternalStream(0) == cuda.default_stream()
+
+
+def put(x: torch.Tensor) -> torch.Tensor:
+    """Writes a place twice."""
+    y = torch.zeros(4, device=x.device)
+    y[TWICE] = x
+    return y
+
+
+def test_diagnose_and_traces_tell_it_at_its_line() -> None:
+    """GIVEN a function that writes a place twice WHEN it is looked at, or watched THEN note and trace name its line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = pgk.diagnose(put, NUMBERS)
+        with pgk.watch() as trace:
+            put(NUMBERS)
+    assert not found.codes
+    assert any("which write stays" in note and "y[TWICE] = x" in note for note in found.notes)
+    (failure,) = trace.failures
+    line = put.__code__.co_firstlineno + 3
+    assert failure.code == "not-known"
+    assert failure.frame is not None
+    assert failure.frame.line == line
