@@ -44,9 +44,9 @@ def run_once(name: str, program: Callable[[], Any]) -> Diagnosis:
     from paramgraph_kit.verbs._device import device
 
     device()
-    found, captures = problems_of(program)
+    found, captures, doubts = problems_of(program)
     where = f"1 run on {driver().source().label()}, {captures} capture{'' if captures == 1 else 's'}"
-    return Diagnosis(found, headed(name, found, where), [_ONCE] if captures else [])
+    return Diagnosis(found, headed(name, found, where), [*([_ONCE] if captures else []), *doubts])
 
 
 def headed(name: str, problems: Sequence[Failure], where: str) -> str:

@@ -13,8 +13,10 @@ from typing import Any, cast
 import torch
 
 from paramgraph_kit.doctor.observe import around_replays
+from paramgraph_kit.doctor.observe.absent import Asked, doubting
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
+from paramgraph_kit.doctor.observe.notes import doubts_of
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.one_call import check_free, run
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -50,8 +52,8 @@ class _Once(Observer):  # type: ignore[no-untyped-call]  # torch leaves it untyp
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
-    """Run a program; what is found around its replays, and how many captures it has made.
+def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[str]]:
+    """Run a program; what is found around its replays, how many captures it has made, and what is not known of a GPU.
 
     Raises:
         ParamgraphError: a capture is under way.
@@ -59,9 +61,9 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
     check_free("diagnose FILE")
     graphs = OwnGraphs(driver().device.type)
     graphs.regions, graphs.stands_in = [], True
-    observer = _Once(Places(run.__code__), graphs)
+    observer, doubted = _Once(Places(run.__code__), graphs), Asked()
     try:
-        with watched(observer), threads_watched(observer), observer:
+        with watched(observer), threads_watched(observer), doubting(observer.places) as doubted, observer:
             graphs.returned(run(program, (), {}))
     except (SystemExit, WantsToExit) as error:  # as it would end without us
         if isinstance(error, SystemExit) and error.code:
@@ -73,4 +75,4 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int]:
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
-    return found, len(regions)
+    return found, len(regions), doubts_of(doubted)

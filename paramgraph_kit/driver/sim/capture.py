@@ -78,8 +78,12 @@ def run_nodes(nodes: Sequence[SimNode], offsets: Mapping[DeviceGenerator, int]) 
             m.arena.write(m.state_of(generator), struct.pack("<QQ", generator.seed, offset))
     arena = m.arena
     with _unseen(), _by_no_default(), _below_autograd():
-        for node in nodes:
-            node.run(arena)
+        m.replaying = True
+        try:
+            for node in nodes:
+                node.run(arena)
+        finally:
+            m.replaying = False
 
 
 def _may_be_a_pool(pool: Any) -> bool:

@@ -18,6 +18,7 @@ from paramgraph_kit.trace.model import NodeKind
 
 from .arena import Arena
 from .errors import asserted
+from .not_known import ASSERTED, not_known
 
 HOST_COPIES = ("memcpy from host", "memcpy to host")  # names of nodes begin so, as on a GPU
 
@@ -120,6 +121,7 @@ class SimNode:
         except (NotImplementedError, torch.AcceleratorError):
             raise  # the former: what only CUDA computes says so
         except (IndexError, RuntimeError) as found:
+            not_known(ASSERTED)
             error = asserted(found)
         else:
             return

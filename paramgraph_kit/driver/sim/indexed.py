@@ -15,10 +15,26 @@ from .twice import put
 from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
+UNLIKE = (
+    "The shape of the mask {mask} at index {k} does not match the shape of the indexed tensor {shape} at index {at}"
+)
 
 
 def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def _check_masks(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> None:
+    """Raise IndexError for a mask of another shape, at which torch looks before it counts."""
+    at = 0
+    for index in indices:
+        if index is None or not _is_mask(index):
+            at += 1
+            continue
+        for k, size in enumerate(index.shape):
+            if at + k >= tensor.dim() or tensor.shape[at + k] != size:
+                raise IndexError(UNLIKE.format(mask=list(index.shape), k=k, shape=list(tensor.shape), at=at + k))
+        at += index.dim()
 
 
 def index_kernel(op: Any) -> Callable[..., Any]:
@@ -31,6 +47,7 @@ def index_kernel(op: Any) -> Callable[..., Any]:
                 f"indices should be either on cpu or on the same device as the indexed tensor ({tensor.device})"
             )
         if any(_is_mask(i) and i.device.type == DEVICE_NAME for i in indices if i is not None):
+            _check_masks(tensor, indices)
             forbid_in_capture(current_stream())
         elif current_stream().capture is not None:
             indices = [place for i in indices for place in (places(i) if _is_mask(i) else [i])]

@@ -23,6 +23,7 @@ from . import autograd
 from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
+from .not_known import not_known
 from .pinned import forget as forget_blocks
 from .refused import check_types
 from .stream import current_stream
@@ -159,7 +160,8 @@ def forget() -> None:
 
 def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     """An operation that is a call of a library."""
-    run = Kernel(op, partial(_factor, op) if op._opname == "linalg_cholesky_ex" else None)
+    factors = op._opname == "linalg_cholesky_ex"
+    run = Kernel(op, partial(_factor, op) if factors else None, _factor_doubt if factors else None)
     batched = op._opname in IN_BATCHES
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -190,6 +192,12 @@ def _factor(op: Any, matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         part = torch.triu if kwargs.get("upper", bool(args and args[0])) else torch.tril
         found[0][failed] = part(torch.full_like(found[0][failed], torch.nan))
     return found
+
+
+def _factor_doubt(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
+    """Said by replays: eagerly who does not look at ``info`` himself is told by an error."""
+    if machine().replaying and (results[1] != 0).any():
+        not_known("what cuSOLVER leaves of a matrix that has no Cholesky factor: NaN stands for it here")
 
 
 def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -22,9 +22,10 @@ from paramgraph_kit.driver.torch_names import torch_name
 from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
 from .arena import GRANULE, Arena
 from .errors import out_of_memory
+from .not_known import not_known
 from .rng import STATE_BYTES, DeviceGenerator
-from .stream import Stream, current_stream
-from .under_way import forbid_unsafe_call
+from .stream import AGAIN, Stream, current_stream
+from .under_way import forbid_unsafe_call, forbidding
 
 CPU_KEY = torch_name("DispatchKeySet")(torch_name("DispatchKey").CPU)
 SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
@@ -50,6 +51,7 @@ class Machine:
         self.arena = Arena(capacity)
         self.allocator = CachingAllocator(self.arena)
         self.hearing: list[Callable[[str], None]] = []  # who is told of operations that run in no graph
+        self.replaying = False  # whether a graph's nodes run
         self.solver_failed = False  # cuSOLVER, in a capture; it tells of that once more, outside
         self.generator = DeviceGenerator()
         self.generator.manual_seed(torch.initial_seed())  # as with CUDA, a seed counts that was set before
@@ -103,7 +105,8 @@ class Machine:
             address = self.allocator.alloc(nbytes, stream.cuda_stream, pool)
         else:
             # A capturing stream may ask the device for memory, any other one only where no capture forbids it.
-            address = self.allocator.alloc(nbytes, stream.cuda_stream, pool, forbid_unsafe_call)
+            asks = _ask_for_more if stream.again else forbid_unsafe_call
+            address = self.allocator.alloc(nbytes, stream.cuda_stream, pool, asks)
         if address is None:
             stats = self.allocator.stats
             raise out_of_memory(nbytes, self.arena.capacity, stats.reserved, stats.allocated)
@@ -194,6 +197,13 @@ class Machine:
         whole = tensor.numel() if tensor.is_contiguous() else -1
         view = self.arena.view(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, whole)
         return lazily(view, bits_of(tensor)) if tensor.is_conj() or tensor.is_neg() else view
+
+
+def _ask_for_more() -> None:
+    """The device is asked for memory on a stream that has served before, and may have some left on a GPU."""
+    if forbidding() is not None:
+        not_known(AGAIN)
+    forbid_unsafe_call()
 
 
 _machine: Machine | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from paramgraph_kit.driver.tensors import extent
 
 from .not_known import not_known
 from .whole import convert
+
+WARP = 32  # numbers that are written at once
 
 _REFUSED = (
     "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
@@ -63,10 +66,15 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def written_over(target: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Write numbers to what overlaps itself, of which a GPU's threads leave one or another in each place."""
+    """Write numbers to what overlaps itself; of what one warp writes at once the first stays in each place."""
     target.copy_(numbers)
-    if ((target != numbers) & (numbers == numbers)).any():
+    if not ((target != numbers) & (numbers == numbers)).any():
+        return target
+    if numbers.numel() > WARP:
         not_known("which write stays of several to one place: what is written to overlaps itself")
+        return target
+    for place in reversed([*itertools.product(*map(range, target.shape))]):
+        target[place] = numbers[place]
     return target
 
 

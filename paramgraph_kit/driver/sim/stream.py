@@ -21,7 +21,7 @@ import torch
 from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
 from .not_known import not_known
-from .under_way import Capture, forbid_in_capture, open_captures
+from .under_way import Capture, forbid_in_capture
 
 MOST_PASSES = 64  # backward passes of which it is known whose they are
 HIGHEST = 3  # torch has pools of streams for four priorities,
@@ -37,8 +37,9 @@ class Stream(torch.Stream):
 
     KIND = 20  # of its device, to torch: PrivateUse1, the slot of a device in Python
     external = False  # whether it is only known by its raw number
-    captures = False  # whether torch.cuda.graph captures on it where nobody names another one,
-    instead = False  # and whether it was given where a GPU gives that one again
+    captures = False  # whether torch.cuda.graph captures on it where nobody names another one
+    instead = False  # whether it was given where a GPU gives that one again,
+    again = False  # and whether it was given more than once
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A stream of torch's with this one's number."""
@@ -147,7 +148,7 @@ class Stream(torch.Stream):
         return not self == other if isinstance(other, Stream) else super().__ne__(other)  # of None, torch says no
 
     def __hash__(self) -> int:
-        return hash(("sim stream", self.cuda_stream, self.external))
+        return hash(("sim stream", self.cuda_stream))
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device=sim:0 cuda_stream={self.cuda_stream:#x}>"
@@ -293,10 +294,11 @@ class _Table:
         turn = self._turns.get(priority, 0)
         self._turns[priority] = turn + 1
         found: Stream | None = pool[turn % POOL]
-        if found is not None and found.captures and (found := self.in_turn(priority)) is not None:
-            found.instead = True
-        elif open_captures():
-            not_known(AGAIN)
+        instead = found is not None and found.captures
+        if instead:
+            found = self.in_turn(priority)
+        if found is not None:
+            found.again, found.instead = True, instead
         return found
 
     def stack(self) -> list[Before]:

@@ -1,14 +1,18 @@
 """Numbers with a point made whole as CUDA's ``cvt`` does: what does not fit becomes the nearest that does.
 
 The CPU has one number for all of them. What is no number is 0 for CUDA where neither type has 64 bits, and else the
-least (PTX ISA, cvt).
+least (PTX ISA, cvt). Types of less than 32 bits get what is left of a wider one (an H100 did so).
 """
 
 from __future__ import annotations
 
 import torch
 
+from .not_known import not_known
+
 _WHOLE = (torch.int32, torch.int64)
+_BY = {torch.int8: torch.int32, torch.int16: torch.int32, torch.uint8: torch.int64}  # first made a number of these
+_TINY = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def convert(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -19,7 +23,13 @@ def convert(target: torch.Tensor, source: torch.Tensor) -> None:
     >>> target.tolist()
     [2147483647, -2147483648, 0, 2]
     """
+    if target.dtype in _BY and source.is_floating_point():
+        whole = torch.empty(source.shape, dtype=_BY[target.dtype])
+        convert(whole, source)
+        source = whole
     target.copy_(source)
+    if target.dtype in _TINY and (source.abs() > torch.finfo(target.dtype).max).any():
+        not_known("whether what is beyond 8 bits with a point becomes NaN or the largest: torch 2.11 and 2.13 differ")
     if target.dtype not in _WHOLE or not source.is_floating_point():
         return
     bounds = torch.iinfo(target.dtype)
