@@ -13,7 +13,7 @@ from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
-from paramgraph_kit.doctor.observe.source_lines import branch_between, has_branch
+from paramgraph_kit.doctor.observe.source_lines import branch_between, has_branch, instead_of_a_round
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -203,6 +203,7 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
             said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
         ran = [p for p in (one, other) if p]
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
+        frame = _otherwise(frame, ran[0])
         # torch leaves out a slice of all: no branch has decided that.
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == ran[0].frame() and not _is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
@@ -229,6 +230,13 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
     places = _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others)
     between = branch_between(code, *places, once=code is first)
     return between or _chosen(ran[0], others)
+
+
+def _otherwise(frame: Frame | None, place: Place) -> Frame | None:
+    """Where rounds run the same but for one of them, their alignment may name what asks for the round's number."""
+    codes = (code for code, _ in place.stack if frame is not None and code.co_name == frame.function)
+    found = (instead_of_a_round(code, frame.line) for code in codes if frame is not None)
+    return next(filter(None, found), frame)
 
 
 def _positions(code: CodeType, places: Iterable[Place]) -> list[Position]:

@@ -305,8 +305,10 @@ class _Examiner(Caller):
         )
         found += moved
         known = [*found, *a.found, *b.found]
-        if drawn and not any(f.code in _ASKED for f in known):  # what the device holds may decide, too
-            found += chance.picked(a, b, codes, [f.frame for f in known])
+        if drawn:
+            asked = any(f.code in _ASKED for f in known)  # what the device holds may decide, too
+            picked = chance.picked(a, b, codes, [f.frame for f in known])
+            found += [f for f in picked if not asked or f.code == "branch-frozen"]
         for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)

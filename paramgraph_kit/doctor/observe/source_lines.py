@@ -238,6 +238,28 @@ def _drawn_to_leave(loop: ast.For, line: int) -> int | None:
     return None
 
 
+def instead_of_a_round(code: CodeType, line: int) -> Frame | None:
+    """The one branch of a loop that may decide, where that of a line asks for the number of the round: ``if i == 2``.
+
+    It is answered alike in each call.
+    """
+    nodes = list(nodes_of(code))
+    loops = [n for n in nodes if isinstance(n, ast.For) and n.lineno < line <= (n.end_lineno or 0)]
+    rounds = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    inside = {n for loop in loops for n in ast.walk(loop)}
+    branches = [n for n in nodes if isinstance(n, (ast.If, ast.IfExp)) and n in inside]
+    of_rounds = [n for n in branches if _asks_for(n.test, rounds)]
+    others = [n for n in branches if n not in of_rounds]
+    own = any(n.test.lineno == line for n in of_rounds) and all(n.test.lineno != line for n in others)
+    return frame_at(code, others[0].test.lineno) if own and len(others) == 1 else None
+
+
+def _asks_for(test: ast.expr, names: set[str]) -> bool:
+    parts = list(ast.walk(test))
+    read = {n.id for n in parts if isinstance(n, ast.Name)}
+    return bool(read) and read <= names and not any(isinstance(n, (ast.Call, ast.Attribute)) for n in parts)
+
+
 def has_branch(code: CodeType) -> bool:
     """Whether a function decides anything, as far as it can be read; one without source may."""
     nodes = list(nodes_of(code))
