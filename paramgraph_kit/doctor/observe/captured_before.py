@@ -329,11 +329,11 @@ def managers_in(tree: ast.Module) -> dict[str, str | int]:
         if isinstance(node, ast.ClassDef):
             enters = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__enter__"]
             graphs = (a for n in enters for a in _given_to_captures(n) if isinstance(a, ast.Attribute))
-            found |= {node.name: graph.attr for graph in graphs}
+            found.update((node.name, graph.attr) for graph in graphs)
         elif isinstance(node, ast.FunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(node)):
             names = [each.arg for each in node.args.args]
             graphs_of = (last_name(a) for a in _given_to_captures(node))
-            found |= {node.name: names.index(name) for name in graphs_of if name in names}
+            found.update((node.name, names.index(name)) for name in graphs_of if name in names)
     return found
 
 

@@ -1,0 +1,66 @@
+"""Fixes that keep lists of tensors, and states of the size of inputs, in their memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+
+PAST = """
+class Past:
+    def __init__(self):
+        self.past = {begun}
+    def step(self, x):
+        y = 1.5 * self.past[-1] - 0.5 * self.past[0] + x
+        {moves}
+        return y
+past = Past()
+args = (torch.randn(4, device=device),)
+f = past.step
+"""
+APART = "[torch.zeros(4, device=device) for _ in range(3)]"
+
+
+@pytest.mark.parametrize(
+    ("moves", "line"),
+    [
+        ("self.past = self.past[1:] + [x * 2]", "self.past[1:] + [x * 2]"),
+        ("self.past.pop(0); self.past.append(x * 2)", "[*self.past[1:], x * 2]"),
+        ("self.past.insert(0, x * 2); self.past.pop()", "[x * 2, *self.past[:-1]]"),
+    ],
+    ids=["another list", "one after another", "at the front"],
+)
+def test_the_numbers_of_a_list_move_where_its_tensors_did(moves: str, line: str, fixed: Fixed) -> None:
+    # GIVEN the last few results of a step, in a list that it moves on WHEN rewritten
+    found = fixed(PAST.format(begun=APART, moves="\n        ".join(moves.split("; "))))
+    # THEN the tensors stay where a graph reads them
+    assert found.complete, found
+    assert f"for held, new in zip(self.past, [each.clone() for each in {line}], strict=True):" in lines_of(found)
+
+
+def test_one_tensor_in_all_places_of_a_list_is_not_moved_and_told_all_the_same(fixed: Fixed) -> None:
+    # GIVEN a list that begins with one tensor at all places, and is read where the others come to last WHEN rewritten
+    found = fixed(PAST.format(begun="[torch.zeros(4, device=device)] * 3", moves="self.past = self.past[1:] + [x * 2]"))
+    # THEN that it is another one later is no secret, and no numbers are mixed up
+    assert not found.complete
+    assert "held.copy_" not in found.diff
+
+
+def test_a_state_of_the_size_of_its_inputs_is_not_filled_with_fewer(fixed: Fixed) -> None:
+    # GIVEN a state that is what was given last WHEN rewritten
+    found = fixed("""
+prev, last, args = torch.zeros(4, device=device), torch.zeros(4, device=device), (torch.randn(4, device=device),)
+def f(x):
+    global prev, last
+    y = 1.5 * prev + x - last
+    prev = x * 2
+    last = x
+    return y
+""")
+    # THEN inputs of one row raise where they would have been repeated
+    assert found.complete, found
+    assert {f"{name}.copy_({name}_now.detach().view_as({name}))" for name in ("prev", "last")} <= {*lines_of(found)}
