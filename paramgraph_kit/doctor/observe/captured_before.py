@@ -328,12 +328,14 @@ def managers_in(tree: ast.Module) -> dict[str, str | int]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             enters = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__enter__"]
-            graphs = (a for n in enters for a in _given_to_captures(n) if isinstance(a, ast.Attribute))
-            found.update((node.name, graph.attr) for graph in graphs)
+            graphs = [a.attr for n in enters for a in _given_to_captures(n) if isinstance(a, ast.Attribute)]
+            if graphs:
+                found[node.name] = graphs[0]
         elif isinstance(node, ast.FunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(node)):
             names = [each.arg for each in node.args.args]
-            graphs_of = (last_name(a) for a in _given_to_captures(node))
-            found.update((node.name, names.index(name)) for name in graphs_of if name in names)
+            given = [names.index(n) for n in map(last_name, _given_to_captures(node)) if n in names]
+            if given:
+                found[node.name] = given[0]
     return found
 
 

@@ -277,7 +277,7 @@ def _is_idle(branch: ast.If) -> bool:
     """Whether both ways only tell, wait or raise."""
     for node in (*branch.body, *branch.orelse):
         call = node.value if isinstance(node, ast.Expr) else None
-        calls = isinstance(call, ast.Call) and last_name(call.func) in (*_TELLS, "warn", "synchronize")
+        calls = isinstance(call, ast.Call) and (_tells(call) or last_name(call.func) in ("warn", "synchronize"))
         if not calls and not isinstance(node, (ast.Pass, ast.Raise)) and not isinstance(call, ast.Constant):
             return False
     return True
@@ -287,10 +287,8 @@ def _tells(node: ast.expr) -> bool:
     """Whether a statement only says something; ``torch.log(x)`` does not, nor does a ``write()`` of the user's."""
     if not isinstance(node, ast.Call) or last_name(node.func) not in _TELLS:
         return False
-    words = (n for each in (*node.args, *node.keywords) for n in ast.walk(each))
-    has_words = any(
-        isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and type(n.value) is str) for n in words
-    )
+    given = [n for each in (*node.args, *node.keywords) for n in ast.walk(each)]
+    has_words = any(isinstance(n, ast.JoinedStr) or type(getattr(n, "value", None)) is str for n in given)
     return has_words or last_name(node.func) not in ("log", "write")
 
 
