@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_in_calls import Made, kept_in, made_by
+from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph
@@ -65,10 +65,16 @@ def given_in_vain(
     read = {key for step in steps for key in step.outside}
     paths = {use.text for use in region.values.uses if is_a(use.value(), torch.Tensor)}
     known = {f.frame for f in told}
-    for node in (n for n in nodes_of(code) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Name)):
-        name, target = node.value.id, ast.unparse(node.targets[0])  # type: ignore[attr-defined]
+    nodes = [*nodes_of(code)]
+    loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    shared = {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
+    for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], (ast.Name, ast.Attribute))):
+        name, target = ast.unparse(node.value), ast.unparse(node.targets[0])
         value, frame = given.get(name), frame_at(code, node.lineno)
-        if target in paths and is_a(value, torch.Tensor) and storage_key(value) not in read and frame not in known:
+        is_given = is_a(value, torch.Tensor) and storage_key(value) not in read
+        # A variable of the function's own that nobody reads has the name of what the graph reads.
+        in_vain = isinstance(node.targets[0], ast.Name) and target not in loaded | shared
+        if target in paths and (is_given or in_vain) and frame not in known:
             text = f"{target} is {name} from here on, and the graph reads the tensor of its capture"
             fix = f"before  {ast.unparse(node)}\nafter   {target}.copy_({name}), ahead of the replay"
             yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
@@ -204,7 +210,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
     seen = set[int]()
     for block, method in blocks:
-        for names, at in _scopes(method, space, [*objects.values()], file):
+        for names, at in _scopes(tree, method, space, [*objects.values()], file):
             if isinstance(block, ast.With):
                 body = method.body if method is not None else tree.body
                 made_at = partial(region_at, at, kind=kind, space=space)
@@ -349,7 +355,7 @@ def _given_to_captures(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _scopes(
-    method: ast.FunctionDef | None, space: dict[str, Any], objects: list[Any], file: str
+    tree: ast.Module, method: ast.FunctionDef | None, space: dict[str, Any], objects: list[Any], file: str
 ) -> Iterator[tuple[dict[str, Any], CodeType]]:
     """What the names of a block mean, and the code that it stands in: once for each object that has the method."""
     if method is None:
@@ -358,7 +364,10 @@ def _scopes(
     for owner in objects:
         code = _methods(type(owner)).get(method.name)
         if code is not None and code.co_filename == file and code.co_firstlineno <= method.lineno:
-            yield {**space, method.args.args[0].arg: owner}, code
+            own = {method.args.args[0].arg: owner}
+            for given in given_to_method(method, tree, space, owner, code) if len(method.args.args) > 1 else ():
+                yield {**space, **given, **own}, code
+            yield {**space, **own}, code
 
 
 def _has_number(optimizer: torch.optim.Optimizer) -> bool:

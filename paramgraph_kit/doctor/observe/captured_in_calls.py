@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, here, last_name
@@ -50,6 +50,20 @@ def made_by(
             yield _with_functions(made, node, space)
 
 
+def given_to_method(
+    method: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], owner: Any, code: CodeType
+) -> Iterator[dict[str, Any]]:
+    """What the variables of a method meant, once for each call of it by another method: ``self.g = self.capture(fn)``."""
+    for other, own in _methods(tree, space, [owner]):
+        if other is method:
+            continue
+        name = f"{other.args.args[0].arg}.{method.name}"
+        for call, known, value in _calls(other.body, name, own, space):
+            function = MethodType(FunctionType(code, space), owner)
+            given = _given(function, call, known, space)
+            yield given | dict(_unpacked(_result(method), value))
+
+
 def _methods(
     tree: ast.Module, space: dict[str, Any], objects: Collection[Any]
 ) -> Iterator[tuple[ast.FunctionDef, dict[str, Any]]]:
@@ -86,7 +100,7 @@ def _calls(
 
 
 def _is_call(value: ast.expr, name: str) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == name
 
 
 def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]]:
@@ -102,7 +116,9 @@ def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]
     yield from ((node.id, part) for node, part in parts if isinstance(node, ast.Name) and part is not NOTHING)
 
 
-def _given(function: FunctionType, call: ast.Call, known: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+def _given(
+    function: FunctionType | MethodType, call: ast.Call, known: dict[str, Any], space: dict[str, Any]
+) -> dict[str, Any]:
     """What a call gives, where that has a name or is written there."""
     file = function.__code__.co_filename
     args = [_value(each, known, space, file) for each in call.args]

@@ -37,7 +37,7 @@ from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
-from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, settings
+from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, call_with_others, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -136,6 +136,7 @@ class _Examiner(Caller):
         if ended:
             silent = []  # the calls differ because one of them stopped
         elif _launches(pair[1]):
+            call_with_others(self)
             silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)

@@ -25,7 +25,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.observer import Step
-    from paramgraph_kit.doctor.observe.one_call import Call
+    from paramgraph_kit.doctor.observe.one_call import Call, Caller
     from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FUNCTIONS = FUNCTIONS[:2]
@@ -126,6 +126,19 @@ def another(value: Any) -> Any:
     if kind is int:
         return value + 1
     return value * 1.25 + 0.0625 if kind is float else value
+
+
+def call_with_others(caller: Caller) -> None:
+    """Call a function that replays once more with other numbers: what they set is seen at its replays."""
+    args = tuple(map(another, caller.args))
+    kwargs = {name: another(value) for name, value in caller.kwargs.items()}
+    given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
+    if all(a is b for a, b in given):
+        return
+    held = [(r.values, dict(r.values.moved)) for r in caller.graphs.regions or () if r.values is not None]
+    if caller.call(args, kwargs).ended is not None:  # it takes no others
+        for values, moved in held:
+            values.moved = moved
 
 
 def _callers(file: str, function: Any) -> set[str]:
