@@ -421,3 +421,30 @@ def test_what_the_host_draws_that_no_number_of_the_device_can_be_has_a_graph_for
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert found.fix is not None
     assert words in "\n".join(found.fix.instead), found
+
+
+def test_a_branch_of_chance_is_told_where_something_is_read_back_and_no_branch_that_asks_for_a_round() -> None:
+    # GIVEN tensors that a branch exchanges by chance, ahead of a read, and a round that is drawn in a loop
+    def flipped(x: torch.Tensor) -> float:
+        a, b = x * 2, x + 1
+        if random.random() < 0.5:
+            a, b = b, a
+        return float((a / b).sum().item())
+
+    def mixed(x: torch.Tensor) -> torch.Tensor:
+        at = random.randint(0, 2)
+        for i in range(3):
+            if i == at:
+                x = x.flip(0)
+            x = x.tanh() if i == 2 else x.relu()
+        return x
+
+    # WHEN diagnosed THEN the branch is told, which the device has not decided
+    found = pgk.diagnose(flipped, torch.ones(2, device=DEVICE))
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [
+        ("branch-frozen", "if random.random() < 0.5:"),
+        ("sync-item", "return float((a / b).sum().item())"),
+    ], str(found)
+    # AND what goes another way is the round's own question, not one that each call answers alike
+    found = pgk.diagnose(mixed, torch.ones(2, device=DEVICE))
+    assert {f.frame.text for f in found if f.frame and f.code == "branch-frozen"} == {"if i == at:"}, str(found)

@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite.advised.asks.needs import decides, steps_behind_an_e
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, LEFT, decided
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.advised.sizes.growing import bad_loss
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.source.edits import Source
@@ -305,3 +306,21 @@ def test_a_count_that_decides_which_parameters_get_gradients_is_no_tensor(lines:
     text = kept_outside("n", [*step, *behind], [*step, "    n += 1\n"], {"after_f"}, {"f"}, "device")
     assert "ask `n < 3` before each launch, and give it to the step as an argument" in text, text
     assert "in a tensor" not in text
+
+
+@pytest.mark.parametrize(
+    ("step", "told"), [("        opt.step()", True), ("    opt.step()", False)], ids=["round", "all"]
+)
+def test_only_a_round_that_steps_itself_is_left_out_with_its_step(step: str, told: bool, tmp_path: Path) -> None:
+    # GIVEN a loop that leaves out rounds with a bad loss, whose step is in the round, or behind them all
+    lines = ["def f(xs):", "    for x in xs:", "        loss = net(x).sum()", "        if torch.isnan(loss):"]
+    file = tmp_path / "program.py"
+    file.write_text("\n".join([*lines, "            continue", "        loss.backward()", f"{step}\n"]))
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(4)
+    assert statement is not None
+    space = {"torch": torch, "opt": torch.optim.Adam([torch.zeros(2, requires_grad=True)])}
+    # WHEN it is told what to write THEN no step of the others is left out with one of them
+    place = Place(source, statement, Failure("data-dependent-branch", "", ""), "device", space)
+    assert ("opt.found_inf" in bad_loss(place)) is told

@@ -105,7 +105,10 @@ def bad_loss(place: Place) -> str:
         return ""
     if not any(isinstance(n, _LEAVES) for part in node.body for n in within(part)):
         return ""
+    inside = [n for loop in place.loops()[:1] for n in within(loop)]  # a round left out leaves out no step behind them
     for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
+        if inside and later not in inside:
+            continue
         name = stepped(later, scaled=False) if later.lineno > node.lineno else ""
         if name and is_fusable(place.space, name) and not momentum_of(place, name):
             test = _counted_by_masks(function, place, condition_of(place, node.test))
