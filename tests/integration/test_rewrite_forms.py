@@ -435,3 +435,25 @@ def test_a_row_of_a_table_that_is_written_is_no_copy(fixed: Fixed, index: str) -
     fix = fixed(f"{given}def f(s):\n{lines}")
     # THEN it stays the table's
     assert not any("best.reshape(1)" in line for line in lines_of(fix)), fix
+
+
+RING = """
+args = (torch.rand(4, device=device),)
+class Ring:
+    def __init__(self):
+        self.at, self.held = 0, torch.zeros(3, device=device)
+ring = Ring()
+def f(x):
+    ring.held[ring.at] = x.sum()
+    ring.at = (ring.at + 1) % 3
+    n = ring.at if ring.at else 3
+    return x * n + ring.held.sum()
+"""
+
+
+def test_a_counter_that_is_asked_whether_it_is_zero_is_asked_on_the_device(fixed: Fixed) -> None:
+    # GIVEN a position that lives on in a tensor, and a number that is chosen by whether it is zero WHEN rewritten
+    found = fixed(RING)
+    # THEN that is a condition of the device's
+    assert found.complete, found
+    assert "n = torch.where(ring.at.clone().bool(), ring.at.clone(), 3)" in lines_of(found)

@@ -252,8 +252,11 @@ def _on_device(place: Place, text: str) -> str:
 
 def _is_count(place: Place, test: ast.expr) -> bool:
     """Whether a test is a number of the device's, which ``torch.where`` does not take for a condition."""
-    if isinstance(test, ast.Call) and called(test) == "item" and isinstance(test.func, ast.Attribute):
+    if isinstance(test, ast.Call) and called(test) in ("item", "clone") and isinstance(test.func, ast.Attribute):
         return _is_count(place, test.func.value)
+    if isinstance(test, ast.Attribute):  # ``self.pos``, of which only the question tells what it is
+        read = re.search(r"_local_scalar_dense of (\w+)\[", place.failure.message)
+        return read is not None and read[1] != "bool"
     if isinstance(test, ast.Name):
         form = place.tensors.get(test.id)
         return form is not None and form.dtype is not torch.bool
