@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
     from paramgraph_kit.doctor.observe.examination import Examination
     from paramgraph_kit.doctor.observe.own_regions import Region
+    from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.truths import Known
     from paramgraph_kit.trace.model import Failure
 
@@ -246,7 +247,10 @@ def _rewritten(
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
             found.fix, alone.known = alone, rewritten.known
             return tell_missed(what, args, kwargs, found.failures, alone)
-        if rewritten.complete and not rewritten.is_little:
+        if rewritten.complete and (pieces := _more_in_pieces(rewritten, what, args, kwargs)):
+            found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces, left=[*found.failures])
+            return rewritten.left
+        if rewritten.complete and not (rewritten.is_little and all_told(rewritten.instead, found.failures)):
             rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
         from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
@@ -266,7 +270,17 @@ def _rewritten(
             return [f for f in found.failures if _line_of(f) in same]
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
+            if not all_told(rewritten.instead, found.failures):
+                rewriting.tell_little(rewritten)
     return rewritten.left
+
+
+def _more_in_pieces(rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What compiling brings of lines as they are, where a graph of the rewritten ones has less of them; else ""."""
+    from paramgraph_kit.verbs._pieces import PLAIN, in_pieces, kernels_of
+
+    pieces = in_pieces(what, args, kwargs, rewritten)
+    return pieces if PLAIN in pieces and kernels_of(pieces) > rewritten.worth.inside else ""
 
 
 def _brings_more(left: Iterable[Failure], known: Iterable[Failure]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import time
 import types
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ MOST_LATE = 3  # calls behind the first that compile: where each number of the h
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
+_KERNELS = re.compile(r" with (\d+) kernels? in the last")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
 
 
@@ -131,6 +133,12 @@ def _tried(step: _Watched, prover: Prover, truth: Truth, around: Around) -> str:
         f"eager's results and state {truth.closeness()} in {STEPS} steps ({driver().source().label()}), "
         f"{launches} launch{'es' * (launches > 1)} with {kernels} kernel{'s' * (kernels > 1)} in the last"
     )
+
+
+def kernels_of(text: str) -> int:
+    """How many kernels are launched in a call, as is said of what was tried."""
+    told = _KERNELS.search(text)
+    return int(told[1]) if told is not None else 0
 
 
 class _Endless(Exception):  # noqa: N818 - no error: nothing is proved by going on
