@@ -13,7 +13,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_of, sized_again
 from paramgraph_kit.rewrite.around import feeding, parts
+from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
+from paramgraph_kit.rewrite.around.later import outermost
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.lending import Plan
@@ -32,7 +35,7 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
 )
 from paramgraph_kit.rewrite.source.owners import is_called_only_by
-from paramgraph_kit.rewrite.source.place import around_launch
+from paramgraph_kit.rewrite.source.place import around_launch, fresh
 from paramgraph_kit.trace.model import Failure
 
 
@@ -56,7 +59,14 @@ class Helping(Attempt):
                 wanted.setdefault(helper, {})[place[1]] = failure
         for helper in self.fetched_by:
             wanted.setdefault(helper, {})
-        found = self._fed_in_helpers(source, function, wanted, [*others, *(own.hoisted if own is not None else [])])
+        others = [*others, *(own.hoisted if own is not None else [])]
+        found = self._fed_in_helpers(source, function, wanted, others)
+        others += [line for each, _ in found for line in each.hoisted]
+        for failure in failures if not found else ():
+            if (drawn := self._drawn(source, function, failure, others)) is not None:
+                wanted.setdefault(drawn[1], {})[drawn[2]] = failure
+                found.append((drawn[0], drawn[3]))
+                others += drawn[0].hoisted
         if not found:
             return plan
         methods = any(isinstance(source.parents.get(helper), ast.ClassDef) for helper in wanted)
@@ -101,6 +111,36 @@ class Helping(Attempt):
                 found.append((made, call.lineno))
                 taken += made.hoisted
         return found
+
+    def _drawn(
+        self, source: Source, function: Function, failure: Failure, others: Sequence[str]
+    ) -> tuple[feeding.Feed, Function, ast.stmt, int] | None:
+        """What the CPU draws for a helper of any depth, of the size of what is computed there; where, and its call."""
+        place = self.place(failure) if failure.code == "copy-to-gpu" else None
+        helper = source.function_of(place[1]) if place is not None and place[0] is source else None
+        if place is None or helper is None or helper is function:
+            return None
+        one = replace(self._place_of(*place, failure), forms=self.forms_in(*place))
+        number = self._index(source, function, failure)
+        drawn = drawn_of(one)
+        sized = sized_again(one, drawn) if drawn is not None else None
+        steps = [function, outermost(source, self.function, function)]
+        if drawn is None or sized is None or number < 0:
+            return None
+        if Elsewhere(self.sources.values(), self.ran, self.space).calls(helper, steps):
+            return None  # nothing is drawn for what comes there from elsewhere
+        taken = names_in(source.tree) | {line.partition(" = ")[0] for line in others}
+        name, before = fresh(f"{drawn.name}_in", taken), around_launch(source, function, "before")
+        given = moving.arguments_of(function)[:1] if is_method(source, function) else []
+        blank = not source.lines[first_line(function) - 2].strip()
+        top = [*[""] * (not blank), f"def {before}({', '.join(given)}):  # before each launch"]
+        edits = [
+            source.replace(drawn.value, f"{name}{sized}.clone()"),
+            source.before(function, [*top, f"    {name}.copy_({drawn.text})", ""], rank=1),
+        ]
+        line = list(moving.body_of(function))[number].lineno
+        fed = feeding.Feed(source, edits, before, given, [f"{name} = {drawn.made}"], [], [])
+        return fed, helper, place[1], line
 
     def _is_changed(self, source: Source, node: ast.stmt) -> bool:
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)

@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_li
 from paramgraph_kit.rewrite.source.given import Given, expanded
 from paramgraph_kit.rewrite.source.one_line import found_in
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
-from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, names_of, of_classes, owner_of
+from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, keeps_graph, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
 
@@ -169,7 +169,7 @@ class Lending:
             self.records_in[scope] = torch.is_grad_enabled() or self.records_in.get(scope, False)
             by = self.called_in.setdefault(scope, {})
             for name, value in frame.f_locals.items():
-                if _is_called(value):
+                if _is_called(value) and not keeps_graph(value):
                     by[name] = value if _is_alike(by.get(name, value), value) else None
             if code is entry:
                 self.tensors |= tensors

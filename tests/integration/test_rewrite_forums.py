@@ -30,7 +30,6 @@ NOT_WHOLE = (
     "mixup with",
     "sequences padded",
     "stochastic depth",
-    "a loader's next",
     "knn graph",
     "multi scale",
     "adaptive loss",

@@ -23,8 +23,34 @@ STEP = """\
     loss.backward()
     opt.step()
 """
+NOISE = "noise of the CPU that a function within a forward draws, of the size of what is computed there"
 # what is whole, with lines that the diff adds
 WHOLE = {
+    NOISE: (
+        """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.dec = nn.Linear(4, 6), nn.Linear(3, 4)
+    def forward(self, x):
+        mu, logvar = self.enc(x).chunk(2, -1)
+        def sample():
+            std = logvar.mul(0.5).exp()
+            eps = torch.FloatTensor(std.size()).normal_().to(std.device)
+            return eps.mul_(std).add(mu)
+        return self.dec(sample())
+net = Net().to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    loss = F.mse_loss(net(x), x)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        ["eps_in.copy_(torch.FloatTensor(8, 3).normal_())", "eps = eps_in.view(std.size()).clone()"],
+    ),
     "a weight of a generator's, which a helper is given": (
         NET
         + """\
@@ -437,5 +463,15 @@ def test_a_training_step_is_rewritten_whole(name: str, tmp_path: Path, monkeypat
     assert fix.complete, fix
     for line in lines:
         assert any(line in each for each in lines_of(fix)), fix
+    # THEN that others draw first is told
+    assert any("calls `before_f` first" in each for each in fix.verified) == (name == NOISE)
     # THEN that a rate is a tensor now is told
     assert ("a rate is a tensor now" in "".join(fix.verified)) == ("lr=torch.tensor(" in fix.diff)
+
+
+def test_noise_that_a_test_loop_draws_too_stays_where_it_is(tmp_path: Path) -> None:
+    # GIVEN a network with noise of its own, which other code calls, too WHEN a step of it is rewritten
+    text, _ = WHOLE[NOISE]
+    fix = rewritten(text + "def test(x):\n    return net(x)\n", tmp_path)
+    # THEN the network draws as ever
+    assert not any("eps_in" in each for each in lines_of(fix)), fix

@@ -48,6 +48,10 @@ ANEW = (
     "an eager call of {names} between replays, or a capture of another shape, leaves its own work in `{held}`: keep a "
     "graph's, `own = list({held})` behind its capture, and write `{held}[:] = own` ahead of each of its replays"
 )
+READ = (
+    "`{name}` reads what is drawn or found before each launch: code in other files or cells that comes to it, as a "
+    "validation does, calls `{before}` first"
+)
 _OURS = re.compile(r"later(_\d+)?")  # a name that was free
 
 
@@ -167,14 +171,35 @@ class Elsewhere:
 
 
 def told(sources: Mapping[str, Source], texts: Mapping[str, Sequence[str]]) -> list[str]:
-    """What goes for code in other files that calls functions which put work off, by what files are rewritten to."""
-    names, steps, held = set[str](), set[str](), set[str]()
+    """What goes for code in other files that calls functions which put work off, by what files are rewritten to.
+
+    So it does for what reads what comes from before a launch: a test loop would have what the last one was given.
+    """
+    names, steps, held, read = set[str](), set[str](), set[str](), set[tuple[str, str]]()
     for file, lines in texts.items():
         if file in sources:
             of_file = _leaving(sources[file], lines)
             names, steps, held = names | of_file[0], steps | of_file[1], held | of_file[2]
+            read |= {*_reading(sources[file], lines)}
     found = [LEFT.format(names=_listed(names))] if names else []
-    return [*found, *(ANEW.format(names=_listed(steps), held=name) for name in sorted(held))]
+    found += [ANEW.format(names=_listed(steps), held=name) for name in sorted(held)]
+    return [*found, *(READ.format(name=name, before=before) for name, before in sorted(read))]
+
+
+def _reading(known: Source, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Functions outside of the step that read tensors which a new function writes before each launch, and its name."""
+    new = Source(known.file, ast.parse("".join(lines)))
+    own = {node.name for node in ast.walk(known.tree) if isinstance(node, Function)}
+    every = [node for node in ast.walk(new.tree) if isinstance(node, Function)]
+    for before in (node for node in every if node.name.startswith("before_") and node.name not in own):
+        calls = [node.func for node in ast.walk(before) if isinstance(node, ast.Call)]
+        filled = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("copy_", "fill_")}
+        steps = {before.name.removeprefix("before_"), *(node.name for node in every if node.name not in own)}
+        inside = {part for node in every if node.name.strip("_") in steps for part in ast.walk(node)}
+        for node in every:
+            names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and new.function_of(n) is node}
+            if node not in inside and names & filled - names_in(known.tree):
+                yield node.name, before.name
 
 
 def _listed(names: Collection[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -107,3 +108,12 @@ def _kind_of(value: Any) -> str:
         return "one"
     on_host = isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.requires_grad
     return type(value).__name__ if on_host or isinstance(value, (list, tuple, np.ndarray)) else ""
+
+
+def keeps_graph(value: Any) -> bool:
+    """Whether it is a function of a step's own, which would keep what the step has computed, and its graph."""
+    for each in getattr(value, "__closure__", None) or ():
+        with suppress(ValueError):  # an empty one
+            if isinstance(each.cell_contents, torch.Tensor) and each.cell_contents.grad_fn is not None:
+                return True
+    return False

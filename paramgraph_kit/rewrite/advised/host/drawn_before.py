@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from copy import deepcopy
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -17,29 +18,60 @@ from paramgraph_kit.rewrite.source.place import Place, called, fresh, lines_of, 
 
 _DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
 _COPIES = ("to", "cuda")
+_BARE = ("FloatTensor", "Tensor")  # which take sizes one by one, and a tuple for numbers
+_SIZED = ("randn", "rand", "empty", *_BARE)
 _DEEP = 4  # names that come of others
 
 
-def drawn_before_each_launch(place: Place) -> str:
+class Drawn(NamedTuple):
+    """What the CPU draws for a statement of its own."""
+
+    name: str  # that it is given
+    value: ast.Call  # the copy of it
+    made: str  # a tensor for it, as it would be written
+    text: str  # what draws it, with sizes in numbers
+
+
+def drawn_of(place: Place) -> Drawn | None:
     """``hidden = torch.bernoulli(p).bool().to(d)`` with ``p = torch.full(x.shape, 0.3)``, all of it the host's."""
     node, function = place.statement, place.source.function_of(place.statement)
     target = target_of(node)
     if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name) or function is None or place.loops():
-        return ""
+        return None
     call = node.value if isinstance(node, ast.Assign) else None
     if not isinstance(call, ast.Call) or called(call) not in _COPIES or not isinstance(call.func, ast.Attribute):
-        return ""
+        return None
     form = place.forms.get(target.id)
     text = _of_the_host(place, function, call.func.value)
     if form is None or not text or called_again(place) is not None:
-        return ""
+        return None
     size = ", ".join(map(str, form.shape)) if form.shape else "()"
     kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
-    name = target.id
+    return Drawn(target.id, call, f"torch.zeros({size}{kind}, device={place.device})", text)
+
+
+def drawn_before_each_launch(place: Place) -> str:
+    """The advice for it."""
+    if (drawn := drawn_of(place)) is None:
+        return ""
+    name = drawn.name
     return (
-        f"`{name}` is drawn on the CPU: once `{name}_in = torch.zeros({size}{kind}, device={place.device})`, before "
-        f"each launch `{name}_in.copy_({text})`, which draws the same numbers, and here `{name} = {name}_in.clone()`"
+        f"`{name}` is drawn on the CPU: once `{name}_in = {drawn.made}`, before each launch "
+        f"`{name}_in.copy_({drawn.text})`, which draws the same numbers, and here `{name} = {name}_in.clone()`"
     )
+
+
+def sized_again(place: Place, drawn: Drawn) -> str | None:
+    """``.view(std.size())``, so that a batch of another size raises as it is no longer drawn for; None if unknown."""
+    value: ast.expr = drawn.value.func.value if isinstance(drawn.value.func, ast.Attribute) else drawn.value
+    while (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and path_of(value.func.value) != "torch"
+    ):
+        value = value.func.value
+    if not isinstance(value, ast.Call) or called(value) not in _SIZED or value.keywords or not value.args:
+        return None
+    sizes = [place.text(each) for each in value.args]
+    return f".view({', '.join(sizes)})" if any(map(names_in, value.args)) else ""
 
 
 def picked_tensors(place: Place) -> str:
@@ -185,6 +217,8 @@ class _Sizes(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
+        if called(node) in _BARE and len(node.args) == 1 and isinstance(node.args[0], ast.Tuple):
+            return ast.Call(node.func, node.args[0].elts, node.keywords)
         owner = node.func.value if isinstance(node.func, ast.Attribute) and called(node) == "size" else None
         owner = node.args[0] if called(node) == "len" and len(node.args) == 1 else owner
         form = self.forms.get(owner.id) if isinstance(owner, ast.Name) else None
