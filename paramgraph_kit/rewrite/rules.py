@@ -161,6 +161,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         number_lists.list_on_device,
         ending.end_all,
         readings.reduce_there,
+        of_numpy.ask_its_size,
         of_numpy.compute_there,
         values.keep_on_device,
         readings.stay_there,

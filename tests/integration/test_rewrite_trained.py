@@ -26,6 +26,22 @@ STEP = """\
 NOISE = "noise of the CPU that a function within a forward draws, of the size of what is computed there"
 # what is whole, with lines that the diff adds
 WHOLE = {
+    "what is made on the CPU with the type of a batch, and the size of a copy": (
+        NET
+        + """\
+def f(x, y):
+    noise = torch.randn(x.shape[0], 4).type_as(x)
+    out = net(x + noise)
+    size = np.size(np.array(out.argmax(1).cpu()))
+    share = (out > 0).sum().item() / size
+    loss = F.mse_loss(out, y * torch.ones(x.size(0), 1).type_as(x)) * share
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        ["noise_in.copy_(torch.randn(x.shape[0], 4).type_as(x)", "size = out.argmax(1).numel()", "device=x.device)"],
+    ),
     NOISE: (
         """\
 class Net(nn.Module):

@@ -35,7 +35,8 @@ FED = frozenset(
     branch-frozen""".split()  # noqa: SIM905
 )
 WATCH = "_paramgraph_kit_watched"
-_COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray", "full")
+_MOVES = ("to", "cuda", "type_as")
+_COPIES = (*_MOVES, "tensor", "as_tensor", "new_tensor", "asarray", "full")
 _MOVABLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.If, ast.Expr)
 
 
@@ -130,7 +131,7 @@ def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool], copying: Collec
         return all(map(is_host, [*every, *(option.value for option in node.keywords)]))
     if not isinstance(node, ast.Call) or called(node) not in _COPIES or not isinstance(node.func, ast.Attribute):
         return False
-    given = node.func.value if called(node) in ("to", "cuda") else node.args[0] if node.args else None
+    given = node.func.value if called(node) in _MOVES else node.args[0] if node.args else None
     if called(node) == "full":
         named = [o.value for o in node.keywords if o.arg == "fill_value"]
         given = next(iter([*named, *node.args[1:2]]), None)

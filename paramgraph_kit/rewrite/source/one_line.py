@@ -15,7 +15,7 @@ _CALLED = {
     "copy-to-cpu": _READS,
     "print": _READS,
     "synchronize": frozenset(("synchronize",)),
-    "copy-to-gpu": frozenset(("to", "cuda", "copy_", "tensor", "as_tensor", "from_numpy")),
+    "copy-to-gpu": frozenset(("to", "cuda", "type_as", "copy_", "tensor", "as_tensor", "from_numpy")),
     "tensor-literal": frozenset(("tensor", "as_tensor")),
     "optimizer-not-capturable": frozenset(("step",)),
     "learning-rate-frozen": frozenset(("step",)),

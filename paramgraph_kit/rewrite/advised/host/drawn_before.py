@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, lines_of, target_of
 
 _DRAWS = (*DRAWN, "bernoulli", "multinomial", "bernoulli_", "normal_", "uniform_", "random_", "exponential_")
-_COPIES = ("to", "cuda")
+_COPIES = ("to", "cuda", "type_as")
 _BARE = ("FloatTensor", "Tensor")  # which take sizes one by one, and a tuple for numbers
 _SIZED = ("randn", "rand", "empty", *_BARE)
 _DEEP = 4  # names that come of others

@@ -21,7 +21,7 @@ def make_it_there(place: Place) -> list[Edit]:
 
 def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call, str]]:
     """Copies to the device of what functions of torch with these names make, and the text that makes it there."""
-    for call in place.calls("to", "cuda"):
+    for call in place.calls("to", "cuda", "type_as"):
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
         options = {option.arg: option.value for option in call.keywords if option.arg != "non_blocking"}
         targets = [*call.args, *options.values()]
@@ -38,7 +38,7 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
         given = call.func.value if isinstance(call.func, ast.Attribute) else made
         text = f"({place.text(made)})" if sum_of and given is made else place.text(given)
         target = place.text(targets[0]) if targets else place.device
-        like = bool(targets) and is_a_tensor(place, targets[0])
+        like = called(call) == "type_as" or (bool(targets) and is_a_tensor(place, targets[0]))
         factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
         factories = [node for node in factories if names_in(node.func) == {"torch"}]
         for factory in factories:

@@ -18,6 +18,8 @@ _OF_AXIS = frozenset("mean sum prod argmax argmin any all".split())  # noqa: SIM
 _ENDS = {"max": "amax", "min": "amin", "amax": "amax", "amin": "amin"}
 _SPREAD = frozenset(("std", "var"))
 _RANKS = frozenset(("median", "quantile", "percentile"))
+_SIZES = ("np.size", "numpy.size")
+_ARRAYS = ("np.array", "np.asarray", "numpy.array", "numpy.asarray")
 Known = Callable[[ast.expr], str]
 
 
@@ -37,6 +39,36 @@ def compute_there(place: Place) -> list[Edit]:
             found.append(place.source.replace(node, text))
             done |= set(ast.walk(node))
     return found
+
+
+def ask_its_size(place: Place) -> list[Edit]:
+    """``np.size(np.array(x.cpu()))`` is ``x.numel()``, and ``x.cpu().numpy().shape`` is ``x.shape``: both are known."""
+    found = []
+    for node in heads(place.statement):
+        if isinstance(node, ast.Call) and path_of(node.func) in _SIZES and len(node.args) == 1 and not node.keywords:
+            copied, text = _copied(place, node.args[0]), "numel()"
+        elif isinstance(node, ast.Attribute) and node.attr in ("shape", "size"):
+            called_one = isinstance(above := place.source.parents.get(node), ast.Call) and above.func is node
+            copied = _copied(place, node.value) if not called_one else None
+            text = "shape" if node.attr == "shape" else "numel()"
+        else:
+            continue
+        if copied is not None:
+            found.append(place.source.replace(node, f"{place.source.bracketed(copied)}.{text}"))
+    return found
+
+
+def _copied(place: Place, node: ast.expr) -> ast.expr | None:
+    """``x`` of ``np.array(x.cpu())`` and of ``x.detach().cpu().numpy()``; None for what is no copy to the CPU."""
+    copied = False
+    while isinstance(node, ast.Call):
+        if path_of(node.func) in _ARRAYS and len(node.args) == 1 and not node.keywords:
+            node = node.args[0]
+        elif isinstance(node.func, ast.Attribute) and (is_cpu(place, node) or called(node) in ("numpy", "detach")):
+            copied, node = copied or is_cpu(place, node), node.func.value
+        else:
+            break
+    return node if copied else None
 
 
 def _kept(place: Place, function: ast.AST, name: str, value: ast.Call, base: ast.expr) -> list[Edit]:
