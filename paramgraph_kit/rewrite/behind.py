@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
+import torch
+
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.ahead import Ahead
 from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, staying, tails
 from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
@@ -22,7 +25,9 @@ from paramgraph_kit.rewrite.source.edits import (
     free_names,
     named_around,
     names_in,
+    path_of,
     scope_of,
+    within,
 )
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.trace.model import Failure
@@ -120,6 +125,7 @@ class Behind(Ahead):
         rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
         more = self._filled(source, rate=rate, moved=chosen)
         more = self._kept_there(source, failures, more) if tail is not None else more
+        more = self._written_there(source, more) if tail is not None and self.forced else more
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
@@ -185,6 +191,31 @@ class Behind(Ahead):
         def edits_of(node: ast.stmt) -> list[Edit]:
             below = set(ast.walk(node))
             return [*more(node), *(edit for at, edits in found if at in below for edit in edits)]
+
+        return edits_of
+
+    def _written_there(
+        self, source: Source, more: Callable[[ast.stmt], list[Edit]]
+    ) -> Callable[[ast.stmt], list[Edit]]:
+        """``more``, and tensors that a graph would keep, ``self.y = new`` behind it, written where they lie."""
+
+        def is_kept_there(node: ast.AST) -> bool:
+            path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+            value = self._value(path) if path.rpartition(".")[2] in self.forced else None
+            return isinstance(value, torch.Tensor) and value.device.type == device().type and not value.requires_grad
+
+        def edits_of(node: ast.stmt) -> list[Edit]:
+            found = more(node)
+            for part in within(node):
+                target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+                if isinstance(part, ast.Assign) and target is not None and is_kept_there(target):
+                    path, value = source.text(target), source.bracketed(part.value)
+                    found.append(source.replace(part, f"{path}.copy_({value}.view_as({path}))"))
+                elif isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+                    leaves = isinstance(source.parents.get(part), ast.Return) or moving.is_kept(source, part)
+                    copies = leaves and is_kept_there(part)
+                    found += [source.replace(part, f"{source.text(part)}.clone()")] if copies else []
+            return found
 
         return edits_of
 

@@ -80,6 +80,22 @@ f, args = Meter().update, (torch.randn(3, device=device),)
 """,
         ["if not isinstance(self.total, torch.Tensor):", "self.total.copy_(total_now.detach())"],
     ),
+    "one that is exchanged behind the launch, where the host has decided so": (
+        """
+best, value, tries = torch.zeros(3, device=device), -1e9, 0
+args = (torch.randn(3, device=device),)
+def f(noise):
+    global best, value, tries
+    new = best + 0.3 * noise
+    score = -(new - 1).pow(2).sum()
+    tries += 1
+    if score > value:
+        best = new
+        value = score.item()
+    return best, tries
+""",
+        ["best.copy_(new.view_as(best))", "return best.clone(), tries"],
+    ),
     "a tuple of states that is detached first": (
         """
 state = (torch.zeros(2, 3, device=device), torch.ones(2, 3, device=device))

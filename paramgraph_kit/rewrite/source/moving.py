@@ -197,7 +197,8 @@ def move(
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
         copies = [*cloned(source, node, [n for n in results if n not in ended[0]])]
         copies += cloned(source, node, {*given} & {*tensors}, only_kept=True)  # a launch reads them where they are
-        edited = source.apply([*copies, *more(node)])
+        anew = [*more(node)]
+        edited = source.apply([*_without_copies_of_copies(source, node, copies, anew), *anew])
         text = [each.rstrip() for each in source.part(node, edited)]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [each if each[:depth].strip() else deep + "    " * bool(context) + each[depth:] for each in text]
@@ -235,6 +236,15 @@ def _read_first(nodes: Sequence[ast.stmt], made: set[str]) -> set[str]:
             read |= free_names(node) - made
         made |= stored([node])
     return read
+
+
+def _without_copies_of_copies(
+    source: Source, node: ast.stmt, copies: Sequence[Edit], anew: Sequence[Edit]
+) -> list[Edit]:
+    """Those copies that are not of what a statement copies into a tensor that stays: ``self.y.copy_(y)``."""
+    whole = {source.replace(each, "") for each in ast.walk(node) if isinstance(each, ast.stmt)}
+    ends = {(each.end_line, each.end_column) for each in anew if each in whole and ".copy_(" in each.text}
+    return [each for each in copies if (each.line, each.column) not in ends]
 
 
 def _context(source: Source, node: ast.stmt) -> str:
