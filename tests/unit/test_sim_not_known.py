@@ -115,7 +115,7 @@ def test_memory_that_was_freed_and_served_others_is_said_by_the_replay() -> None
     with cuda.graph(graph):
         y = held[0] + held[1]
     held.clear()
-    # WHEN it is replayed before and after others have that memory
+    # WHEN it is replayed before others have that memory, and after
     graph.replay()
     others = [torch.full((256,), 7.0, device=sim) for _ in range(2)]
     # THEN only the latter says that what lies there is not known
@@ -157,6 +157,18 @@ def test_an_external_stream_works_as_its_stream_and_equals_it_not() -> None:
     graph.replay()
     assert y.tolist() == [1, 2, 3]
     assert cuda.ExternalStream(0) == cuda.default_stream()
+
+
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="it is as it was")
+def test_what_versions_of_torch_do_in_other_ways_is_said() -> None:
+    # GIVEN what torch does in Python in another way since 2.13 WHEN it is used THEN that is said, of captures in these
+    with pytest.warns(NotKnownWarning, match=r"Adagrad.*since torch 2.13"):
+        torch.optim.Adagrad([zeros()], fused=True)
+    torch.nn.init.trunc_normal_(zeros())
+    with cuda.graph(cuda.CUDAGraph()):
+        zeros()
+        with pytest.warns(NotKnownWarning, match=r"save_on_cpu.*since torch 2.13"):
+            torch.autograd.graph.save_on_cpu(pin_memory=True)
 
 
 def put(x: torch.Tensor) -> torch.Tensor:

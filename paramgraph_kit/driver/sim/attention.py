@@ -8,7 +8,6 @@ import torch
 
 from .autograd import all_behind
 from .libraries import PART_OF, as_one, use
-from .not_known import not_known
 
 ATTENTION = "scaled_dot_product_attention"
 NO_KERNEL = "No available kernel. Aborting execution."
@@ -90,8 +89,6 @@ def attention_kernel(op: Any) -> Any:
                 raise RuntimeError(NOT_THERE.format(one=attn_mask.device, others=query.device))
         if attn_mask is not None and is_causal:  # these take both
             given = (query, key, value, _causal(attn_mask, query.size(-2), key.size(-2)), dropout_p, False)
-        if dropout_p:
-            not_known("what dropout takes from attention that one kernel computes: it draws in an order of its own")
         with as_one():
             found = op.decompose(*given, **options)
         if found.grad_fn is not None:  # its backward is one kernel, too

@@ -201,6 +201,9 @@ class CUDAGraph:
         if not isinstance(generator, torch.Generator):
             raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
         if not isinstance(generator, Generator):
+            not_known(
+                "what comes next: a graph is given a generator of the CPU, and on a GPU torch ends the process here"
+            )
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found '{generator.device}'")
         if current_stream().capture is not None:
             raise RuntimeError(BEGIN_IN_CAPTURE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,14 @@ from paramgraph_kit.trace.wording import bytes_text
 from .allocator import DEFAULT_POOL, PoolId, Segment, Tally
 from .errors import device_index, missing, require_device
 from .machine import machine
+from .not_known import not_known
 from .stream import Stream, current_stream
 from .under_way import moment
+
+USED = (
+    "what comes next: a MemPool goes while a capture is under way, or while a graph has its memory, and on a GPU torch "
+    "may end the process here. Keep it as long as the graphs"
+)
 
 
 class MemPool:
@@ -43,8 +50,12 @@ class MemPool:
         raise missing("MemPool", name)
 
     def __del__(self) -> None:
-        if "_id" in vars(self):
+        if "_id" in vars(self) and not self._ends():
+            if machine().allocator.captures_underway or self.use_count() > 1:
+                not_known(USED)
             machine().allocator.release(self._id)
+
+    _ends = staticmethod(sys.is_finalizing)  # kept, as names of the module may be gone then
 
 
 @contextmanager

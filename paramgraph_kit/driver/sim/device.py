@@ -68,6 +68,7 @@ def register() -> torch.device:
     from .transforms import install_transforms
     from .twice import writing_kernels
     from .until import until_kernels
+    from .versions import tell_of_versions
 
     kernels = _for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
@@ -108,6 +109,7 @@ def register() -> torch.device:
     install_int_mm()
     install_offloading()
     install_ranges()
+    tell_of_versions()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 

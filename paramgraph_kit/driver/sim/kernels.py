@@ -237,6 +237,7 @@ class Kernel:
             if "not implemented on the CPU" in str(error):
                 raise NotImplementedError(f"the simulated device cannot compute this: {error}") from error
             if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
+                say_as_cuda(error)
                 raise
         # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
         try:
@@ -466,7 +467,8 @@ class Kernel:
         lacking = (NotImplementedError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # torch leaves it out
         if isinstance(found, lacking) or self.op._opname in ADDS_UP:
             return False
-        return _said(found) == _said(self._refusal(meta_flat, spec, slots, 1))
+        other = self._refusal(meta_flat, spec, slots, 1)
+        return (type(found), str(found)) == (type(other), str(other))
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int = 0) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
@@ -484,10 +486,6 @@ class Kernel:
         for i in self._positions(self.out_names, flat, spec):
             fit_out(meta_flat[i], flat[i])
         return [back.get(id(r), r) for r in results]
-
-
-def _said(error: Exception | None) -> tuple[type, str]:
-    return type(error), str(error)
 
 
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:

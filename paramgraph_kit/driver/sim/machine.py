@@ -162,10 +162,11 @@ class Machine:
                 into[address] = owner, self.allocator.requests
 
     def is_anothers(self, owners: dict[int, tuple[object, int]]) -> bool:
-        """Whether some of that memory was freed since and has served others, and not one tensor one other alone."""
+        """Whether some of that memory was freed since and has served others, but for one tensor in place of one."""
         gone = [(at, then) for at, (owner, then) in owners.items() if self._owned.get(at) is not owner]
-        again = [at for at, then in gone if self.allocator.served(at, then)]
-        return len(again) > 1 or (len(again) == 1 and not self.allocator.is_taken(again[0]))
+        if len(gone) == 1 and self.allocator.is_taken(gone[0][0]):
+            return False
+        return any(self.allocator.served(at, then) for at, then in gone)
 
     def _ref_of(self, storage: torch.UntypedStorage) -> _StorageRef | None:
         """What frees a storage's memory; None of one over foreign memory."""

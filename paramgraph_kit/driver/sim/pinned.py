@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import sys
-import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import PINNED_ALLOCATOR_SLOT, native_name, torch_name, version
 from paramgraph_kit.trace.errors import UnsupportedError
 
+from .not_known import not_known
 from .stream import current_stream
 from .under_way import forbid_unsafe_call
 
@@ -32,8 +32,8 @@ _held: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()  
 _stored = torch_name("_has_storage")
 _users = torch_name("_storage_Use_Count")
 FREED = (
-    "a captured copy names pinned memory that is freed by now: on a GPU the next tensor that is pinned may lie there, "
-    "and be copied; here it still is what was there. Keep the tensor as long as the graph"
+    "what a captured copy finds in pinned memory that is freed by now: on a GPU the next tensor that is pinned may lie "
+    "there, and be copied; here it still is what was there. Keep the tensor as long as the graph"
 )
 _construct = torch_name("_construct_storage_from_data_pointer")
 
@@ -104,7 +104,7 @@ class _Held:
         """Warn, once, where nobody but graphs has it any more."""
         if not self.told and _users(self.storage._cdata) == 1:  # this very object
             self.told = True
-            warnings.warn(FREED, UserWarning, stacklevel=2)
+            not_known(FREED)
 
 
 def lasting(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:

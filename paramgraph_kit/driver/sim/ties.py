@@ -197,18 +197,17 @@ def _near_doubt(name: str) -> Doubt:
 
 
 def _order_doubt(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
-    """Of the order of few numbers, where rounding decides; ``topk`` has the next one to compare with, too."""
+    """Of the order of few numbers, where rounding decides."""
     tensor, values = args[0], results[0]
     if tensor.dtype not in (torch.float32, torch.float64) or not values.dim() or values.numel() < 2:
         return
-    chosen = len(results) > 1 and values.shape != tensor.shape
-    dim = args[2] if chosen and len(args) > 2 else kwargs.get("dim", args[1] if len(args) > 1 and not chosen else -1)
+    dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
     size = values.shape[dim]
     if not 1 < size <= NETWORK:
         return
     numbers = np.moveaxis(values.detach().numpy(), dim, 0)
     if _nearly(numbers[:-1], numbers[1:]):
-        not_known(ROUNDING.format(name="topk" if chosen else "sort"))
+        not_known(ROUNDING.format(name="topk" if len(args) > 1 else "sort"))
 
 
 def sorting_kernels() -> dict[str, Any]:

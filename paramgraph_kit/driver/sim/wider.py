@@ -89,6 +89,8 @@ def say_as_cuda(error: RuntimeError) -> None:
     if found is not None:
         name = _OTHER_NAMES.get(found[1], found[1].replace("cpu", "cuda"))
         error.args = (str(error).replace(found[1], name, 1),)
+    elif "(while checking arguments for" in str(error):
+        error.args = (re.sub(r"\btorch\.(\w+Tensor)", r"torch.cuda.\1", str(error)),)
 
 
 _without = torch_name("_ExcludeDispatchKeyGuard")
