@@ -21,7 +21,7 @@ ASSERTED = (
 _BEYOND = re.compile(r"(index|[Tt]arget) .*out of (bounds|range)|elements of (input|target) should be between 0 and 1")
 Tell = Callable[[str, Line | None], None]
 _listeners: list[Tell] = []
-_registry: dict[str | tuple[str, type[Warning], int], int] = {}  # of warnings that were shown
+_shown: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}  # warnings, by file
 
 
 class NotKnownWarning(UserWarning):
@@ -37,7 +37,7 @@ def not_known(what: str) -> None:
             tell(text, line)
         return
     file, number = line or ("<unknown>", 0)
-    warnings.warn_explicit(text, NotKnownWarning, file, number, registry=_registry)
+    warnings.warn_explicit(text, NotKnownWarning, file, number, registry=_shown.setdefault(file, {}))
 
 
 @contextmanager
