@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
+from paramgraph_kit.verbs._fixing import ENDS, fixed
 from paramgraph_kit.verbs._own_captures import (
     add_frozen,
     as_after_a_call,
@@ -26,15 +27,11 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
     from paramgraph_kit.doctor.observe.examination import Examination
     from paramgraph_kit.doctor.observe.own_regions import Region
-    from paramgraph_kit.rewrite.result import Rewriting
-    from paramgraph_kit.rewrite.truths import Known
     from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
 CHILD_S = 60.0  # a child process needs seconds for imports alone
 LEGACY = "legacy-stream"
-EMPTY = "empty-graph"
-ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 
 class Diagnose:
@@ -135,7 +132,7 @@ class Diagnose:
             found.failures = told_as_launch(what, args, kwargs, found.failures)
             return found
         with redirect_stdout(io.StringIO()):  # it has printed when looked at
-            by_hand = _fixed(found, what, args, kwargs) if fix else []
+            by_hand = fixed(found, what, args, kwargs) if fix else []
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, found.fix))
         found.untried = own != found.failures and not fix
         found.failures = own
@@ -205,92 +202,6 @@ class Diagnose:
 
 
 diagnose = Diagnose()
-
-
-def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
-    """Have the function rewritten; what is left to do by hand."""
-    from paramgraph_kit.rewrite.truths import Known
-
-    known = Known()
-    try:
-        return _rewritten(found, what, args, kwargs, known)
-    finally:
-        known.forget()
-
-
-def _rewritten(
-    found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
-) -> list[Failure]:
-    from paramgraph_kit.rewrite import rewriting
-    from paramgraph_kit.rewrite.by_hand import all_told
-    from paramgraph_kit.rewrite.cell_step import as_step
-    from paramgraph_kit.rewrite.result import Rewriting
-    from paramgraph_kit.rewrite.round_missed import tell_missed
-    from paramgraph_kit.rewrite.round_within import one_round
-
-    if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
-        return []
-    ended = any(failure.code in ENDS for failure in found.failures)
-    left: list[Any] = []  # one round that is a function, and no graph yet
-    given = what, args, kwargs, found.failures
-    if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
-        found.fix = alone
-        return tell_missed(what, args, kwargs, found.failures, alone)
-    try:
-        found.fix = rewritten = rewriting.rewrite(*given, known=known)
-    except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong
-        text = f"no rewrite was tried, as looking for one ended with {type(error).__name__}: {error}"
-        found.notes = (*found.notes, text)
-        return []
-    if not ended and (not rewritten.complete or rewritten.worth.is_little):
-        alone = one_round(*given, of_loader=False, known=known)
-        if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
-            found.fix, alone.known = alone, rewritten.known
-            return tell_missed(what, args, kwargs, found.failures, alone)
-        if rewritten.complete and (pieces := _more_in_pieces(rewritten, what, args, kwargs)):
-            found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces, left=[*found.failures])
-            return rewritten.left
-        if rewritten.complete and not (rewritten.is_little and all_told(rewritten.instead, found.failures)):
-            rewriting.tell_little(rewritten)
-    if not rewritten.complete and not ended:
-        from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
-
-        if (in_a_function := as_step(what)) is not None:
-            found.fix = in_a_function
-            return []
-        rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
-        if rewritten.pieces and not all_told(rewritten.instead, rewritten.left):
-            rewritten.instead = []  # what is proved is the fix
-        if PLAIN in rewritten.pieces and _brings_more(rewritten.left, found.failures):
-            found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])
-        if left:
-            found.fix = left[0]
-            left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
-            same = set(map(_line_of, left[0].left))
-            return [f for f in found.failures if _line_of(f) in same]
-        if not rewritten.pieces and rewritten.otherwise is not None:
-            found.fix = rewritten = rewritten.otherwise
-            if not all_told(rewritten.instead, found.failures):
-                rewriting.tell_little(rewritten)
-    return rewritten.left
-
-
-def _more_in_pieces(rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What compiling brings of lines as they are, where a graph of the rewritten ones has less of them; else ""."""
-    from paramgraph_kit.verbs._pieces import PLAIN, in_pieces, kernels_of
-
-    pieces = in_pieces(what, args, kwargs, rewritten)
-    return pieces if PLAIN in pieces and kernels_of(pieces) > rewritten.worth.inside else ""
-
-
-def _brings_more(left: Iterable[Failure], known: Iterable[Failure]) -> bool:
-    """Whether rewritten lines, which make no graph, have moved a question to lines that had none."""
-    return not set(map(_line_of, left)) <= set(map(_line_of, known))
-
-
-def _line_of(failure: Failure) -> tuple[str, str]:
-    """What a problem is, and the text of its line, which has another number in a rewritten file."""
-    return failure.code, failure.frame.text if failure.frame else ""
 
 
 @contextmanager

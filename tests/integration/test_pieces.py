@@ -17,7 +17,7 @@ from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.rewrite.own_lines import PLAIN, in_own_lines
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.verbs._diagnose import _more_in_pieces
+from paramgraph_kit.verbs._fixing import more_in_pieces
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import rewritten, run
@@ -417,8 +417,8 @@ def test_pieces_are_the_fix_where_a_graph_has_less_of_a_step_than_they_have(monk
     monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: told)
     # WHEN a graph of the step, most of which runs behind it, has fewer operations, or as many
     # THEN they are the fix in its place, or they are not
-    assert _more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {}) == told
-    assert not _more_in_pieces(Rewriting("f", worth=Worth(8, 20)), None, (), {})
+    assert more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {}) == told
+    assert not more_in_pieces(Rewriting("f", worth=Worth(8, 20)), None, (), {})
     # AND pieces of lines that were rewritten are not, as a graph of these is
     monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: told.replace(PLAIN, "with these lines"))
-    assert not _more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {})
+    assert not more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {})
