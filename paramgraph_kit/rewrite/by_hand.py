@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
 from paramgraph_kit.rewrite.advised.otherwise import at_least
+from paramgraph_kit.rewrite.advised.sizes.grown import AGAIN
 from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import names_in, on_one_line, within
@@ -107,6 +108,9 @@ def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
     if pieces := [place for place, text in told if _PIECES in text]:
         stays = f"{IN_PIECES} with line {pieces[0].statement.lineno}"
         return {id(place.failure): stays + _else(place, text) for place, text in told if _PIECES not in text}
+    if again := [place for place, text in told if AGAIN in text]:  # what is left then is told by what it is then
+        stays = f"stays as it is until line {again[0].statement.lineno} is written so: what is left is told then"
+        return {id(place.failure): stays for place, text in told if AGAIN not in text}
     if (around := _around_rounds(told)) is not None:
         return around
     for place, text in told:
@@ -199,6 +203,12 @@ def all_told(lines: Sequence[str], left: Sequence[Failure]) -> bool:
         if not told or not all(is_specific(text, names) for text in told):
             return False
     return True
+
+
+def ends_there(lines: Sequence[str]) -> bool:
+    """Whether any of some lines says that what is captured ends at it, and others stay behind that."""
+    texts = [text for each in lines for text in each.split(f"\n{INDENT}")[1:]]
+    return any(text.startswith((_ENDS_THERE[0], "stays as it is, behind")) for text in texts)
 
 
 def is_told_there(text: str, lines: Sequence[str]) -> bool:

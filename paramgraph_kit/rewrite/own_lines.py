@@ -36,6 +36,7 @@ WITHIN = "stays as it is, in `{}`, which a graph holds, as in the diff"
 IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
+_STAYS = "stays as it is until"  # with all that was found there
 _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
@@ -222,7 +223,10 @@ def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:
     place = place_text(failure.frame)
     for each in lines:
         first, *rest = each.split("\n")
-        if first.startswith(f"{place}  [{failure.code}]") and len(rest) == 1:
+        codes = (
+            first.removeprefix(f"{place}  [").partition("]")[0].split(", ") if first.startswith(f"{place}  [") else []
+        )
+        if len(rest) == 1 and (codes == [failure.code] or (failure.code in codes and _STAYS in rest[0])):
             return rest[0].strip()
     return ""
 

@@ -412,6 +412,34 @@ def test_a_window_that_fills_is_told_with_lines_of_which_a_graph_is_right(fixed:
     assert not differences(eager(run(text, tmp_path), "f"), captured(run(text, tmp_path), "f"), set())
 
 
+LEFT_OVER = """
+class Stream:
+    def __init__(self):
+        self.buf, self.mean, self.frames = torch.zeros(0, device=device), torch.zeros(4, device=device), 0
+    def push(self, chunk):
+        x = torch.cat([self.buf, chunk])
+        n = (len(x) - 4) // 3 + 1
+        frames = x.unfold(0, 4, 3)[:n]
+{rest}
+        self.frames += n
+        self.mean = self.mean + n / self.frames * (frames.mean(0) - self.mean)
+        return frames - self.mean
+f, args = Stream().push, (torch.randn(9, device=device),)
+"""
+
+
+def test_what_a_step_leaves_over_is_no_room_and_what_else_it_moves_is_told_then(fixed: Fixed) -> None:
+    # GIVEN what is joined to the rest of the last step, and cut WHEN rewritten
+    found = fixed(LEFT_OVER.format(rest="        self.buf = x[n * 3:]"))
+    # THEN it is told with lines by which the rest has one memory, and of other lines nothing yet
+    new, kept = "new = x[n * 3:]", "self.buf = self.buf.copy_(new) if self.buf.shape == new.shape else new"
+    first, *others = found.instead
+    assert f"becomes `{new}` and `{kept}`" in first
+    assert all("stays as it is until line " in each for each in others)
+    # WHEN that is written THEN all else is rewritten
+    assert fixed(LEFT_OVER.format(rest=f"        {new}\n        {kept}")).complete
+
+
 def test_a_number_that_ends_a_loop_is_not_told_to_go_behind_the_launch(fixed: Fixed) -> None:
     # GIVEN tokens that are read one by one, until one ends the loop, by a module that counts WHEN rewritten
     found = fixed("""

@@ -9,6 +9,7 @@ from paramgraph_kit.rewrite.source.edits import Function, assigned, locals_of, n
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed
 
 _GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
+AGAIN = "Then diagnose it again"
 
 
 def cache(place: Place) -> str:
@@ -21,7 +22,8 @@ def cache(place: Place) -> str:
     paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
     for held, new, dim in joined:
         asked = held in texts or held.partition("[")[0] in paths
-        if asked and (told := _window(place, function, held, new, dim) or _cut_later(place, function, held)):
+        cut = _window(place, function, held, new, dim) or _cut_later(place, function, held)
+        if asked and (told := cut or _left_over(place, function, held)):
             return told
         if held in texts or held.partition("[")[0] in paths:
             return _static(place, held, new, dim, several=len(joined) > 1)
@@ -86,6 +88,27 @@ def _cut_later(place: Place, function: Function, held: str) -> str:
         f"{stores[0].lineno} to line {cuts[-1].lineno} write `{name}` for what the step makes of `{held}`, "
         f"`{name} = {joined}` and `{name} = {cut}`, and behind that `{held} = {held}.copy_({name}) if {held}.shape == "
         f"{name}.shape else {name}`; call the step without a graph until it is full, and capture it then"
+    )
+
+
+def _left_over(place: Place, function: Function, held: str) -> str:
+    """``x = torch.cat([self.buf, x])``, ``self.buf = x[n * 8 :]``: what a step has not used up, for the next one."""
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    joined = {path_of(n.targets[0]) for n in every if isinstance(n.value, ast.Call) and held in place.text(n.value)}
+    rest = [n for n in every if place.text(n.targets[0]) == held and isinstance(n.value, ast.Subscript)]
+    if len(rest) != 1 or not isinstance(rest[0].value, ast.Subscript) or path_of(rest[0].value.value) not in joined:
+        return ""
+    index = rest[0].value.slice
+    ends = [
+        n for n in (index.elts if isinstance(index, ast.Tuple) else [index]) if isinstance(n, ast.Slice) and n.lower
+    ]
+    if not ends or any(n.upper is not None or n.step is not None for n in ends):
+        return ""
+    return (
+        f"`{held}` is what a step leaves over, which is as long as before once some steps have run: this line stays, "
+        f"and line {rest[0].lineno} becomes `new = {place.text(rest[0].value)}` and `{held} = {held}.copy_(new) if "
+        f"{held}.shape == new.shape else new`; call the step without a graph until it leaves as much as before, and "
+        f"capture it then; where what it is given has another length, it has no graph. {AGAIN}"
     )
 
 
@@ -166,7 +189,7 @@ def _static(place: Place, held: str, new: str, dim: str, to: str = "", *, severa
     return (
         f"`{held}` grows at each step, and a graph has one size: make it once with room for the longest that it gets, "
         f"zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it a number of "
-        f"how many are there, `{made}`; here write `{held}{part} = {new}`, {behind}. Then diagnose it again: a place "
+        f"how many are there, `{made}`; here write `{held}{part} = {new}`, {behind}. {AGAIN}: a place "
         "that steps move becomes a tensor, and what is not written yet is masked"
     )
 
@@ -185,7 +208,7 @@ def _listed_static(place: Place, path: str, parts: Sequence[str], call: ast.Call
         f"{'a tensor' if len(parts) == 1 else f'a list of {len(parts)} tensors'} with room for the longest that it "
         f"gets, zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it a "
         f"number of how many are there, `{made}`; here write `{lines}`, count `{number} += {size}`, and read {read} "
-        f"for `{place.text(call)}`. Then diagnose it again: a place that steps move becomes a tensor, and what is not "
+        f"for `{place.text(call)}`. {AGAIN}: a place that steps move becomes a tensor, and what is not "
         "written yet is masked"
     )
 
