@@ -53,7 +53,7 @@ def made_by(
 def given_to_method(
     method: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], owner: Any, code: CodeType
 ) -> Iterator[dict[str, Any]]:
-    """What the variables of a method meant, for each call of it by another method: ``self.g = self.capture(fn)``."""
+    """What the variables of a method meant, for each call of it by another one: ``self.g = self.capture(fn)``."""
     for other, own in _methods(tree, space, [owner]):
         if other is method:
             continue

@@ -37,7 +37,14 @@ from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
-from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, another, call_with_others, settings
+from paramgraph_kit.doctor.observe.set_between import (
+    COUNTED,
+    Setting,
+    another,
+    call_with_others,
+    is_key,
+    settings,
+)
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -393,10 +400,9 @@ class _Examiner(Caller):
         elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):
             found.notes.append("its result is a state that each replay writes to: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)
-        given = self.given()
-        for name, frame in read_in_captures(self.codes(self.first or call), given):
+        for name, frame in read_in_captures(self.codes(self.first or call), given := self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
-            problems.append(BY_ID["scalar-frozen"].failure(said, frame))
+            problems += [] if is_key(self, name) else [BY_ID["scalar-frozen"].failure(said, frame)]
         problems += self.graphs.numbers.failures(problems)
         problems += [each for each in (self.first or call).found if BEGUN in each.message]
         launched = self.graphs.launched_regions()

@@ -53,7 +53,8 @@ class GivenNumbers:
                 if now.entry is None and _is_only_captured(first):
                     kind_of = type(now.value).__name__
                     text = f"{now.name} is given to a capture of its own, whose replays keep the first {kind_of}"
-                    at = next((at for _, at in read_in_captures([now.code], {now.name: now.value})), None)
+                    held, kinds = {now.name: now.value}, (bool, int, float)
+                    at = next((at for _, at in read_in_captures([now.code], held, kinds)), None)
                     at = at or frame_at(now.code, first.line)
                     self._moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
                 elif now.entry is not None and not _fills(now.code):

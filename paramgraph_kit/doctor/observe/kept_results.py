@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -28,6 +30,7 @@ _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
+_PATHS = (ast.Name, ast.Attribute)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -56,6 +59,10 @@ class KeptResults:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
         self._settle(owns)
         for number, frame in enumerate(frames_of_the_user()):
+            for line in _of_round_before(frame.f_code, frame.f_lineno):
+                value = path_value(line.targets[0], frame.f_locals, frame.f_globals)
+                if is_a(value, torch.Tensor) and owns(value):
+                    self._names[frame.f_code, ast.unparse(line.targets[0])] = _failure(frame.f_code, line, line.value)
             for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
@@ -238,6 +245,33 @@ def _failure(code: CodeType, node: Any, what: ast.expr) -> Failure:
     before, after = with_clone(node, what)
     frame = frame_at(code, node.lineno)
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
+
+
+@lru_cache(256)
+def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
+    """Lines behind a replay that keep a result by a name which is read between it and them: it is of the round before.
+
+    Who gives the name the same ahead of the replay, too, means what is there now.
+    """
+    nodes = [*nodes_of(code)]
+    now = _statement(nodes, line)
+    ahead = now.end_lineno or line if now is not None else line
+    assigns = [n for n in nodes if isinstance(n, ast.Assign)]
+    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
+    found = []
+    for node in (n for n in assigns if n.lineno > ahead and len(n.targets) == 1):
+        if not isinstance(node.targets[0], _PATHS) or not isinstance(node.value, _PATHS):
+            continue
+        path, kept = ast.unparse(node.targets[0]), ast.unparse(node.value)
+        named = [n for n in nodes if isinstance(n, _PATHS) and ast.unparse(n) == path]
+        between = [n for n in named if ahead < n.lineno < node.lineno]
+        read = [n for n in between if not isinstance(n, ast.Name) or not _is_about(n, parents)]
+        others = [n for n in assigns if n is not node and {*elements_of(n.targets[0])} & {*named}]
+        pairs = [pair for n in others for pair in zip(elements_of(n.targets[0]), elements_of(n.value), strict=False)]
+        same = any(ast.unparse(part) == kept for target, part in pairs if target in named)
+        if read and not same and all(isinstance(n.ctx, ast.Load) for n in between):
+            found.append(node)
+    return tuple(found)
 
 
 def _result_of(frame: FrameType, name: str) -> Any:

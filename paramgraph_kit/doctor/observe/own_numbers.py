@@ -12,9 +12,11 @@ from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Frame
 
 
-def read_in_captures(codes: Iterable[CodeType], given: Mapping[str, Any]) -> Iterator[tuple[str, Frame]]:
+def read_in_captures(
+    codes: Iterable[CodeType], given: Mapping[str, Any], kinds: tuple[type, ...] = (int, float)
+) -> Iterator[tuple[str, Frame]]:
     """Each number of the call that a function takes by the same name and reads in ``with ...graph(g):``."""
-    numbers = {name for name, value in given.items() if type(value) in (int, float)}
+    numbers = {name for name, value in given.items() if type(value) in kinds}
     for code in codes:
         own = numbers & set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         if not own:

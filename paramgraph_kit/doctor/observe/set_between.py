@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -139,6 +140,17 @@ def call_with_others(caller: Caller) -> None:
     if caller.call(args, kwargs).ended is not None:  # it takes no others
         for values, moved in held:
             values.moved = moved
+
+
+def is_key(caller: Caller, name: str) -> bool:
+    """Whether a function captures again where it is given another number by a name: its table of graphs has that."""
+    try:
+        bound = inspect.signature(caller.function).bind(*caller.args, **caller.kwargs)
+    except (TypeError, ValueError):
+        return False
+    bound.arguments[name] = another(bound.arguments[name])
+    call = caller.call(bound.args, bound.kwargs)
+    return call.captures and call.ended is None
 
 
 def _callers(file: str, function: Any) -> set[str]:

@@ -69,6 +69,11 @@ def _held(function: Function, name: str) -> str:
 def _number(place: Place, function: Function) -> str:
     name = place.failure.message.split()[0]
     held = _held(function, name)
+    if place.failure.message.endswith(" bool"):
+        return (
+            f"`{name}` decides what is captured, and each graph has one way: a graph for each, so the key of the table "
+            f"that keeps the graphs has `{name}`, too, as in `graphs[..., {name}]`"
+        )
     if not held.startswith("self.") or _keeps_several(function):
         number = "0" if place.failure.message.endswith(" int") else "0.0"
         return (
