@@ -40,7 +40,9 @@ from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, Values]
 _COPIED = ("copy-to-gpu", "tensor-literal")
-_STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR", "STORE_NAME")
+_STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR", "STORE_NAME", "DELETE_", "IMPORT_", "MAKE_")
+_COMPUTE = ("range", "len", "float", "int", "min", "max", "abs", "sum", "zip", "tuple", "list")  # Python's own
+_LIBRARIES = ("torch", "math", "numpy")
 
 
 class Ahead(Lending):
@@ -304,9 +306,21 @@ def _given_to_helpers(
     return found
 
 
-def _changes_only_itself(value: Any) -> bool:
+def _changes_only_itself(value: Any, deep: int = 3) -> bool:
     """Whether a call changes nothing but what is called: of a network, or of a function that only computes."""
-    plain = isinstance(value, types.FunctionType)
-    return isinstance(value, torch.nn.Module) or (
-        plain and not any(step.opname.startswith(_STORES) for step in dis.get_instructions(value))
-    )
+    if isinstance(value, torch.nn.Module):
+        return True
+    if not isinstance(value, types.FunctionType) or value.__closure__ or not deep:
+        return False
+    for step in dis.get_instructions(value):
+        name = step.argval if isinstance(step.argval, str) else ""
+        changes = name in writes.CHANGES or (name.endswith("_") and not name.endswith("__"))
+        if step.opname.startswith(_STORES) or (step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and changes):
+            return False
+        read = value.__globals__.get(name, name) if step.opname == "LOAD_GLOBAL" else None
+        known = read is None or isinstance(read, (torch.Tensor, int, float))
+        known = known or (isinstance(read, str) and read in _COMPUTE)
+        known = known or (isinstance(read, types.ModuleType) and read.__name__.partition(".")[0] in _LIBRARIES)
+        if not known and not _changes_only_itself(read, deep - 1):
+            return False
+    return True

@@ -332,3 +332,35 @@ def test_what_only_the_first_call_draws_and_counts_as_the_device_has_it_is_told(
     assert ("host-random", "self.left = torch.full_like(self.left, 9) + random.random()") in lines, found
     assert ("host-counter", "self.drawn += 1") in lines, found
     assert not any("self.made" in text for _, text in lines), found
+
+
+def test_a_loop_of_as_many_rounds_is_not_told_where_a_branch_in_it_took_other_ways() -> None:
+    # GIVEN rounds that a value of the device decides in, and one more that it ends, both by a number that moves
+    class Ring:
+        def __init__(self) -> None:
+            self.spins, self.rate = torch.ones(6, device=DEVICE), 2.0
+
+        def sweep(self, x: torch.Tensor) -> torch.Tensor:
+            for i in range(6):
+                flipped = self.spins.clone()
+                flipped[i] = -flipped[i]
+                delta = (flipped * x).sum() - (self.spins * x).sum()
+                if delta < 0 or x[i].abs() < torch.exp(-delta / self.rate):
+                    self.spins = flipped
+            self.rate *= 0.5
+            return self.spins * 1
+
+    def ended(x: torch.Tensor, rate: float) -> torch.Tensor:
+        for _ in range(9):
+            x = x * rate
+            if x.sum() < 1:
+                break
+        return x
+
+    # WHEN diagnosed THEN the branches are told, and none of the loops
+    x = torch.tensor([0.5, -0.4, 0.3, 0.2, -0.6, 0.1], device=DEVICE)
+    for f, args in ((Ring().sweep, (x,)), (ended, (x.abs() * 4, 0.7))):
+        found = pgk.diagnose(f, *args)
+        texts = {failure.frame.text for failure in found if failure.frame}
+        assert any(text.startswith("if ") for text in texts), found
+        assert not any(text.startswith("for ") for text in texts), found

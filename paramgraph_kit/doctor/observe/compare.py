@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from types import CodeType
 
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
-from paramgraph_kit.doctor.observe.source_lines import branch_between, has_branch, instead_of_a_round
+from paramgraph_kit.doctor.observe.source_lines import branch_between, frame_at, has_branch, instead_of_a_round
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -203,10 +205,33 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
             said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
         ran = [p for p in (one, other) if p]
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
-        frame = _otherwise(frame, ran[0])
+        frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
         # torch leaves out a slice of all: no branch has decided that.
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == ran[0].frame() and not _is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
+
+
+def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:
+    """The branch in a loop that has decided, where what the loop goes through was of one length in both calls."""
+    named = (code for code, _ in ran.stack if frame is not None and code.co_name == frame.function)
+    code = next(named, None)
+    loops = [n for n in nodes_of(code) if isinstance(n, ast.For) and frame and n.lineno == frame.line] if code else []
+    if code is None or not loops:
+        return None
+    counts = [Counter(at[0] for step in steps for at in _positions(code, [step.place])) for steps in (first, second)]
+
+    def ran_in(node: ast.stmt | ast.expr) -> list[int]:
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return [sum(each[line] for line in lines) for each in counts]
+
+    plain = [ran_in(each) for each in loops[0].body if isinstance(each, (ast.Assign, ast.AugAssign, ast.Expr))]
+    asked = sorted((n for n in ast.walk(loops[0]) if isinstance(n, ast.If)), key=lambda n: n.lineno)
+    if any(one == other > 0 for one, other in plain):
+        decides = [n for n in asked if len({*ran_in(n.test)}) > 1 or len({*ran_in(n)}) > 1]
+    else:  # of as many as ever one of them leaves it
+        given = {n.id for n in ast.walk(loops[0].iter) if isinstance(n, ast.Name)} & {*code.co_varnames} - {"self"}
+        decides = [n for n in asked if not given and any(isinstance(part, ast.Break) for part in n.body)]
+    return frame_at(code, decides[0].lineno) if decides else None
 
 
 def _is_branch(frame: Frame | None) -> bool:

@@ -41,7 +41,8 @@ def problems(
             caller.state.set_to(call.before)
             other = caller.call(caller.args, caller.kwargs)
             found += [f for f in compare(call, other) if f.code in _DRAWN] if other.ended is None else []
-        more += [f for f in found if f.frame not in told and within(f.frame)]
+        read = {f.frame for f in call.found}  # which says it already
+        more += [f for f in found if f.frame not in told | read and within(f.frame)]
     return more
 
 
@@ -79,7 +80,8 @@ def _asks_for_told(code: CodeType, asked: Lines) -> Iterator[tuple[str, int]]:
 def _left_behind(call: Call, codes: list[CodeType]) -> Iterator[Failure]:
     """What it did to Python's state."""
     for change in (entry for each in call.changes for entry in each.entries()):
-        failure = effect(change, written_at(change, codes))
+        made = change.before is None and not isinstance(change.after, (int, float, str))  # for the first time
+        failure = effect(change, written_at(change, codes)) if not made else None
         if failure is not None and failure.code == "host-counter":
             yield failure
 

@@ -114,8 +114,7 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
         return False
     made = parents.get(stores[0])
-    reads_itself = isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made))
-    if len(stores) == 1 and reads_itself and not begins_as_number(place, path):
+    if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
         return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
