@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim import pinned
 from paramgraph_kit.driver.sim.not_known import NotKnownWarning
 
 cuda: Any = pgk.cuda
@@ -169,6 +170,17 @@ def test_what_versions_of_torch_do_in_other_ways_is_said() -> None:
         zeros()
         with pytest.warns(NotKnownWarning, match=r"save_on_cpu.*since torch 2.13"):
             torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+
+@pytest.mark.skipif(not pinned._where, reason="factories make no pinned memory with this torch")
+def test_pinned_memory_beside_a_capture_may_not_be_there() -> None:
+    # GIVEN a capture WHEN a factory pins memory in it, and on a stream beside it THEN only the latter is said
+    side = cuda.Stream()
+    with cuda.graph(cuda.CUDAGraph()):
+        zeros()
+        torch.ones(3, pin_memory=True)
+        with cuda.stream(side), pytest.warns(NotKnownWarning, match="whether there is pinned memory"):
+            torch.ones(3, pin_memory=True)
 
 
 def put(x: torch.Tensor) -> torch.Tensor:

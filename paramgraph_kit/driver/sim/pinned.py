@@ -24,7 +24,7 @@ from paramgraph_kit.trace.errors import UnsupportedError
 
 from .not_known import not_known
 from .stream import current_stream
-from .under_way import forbid_unsafe_call
+from .under_way import forbid_unsafe_call, forbidding
 
 _free: dict[int, list[torch.UntypedStorage]] = defaultdict(list)  # blocks that torch keeps, by their size
 _pinned: dict[int, tuple[torch.UntypedStorage, weakref.ref[Any]]] = {}  # address -> (its block, what is in it)
@@ -34,6 +34,9 @@ _users = torch_name("_storage_Use_Count")
 FREED = (
     "what a captured copy finds in pinned memory that is freed by now: on a GPU the next tensor that is pinned may lie "
     "there, and be copied; here it still is what was there. Keep the tensor as long as the graph"
+)
+ASKED = (
+    "whether there is pinned memory for this: if not, CUDA is asked for some, which a capture that is under way forbids"
 )
 _construct = torch_name("_construct_storage_from_data_pointer")
 
@@ -182,6 +185,8 @@ def _given(hooks: int) -> int:
     _made[0] = True
     if (capture := current_stream().capture) is not None:
         _allocating.add(capture)
+    elif forbidding() is not None:
+        not_known(ASKED)
     return ctypes.addressof(_allocator)
 
 
