@@ -181,6 +181,21 @@ others = []
 """,
         "self.low.fill_(x.max().detach().double() * 0.1)",
     ),
+    "a sum that ends a loop": (
+        """
+args = (torch.rand(6, device=device),)
+def f(c):
+    total, k = 0.0, 0
+    for i in range(len(c)):
+        total += c[i].item()
+        if total > 0.3:
+            break
+        k = i + 1
+    return c * k + total
+others = [(torch.full((6,), part, device=device),) for part in (0.1, 0.05, 0.3)]
+""",
+        "total = torch.where(done, total, total + c[i].detach().double())",
+    ),
     "gradients of rows that a mask leaves out": (
         """
 args = (torch.randn(4, 3, device=device).requires_grad_(), torch.tensor([0, 1, 2, 0], device=device),
@@ -221,6 +236,15 @@ def test_rewritten_lines_decide_as_python_does_at_the_edges(title: str, tmp_path
 
 # What would be wrong with other inputs, and a part of a line that it would have.
 NOT_SO = {
+    "what ends before the last that is kept, which eager counts from the end where none is": (
+        """
+args = (torch.randn(5, 5, device=device), torch.arange(5, device=device) < 3)
+def f(x, m):
+    last = m.sum().item() - 1
+    return x[:last].mean(0)
+""",
+        "< last",
+    ),
     "a loop whose rounds behind its end would spoil gradients": (
         """
 args = (torch.randn(3, device=device).requires_grad_(),)

@@ -29,6 +29,23 @@ def takes_all(part: ast.AST | None) -> bool:
     return isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None
 
 
+def may_be_negative(source: Source, node: ast.expr, part: ast.Slice) -> bool:
+    """Whether an end of a slice takes something away, also by way of a name: eager counts ``n - 1`` from the end."""
+    ends = [end for end in (part.lower, part.upper) if end is not None]
+    return any(_takes_away(each) for end in ends for each in _meanings(source, node, end))
+
+
+def _takes_away(node: ast.expr) -> bool:
+    below = any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
+    return below and not any(isinstance(n, ast.Call) and _is_bounded(n) for n in ast.walk(node))
+
+
+def _is_bounded(call: ast.Call) -> bool:
+    """``max(n - 1, 0)`` and ``(n - 1).clamp(min=0)``."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return name in ("clamp", "clamp_min", "relu", "abs", "maximum") or (name == "max" and len(call.args) > 1)
+
+
 def columns_of(node: ast.Subscript) -> ast.expr | None:
     """``keep`` of ``edge_index[:, keep]``."""
     parts = parts_of(node)

@@ -38,6 +38,9 @@ def as_python_has_it(place: Place, read: ast.expr, value: ast.expr) -> str:
 def where_it_decides(place: Place, read: ast.expr) -> list[ast.Name]:
     """Where a name for such a number decides, if it is given to tensors elsewhere, which may get its type."""
     statement = place.source.statement_of(read)
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.AugAssign) or (value is not None and stored(_targets(statement)) & names_in(value)):
+        return []  # ``total += x.item()`` is rounded before it decides
     loads = [n for name in sorted(stored(_targets(statement))) for n in _loads(place, statement, name)]
     there = [n for n in loads if _decides(place, n, real=True, computed=False)]
     return there if any(n not in there and _gives_its_type(place, n) for n in loads) else []
@@ -143,10 +146,15 @@ def _decides(
         elif isinstance(above, ast.Call):
             if called(above) in _ROUND and node in above.args:
                 return computed
-            if called(above) not in ("float", "min", "max", "abs") and path_of(above.func).partition(".")[0] != "math":
+            chosen = path_of(above.func) == "torch.where" and node in above.args[1:]
+            if (
+                not chosen
+                and called(above) not in ("float", "min", "max", "abs")
+                and path_of(above.func).partition(".")[0] != "math"
+            ):
                 further = _given_to(place, above, node)
                 break
-            computed |= called(above) not in ("float", "min", "max", "abs")
+            computed |= not chosen and called(above) not in ("float", "min", "max", "abs")
             real |= computed
         elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
             break

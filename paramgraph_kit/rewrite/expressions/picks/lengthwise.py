@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
-from paramgraph_kit.rewrite.source.widths import takes_all
+from paramgraph_kit.rewrite.source.widths import may_be_negative, takes_all
 
 _READS = ("item", "int", "tolist")
 
@@ -81,7 +81,7 @@ def _parts(place: Place, node: ast.stmt, names: set[str]) -> list[Edit] | None:
         plain &= not any(isinstance(n, ast.Constant) and n.value is ... for n in first)
         full = all(map(takes_all, rest))
         x = place.source.bracketed(sub.value)
-        if any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(part)):
+        if may_be_negative(place.source, sub, part):
             return None  # below zero it would count from the end
         if len(ends) > 1 or not full or part.step is not None or not path_of(sub.value):
             return None

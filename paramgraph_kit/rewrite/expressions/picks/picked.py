@@ -12,7 +12,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.picks.shapes import Summed, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
-from paramgraph_kit.rewrite.source.widths import parts_of, takes_all
+from paramgraph_kit.rewrite.source.widths import may_be_negative, parts_of, takes_all
 
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)  # of what was tried with float32 others have halves
 
@@ -25,6 +25,8 @@ def reduce_the_part(place: Place) -> list[Edit]:
         if part is None:
             continue
         x, cut, at = place.source.bracketed(part[0].value), *part[1:]
+        if may_be_negative(place.source, call, cut):
+            continue  # below zero it would count from the end
         ends = ((">=", cut.lower), ("<", cut.upper))
         places = f"torch.arange({x}.shape[{at}], device={x}.device)"
         tests = [f"({places} {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None]
@@ -61,8 +63,6 @@ def sliced(call: ast.Call) -> tuple[ast.Subscript, ast.Slice, int] | None:
     if not isinstance(cut, ast.Slice) or cut.step is not None or any(integer(each) != at for each in given):
         return None
     ends = [end for end in (cut.lower, cut.upper) if end is not None]
-    if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
-        return None  # below zero it would count from the end
     return None if all(integer(end) is not None for end in ends) else (part, cut, at)
 
 

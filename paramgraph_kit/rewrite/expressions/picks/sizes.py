@@ -9,6 +9,7 @@ from paramgraph_kit.rewrite.expressions.picks.picked import sliced
 from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, width_of
+from paramgraph_kit.rewrite.source.widths import may_be_negative
 
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
 FACTORIES = frozenset(
@@ -131,7 +132,7 @@ def _is_summed(place: Place, node: ast.AST) -> bool:
     if not isinstance(above, ast.Call) or called(above) not in ("sum", "mean"):
         return False
     part = sliced(above)
-    return part is not None and part[1] is node
+    return part is not None and part[1] is node and not may_be_negative(place.source, above, part[1])
 
 
 def _is_put(place: Place, node: ast.AST) -> bool:
