@@ -15,11 +15,11 @@ from .errors import device_index, missing, require_device
 from .machine import machine
 from .not_known import not_known
 from .stream import Stream, current_stream
-from .under_way import moment
+from .under_way import moment, open_captures
 
 USED = (
-    "what comes next: a MemPool goes while a capture is under way, or while a graph has its memory, and on a GPU torch "
-    "may end the process here. Keep it as long as the graphs"
+    "what comes next: a MemPool goes while a capture is under way, and on a GPU torch may end the process here. Keep it "
+    "as long as the graphs"
 )
 
 
@@ -51,7 +51,7 @@ class MemPool:
 
     def __del__(self) -> None:
         if "_id" in vars(self) and not self._ends():
-            if machine().allocator.captures_underway or self.use_count() > 1:
+            if open_captures():
                 not_known(USED)
             machine().allocator.release(self._id)
 
