@@ -18,8 +18,8 @@ from .stream import Stream, current_stream
 from .under_way import moment, open_captures
 
 USED = (
-    "what comes next: a MemPool goes while a capture is under way, and on a GPU torch may end the process here. Keep it "
-    "as long as the graphs"
+    "what comes next: a MemPool goes while a capture is under way, and on a GPU torch may end the process here. Keep "
+    "it as long as the graphs"
 )
 
 
