@@ -205,12 +205,6 @@ def all_told(lines: Sequence[str], left: Sequence[Failure]) -> bool:
     return True
 
 
-def ends_there(lines: Sequence[str]) -> bool:
-    """Whether any of some lines says that what is captured ends at it, and others stay behind that."""
-    texts = [text for each in lines for text in each.split(f"\n{INDENT}")[1:]]
-    return any(text.startswith((_ENDS_THERE[0], "stays as it is, behind")) for text in texts)
-
-
 def is_told_there(text: str, lines: Sequence[str]) -> bool:
     """Whether the line by which a value is read in the graph has words of its own, which know what it decides."""
     read = _READ_THERE.search(text)

@@ -41,8 +41,7 @@ LITTLE = "this is right, but with so little in its graph it may be no faster: wh
 
 def tell_little(found: Rewriting) -> None:
     """Say of a whole rewriting that most of the step runs behind its graph, and that nothing brings more there."""
-    found.is_little, found.instead = True, []
-    found.verified = [each for each in found.verified if each != LITTLE]
+    found.is_little = True
     inside, behind = found.worth.inside, found.worth.behind
     text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
     found.verified += [each for each in (text, LITTLE.partition(":")[0]) if each not in found.verified]

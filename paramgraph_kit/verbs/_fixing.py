@@ -31,7 +31,7 @@ def _rewritten(
     found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
 ) -> list[Failure]:
     from paramgraph_kit.rewrite import rewriting
-    from paramgraph_kit.rewrite.by_hand import all_told, ends_there
+    from paramgraph_kit.rewrite.by_hand import all_told
     from paramgraph_kit.rewrite.cell_step import as_step
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.round_missed import tell_missed
@@ -59,7 +59,7 @@ def _rewritten(
         if rewritten.complete and (pieces := more_in_pieces(rewritten, what, args, kwargs)):
             found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces, left=[*found.failures])
             return rewritten.left
-        if rewritten.complete and (not rewritten.is_little or ends_there(rewritten.instead)):
+        if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
         from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
@@ -79,8 +79,6 @@ def _rewritten(
             return [f for f in found.failures if _line_of(f) in same]
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
-            if ends_there(rewritten.instead):
-                rewriting.tell_little(rewritten)
     return rewritten.left
 
 
