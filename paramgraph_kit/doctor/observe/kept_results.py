@@ -213,9 +213,17 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
         found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
         for node, what in found:
-            yield _failure(kept.code, node, what)
+            yield _of_entries(_failure(kept.code, node, what), what, kept.held)
         if found:
             return
+
+
+def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
+    """The same, where a list's entries are dictionaries, which have no clone()."""
+    whole = is_a(held, (list, deque)) and len(held) and all(type(each) is dict for each in islice(iter(held), _MOST))
+    name = ast.unparse(what)
+    each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
+    return replace(failure, fix=failure.fix.replace(f"{name}.clone()", each)) if whole else failure
 
 
 def _added(node: ast.AST, name: str) -> ast.expr | None:
