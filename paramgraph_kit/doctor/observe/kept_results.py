@@ -220,7 +220,8 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
 
 def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     """The same, where a list's entries are dictionaries, which have no clone()."""
-    whole = is_a(held, (list, deque)) and len(held) and all(type(each) is dict for each in islice(iter(held), _MOST))
+    entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
+    whole = bool(entries) and all(type(each) is dict for each in entries)
     name = ast.unparse(what)
     each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
     return replace(failure, fix=failure.fix.replace(f"{name}.clone()", each)) if whole else failure
