@@ -49,6 +49,23 @@ def f(x):
         "`returns` is filled on the host, at line",
         "sizes alone",
     ),
+    "counts of what is given, which a helper's weights come of": (
+        """
+counts = np.ones(3)
+net = nn.Linear(4, 3).to(device)
+args = (torch.randn(6, 4, device=device), torch.tensor([0, 2, 1, 2, 0, 2], device=device))
+def weights():
+    shares = 1 / counts
+    return torch.FloatTensor(shares / shares.sum()).to(device)
+def f(x, y):
+    global counts
+    counts = counts + np.bincount(y.cpu().numpy(), minlength=3)
+    return F.cross_entropy(net(x), y, weight=weights()).detach()
+""",
+        "counts = counts + np.bincount(",
+        "belongs before each launch, with line 20: `weights` there reads what it makes",
+        "behind the launch: leave it",
+    ),
     "what an object of the host's holds by then": (
         """
 class Memory:

@@ -177,6 +177,20 @@ def _at_a_place(place: Place, node: ast.AugAssign) -> str:
     )
 
 
+def _read_by_helper(place: Place, function: Function, node: ast.stmt) -> str:
+    """``counts = counts + count(y)`` ahead of ``weights()``, which reads the counts: behind it they would be late."""
+    names = stored([node]) & {name for n in ast.walk(function) if isinstance(n, ast.Global) for name in n.names}
+    helpers = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n is not function]
+    reading = {n.name for n in helpers if names & names_in(n)}
+    calls = (n for part in function.body for n in within(part) if isinstance(n, ast.Call) and n.lineno > node.lineno)
+    call = next((n for n in calls if isinstance(n.func, ast.Name) and n.func.id in reading), None)
+    if call is None:
+        return ""
+    if place.local(node) <= set(arguments_of(function)):
+        return f"belongs before each launch, with line {call.lineno}: `{called(call)}` there reads what it makes"
+    return f"line {call.lineno} goes on with what comes of it: compute that of tensors on the device"
+
+
 def _reads_device(node: ast.Assign) -> bool:
     return isinstance(node.value, ast.Call) and called(node.value) in ("item", "int", "tolist")
 
@@ -214,6 +228,8 @@ def behind(place: Place) -> str:
         return text
     if isinstance(node, ast.AugAssign) and (kept := _at_a_place(place, node)):
         return kept
+    if function is not None and (ahead := _read_by_helper(place, function, node)):
+        return ahead
     target = node.target if isinstance(node, ast.AugAssign) else getattr(node, "targets", [node])[0]
     counts = isinstance(node, ast.AugAssign) or isinstance(target, ast.Attribute)
     if counts and function is not None and (path := path_of(target)):
