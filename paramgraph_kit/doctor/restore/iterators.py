@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from torch.utils.data.dataloader import _BaseDataLoaderIter
-
 from paramgraph_kit.doctor.restore.holder import Holder, Repeated
 from paramgraph_kit.doctor.restore.host_state import HostState
 
 _BUILT_IN: tuple[type, ...] = (
     *(types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter(range(1)))),
     *(each for each in vars(itertools).values() if isinstance(each, type)),
-    _BaseDataLoaderIter,
 )
+_LOADERS = "torch.utils.data.dataloader"
 
 
 @contextmanager
@@ -28,7 +26,7 @@ def repeatable(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         (holder, key, known.setdefault(id(value), Repeated(cast(Iterator[Any], value))))
         for holder in HostState(function, args, kwargs).holders
         for key, value in _held_by(holder)
-        if isinstance(value, _BUILT_IN)
+        if _goes_on(type(value))
     ]
     for holder, key, repeated in put:
         _put(holder, key, repeated)
@@ -39,6 +37,16 @@ def repeatable(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         for holder, key, repeated in put:
             if any(each is repeated for _, each in _held_by(holder)):
                 _put(holder, key, after[id(repeated)])
+
+
+def _goes_on(kind: type) -> bool:
+    """Whether objects of a type are iterators that are known; the objects answer as they like, and are not asked."""
+    if issubclass(kind, _BUILT_IN):
+        return True
+    try:
+        return bool(kind.__module__ == _LOADERS) and "__next__" in dir(kind)
+    except Exception:
+        return False
 
 
 def _held_by(holder: Holder) -> list[tuple[Any, Any]]:
