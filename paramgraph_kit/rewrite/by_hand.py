@@ -13,8 +13,8 @@ from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.one_call import MOVED
+from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS

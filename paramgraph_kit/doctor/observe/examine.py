@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then, taken_before
+from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then, other_numbers, taken_before
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
@@ -37,19 +36,12 @@ from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
-from paramgraph_kit.doctor.observe.set_between import (
-    COUNTED,
-    Setting,
-    another,
-    call_with_others,
-    is_key,
-    settings,
-)
+from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import zeroed_ahead
-from paramgraph_kit.doctor.restore.holder import Change, Holder
+from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
@@ -64,7 +56,6 @@ OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
 NOT_REPLAYED = "its capture fails, so what its replays do not see was not looked at: ask again once that is mended"
 FUNCTION = "function"  # the category of what ends a call, captured or not
-OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
 _AROUND_ITS_OWN = ("nested-capture", "work-elsewhere")
@@ -143,17 +134,17 @@ class _Examiner(Caller):
         if ended:
             silent = []  # the calls differ because one of them stopped
         elif _launches(pair[1]):
-            call_with_others(self)
+            other_numbers.call_with_others(self)
             silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
-            silent += self.frozen_arguments(pair[1], silent, found)
+            silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             told = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
-            self.frozen_names(pair[1], found, {(f.code, f.frame) for f in [*pair[1].found, *silent]})
+            other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
         return self.finish(found, pair, [*silent, *ended])
@@ -402,7 +393,7 @@ class _Examiner(Caller):
         found.notes.append(OF_ITS_OWN)
         for name, frame in read_in_captures(self.codes(self.first or call), given := self.given()):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
-            problems += [] if is_key(self, name) else [BY_ID["scalar-frozen"].failure(said, frame)]
+            problems += [] if other_numbers.is_key(self, name) else [BY_ID["scalar-frozen"].failure(said, frame)]
         problems += self.graphs.numbers.failures(problems)
         problems += [each for each in (self.first or call).found if BEGUN in each.message]
         launched = self.graphs.launched_regions()
@@ -447,49 +438,6 @@ class _Examiner(Caller):
             return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
         except (TypeError, ValueError):
             return dict(self.kwargs)
-
-    def frozen_arguments(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
-        """Call once more with other numbers as arguments: what they decide is frozen."""
-        args = tuple(another(value) for value in self.args)
-        kwargs = {name: another(value) for name, value in self.kwargs.items()}
-        changed = [(i, a, b) for i, (a, b) in enumerate(zip(self.args, args, strict=True)) if a is not b]
-        named = [(name, self.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not self.kwargs[name]]
-        if not changed and not named:
-            return []
-        other = self.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
-        if other.ended is not None:
-            found.notes.append("with other numbers as arguments it fails, so what they decide could not be seen")
-            return []
-        names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
-        drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
-        frozen = differences(base.steps, other.steps, random_drawn=False)
-        return [
-            replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})")
-            for f in frozen
-            if f.code != "stale-input" and f.frame not in drawn
-        ]
-
-    def frozen_names(self, base: Call, found: Examination, told: set[tuple[str, Frame | None]]) -> None:
-        """Call once more with other numbers in outer variables: candidates for parameters, where nothing is told."""
-        if not (numbers := self.state.numbers()):
-            return
-        held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
-        for holder, value in ((h, v) for h, v in held if isinstance(v, (int, float)) and not isinstance(v, bool)):
-            holder.write(another(value))
-        try:
-            other = self.call(self.args, self.kwargs)
-        finally:
-            for holder, value in held:
-                holder.write(value)
-        if other.ended is not None:
-            return
-        for failure in differences(base.steps, other.steps, random_drawn=True):
-            if failure.code in ("scalar-frozen", "size-frozen", "cpu-scalar-frozen", "branch-frozen") and failure.frame:
-                named = [h.name for h, _ in numbers if re.search(rf"\b{re.escape(h.name)}\b", failure.frame.text)]
-                names = named or [h.name for h, _ in numbers if (failure.code, failure.frame) not in told]
-                what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
-                text = f"{', '.join(names)} {what} at {failure.frame.label()}"
-                found.notes += [f"candidate for a parameter: {text}"] if names else []
 
 
 def _comprehends(code: CodeType, frame: Frame) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.moved_values import takes_a_tensor
+from paramgraph_kit.doctor.observe.other_numbers import another
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
@@ -26,7 +26,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.observer import Step
-    from paramgraph_kit.doctor.observe.one_call import Call, Caller
+    from paramgraph_kit.doctor.observe.one_call import Call
     from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FUNCTIONS = FUNCTIONS[:2]
@@ -117,40 +117,6 @@ def settings(
                         (use.text, key, 0 if key else use.node.lineno), Setting(use, key, at, node, target)
                     )
     return list(found.values())
-
-
-def another(value: Any) -> Any:
-    """Another number of the same kind, close by; anything else as it is."""
-    kind = type(value)
-    if kind is bool:
-        return not value
-    if kind is int:
-        return value + 1
-    return value * 1.25 + 0.0625 if kind is float else value
-
-
-def call_with_others(caller: Caller) -> None:
-    """Call a function that replays once more with other numbers: what they set is seen at its replays."""
-    args = tuple(map(another, caller.args))
-    kwargs = {name: another(value) for name, value in caller.kwargs.items()}
-    given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
-    if all(a is b for a, b in given):
-        return
-    held = [(r.values, dict(r.values.moved)) for r in caller.graphs.regions or () if r.values is not None]
-    if caller.call(args, kwargs).ended is not None:  # it takes no others
-        for values, moved in held:
-            values.moved = moved
-
-
-def is_key(caller: Caller, name: str) -> bool:
-    """Whether a function captures again where it is given another number by a name: its table of graphs has that."""
-    try:
-        bound = inspect.signature(caller.function).bind(*caller.args, **caller.kwargs)
-    except (TypeError, ValueError):
-        return False
-    bound.arguments[name] = another(bound.arguments[name])
-    call = caller.call(bound.args, bound.kwargs)
-    return call.captures and call.ended is None
 
 
 def _callers(file: str, function: Any) -> set[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
-from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces

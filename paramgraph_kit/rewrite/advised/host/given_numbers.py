@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from paramgraph_kit.doctor.observe.examine import OTHER_NUMBERS
+from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
