@@ -130,6 +130,10 @@ def test_an_index_out_of_range_says_what_a_gpu_does_later() -> None:
     """GIVEN an index out of range WHEN it is used THEN a warning tells that a GPU fails later, and for good."""
     with pytest.warns(NotKnownWarning, match="device-side assert"), pytest.raises(IndexError):
         NUMBERS[OTHERS + 2]
+    # AND where warnings are errors, the error stays what it is, and has that as a note
+    with pytest.raises(IndexError) as raised:
+        NUMBERS[OTHERS + 3]
+    assert ["device-side assert" in note for note in raised.value.__notes__] == [True]
 
 
 def test_a_process_has_32_streams_of_a_priority() -> None:

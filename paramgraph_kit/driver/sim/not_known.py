@@ -51,6 +51,10 @@ def listening(tell: Tell) -> Iterator[None]:
 
 
 def doubt_beyond(error: Exception) -> None:
-    """Say that of an eager kernel's error which is for a value alone: a GPU has launched it by then."""
-    if _BEYOND.search(str(error)):
+    """Say that with an eager kernel's error which is for a value alone: a GPU has launched it by then."""
+    if not _BEYOND.search(str(error)):
+        return
+    try:
         not_known(ASSERTED)
+    except NotKnownWarning as told:  # where warnings are errors, it must not take the place of this one
+        error.add_note(str(told))
