@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.trace.model import Failure
 
 EMPTY = "empty-graph"
+REFUTED = ("replays of one graph would", "replays of one graph differ")  # what was tried of a diff, and is wrong
 ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 
@@ -68,9 +69,12 @@ def _rewritten(
             found.fix = in_a_function
             return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
-        if rewritten.pieces and not all_told(rewritten.instead, rewritten.left):
+        leads_on = bool(rewritten.left) and all_told(rewritten.instead, rewritten.left)
+        if rewritten.pieces and not leads_on:
             rewritten.instead = []  # what is proved is the fix
-        if PLAIN in rewritten.pieces and _brings_more(rewritten.left, found.failures):
+        if PLAIN in rewritten.pieces and (not leads_on or _brings_more(rewritten.left, found.failures)):
+            refuted = [f"of rewritten lines, {each}" for each in rewritten.verified if each.startswith(REFUTED)]
+            found.notes = (*found.notes, *refuted)
             found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])
         if left:
             found.fix = left[0]

@@ -6,6 +6,7 @@ one is higher. So may what several steps keep of a graph's memory, as long as ea
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -14,11 +15,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import RandomState, storage_key
 
 
 class ExchangedError(RuntimeError):
-    """A step reads a tensor in whose place it leaves another one, or keeps what the next launch writes."""
+    """A step reads a tensor in whose place it leaves another one, keeps what the next launch writes, or draws."""
 
 
 class Held:
@@ -52,6 +53,26 @@ class Held:
                     path = f"{holder.name}.{name}" if holder.kind in ("attributes", "slots") else holder.name
                     found[path, number, name] = each
         return found
+
+
+class Drawn:
+    """What generators of the host will draw next: what a captured line draws decides alike in each replay."""
+
+    def __init__(self, holders: Iterable[Holder] = ()) -> None:
+        self._random = RandomState()
+        own = (holder for holder in holders if holder.kind in ("generator", "iterator"))
+        self._own = [(holder, pickle.dumps(holder.read())) for holder in own]
+
+    def check(self) -> None:
+        """Called behind a capture.
+
+        Raises:
+            ExchangedError: something was drawn since this was made; six steps may agree by chance all the same.
+        """
+        moved = [holder.name for holder, then in self._own if pickle.dumps(holder.read()) != then]
+        if moved or self._random.host_moved():
+            by = f" from `{moved[0]}`" if moved else ""
+            raise ExchangedError(f"lines that are captured draw on the host{by}, and no replay draws")
 
 
 Alike = dict[int, tuple[str, list[int]]]

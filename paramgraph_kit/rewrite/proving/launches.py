@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.driver.select import twin
+from paramgraph_kit.rewrite.proving.exchanged import Drawn
 from paramgraph_kit.rewrite.proving.printed import capturing
 from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around, held
 from paramgraph_kit.rewrite.source.given import Given
@@ -90,8 +91,10 @@ class Launches:
     def _captured(self, inputs: Arguments) -> _Graph:
         graph = twin().CUDAGraph()
         static = tree_map(held, inputs)
+        drawn = Drawn()
         with capturing(), capture(graph):
             out = self._function(*static[0])
+        drawn.check()
         return _Graph(graph, static, out)
 
 

@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUME
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
-from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, alike, check_alike, lists_of
+from paramgraph_kit.rewrite.proving.exchanged import Alike, Drawn, Held, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
@@ -221,7 +221,7 @@ class Prover:
 
         Raises:
             CaptureError: the capture fails.
-            ExchangedError: a graph would read what a step exchanges for another tensor, or write what steps keep.
+            ExchangedError: a graph would read what a step exchanges, or write what steps keep, or draw only once.
         """
         cuda = twin()
         with self._run() as keeper:
@@ -237,8 +237,10 @@ class Prover:
             for tensor in self.adding if without else ():
                 tensor.grad = None
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
+            drawn = Drawn(self.state.holders)
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
+            drawn.check()
             self.adding[:] = [tensor for tensor, grad in begun if grad is not None and tensor.grad is grad]
             if look is not None:
                 look(graph)
