@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import torch
 
@@ -64,3 +64,21 @@ def test_iterators_that_a_step_asks_give_afterwards_what_they_would_have_given()
     assert next(counts.steps) == 3
     assert next(noise) == random.Random(4).random()
     assert type(idle) is type(iter([]))
+
+
+def test_a_generator_that_is_sent_to_is_sent_to_in_and_behind_a_diagnosis() -> None:
+    # GIVEN a generator that answers what it is sent, and a step that asks and sends
+    def answers() -> Generator[float, float | None, None]:
+        last: float | None = 0.0
+        while True:
+            last = yield last or 1.0
+
+    told = answers()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * next(told) + (told.send(3.0) or 0.0)
+
+    # WHEN it is diagnosed THEN it runs there, and answers afterwards, too
+    assert "raises" not in pgk.diagnose(step, torch.ones(2, device=pgk.device())).codes
+    next(told)
+    assert told.send(5.0) == 5.0

@@ -54,9 +54,24 @@ class Repeated:
         with _disable_current_modes():  # who writes in what it gives, does so once
             return copy.deepcopy(value)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "source":  # there is none yet, as in a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.source, name)  # send() and close() of a generator, which do not go back
+
     def rest(self) -> Iterator[Any]:
         """What gives all that is left as if nothing had been asked for; what is drawn anew each time needs none."""
-        return itertools.chain(self.given, self.source) if self.given and not self.draws else self.source
+        if not self.given or self.draws:
+            return self.source
+        if isinstance(self.source, types.GeneratorType):
+            return _again(self.given, self.source)  # which can be sent to, too
+        return itertools.chain(self.given, self.source)
+
+
+def _again(given: list[Any], source: Iterator[Any]) -> Iterator[Any]:
+    while given:
+        yield given.pop(0)
+    yield from source
 
 
 def _put_back(cpu: torch.Tensor, python: Any, numpy: Any) -> bool:
