@@ -57,21 +57,16 @@ class Repeated:
     def __getattr__(self, name: str) -> Any:
         if name == "source":  # there is none yet, as in a copy that is being made
             raise AttributeError(name)
-        return getattr(self.source, name)  # send() and close() of a generator, which do not go back
+        if name in ("send", "throw", "close"):  # what it is told decides what it gives: it goes on
+            self.given.clear()
+            self.at, self._through = 0, True
+        return getattr(self.source, name)
 
     def rest(self) -> Iterator[Any]:
         """What gives all that is left as if nothing had been asked for; what is drawn anew each time needs none."""
         if not self.given or self.draws:
             return self.source
-        if isinstance(self.source, types.GeneratorType):
-            return _again(self.given, self.source)  # which can be sent to, too
         return itertools.chain(self.given, self.source)
-
-
-def _again(given: list[Any], source: Iterator[Any]) -> Iterator[Any]:
-    while given:
-        yield given.pop(0)
-    yield from source
 
 
 def _put_back(cpu: torch.Tensor, python: Any, numpy: Any) -> bool:
