@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.libraries import forget
 from tests.integration.rewritten import run
 from tests.programs.reading import PRELUDE, read
 from tests.programs.running import load
@@ -200,6 +201,7 @@ def test_an_optimizer_whose_first_step_is_in_a_capture_is_told(
     assert [f.code for f in found] == ["branch-frozen"] * bool(told), found
     assert told in str(found)
     assert not told or "for state in self.opt.state.values()" in str(found)
+    assert not told or "right before the capture `self.opt.zero_grad(set_to_none=True)`" in str(found)
 
 
 DROPPING = """
@@ -269,3 +271,28 @@ def test_what_a_capture_makes_first_is_named_of_it_beside_what_it_carries_on(tmp
     (told,) = (each.fix for each in found.failures if each.code == "stale-input")
     # THEN the result, which nobody has made before, is not
     assert "self.scores, new_h = (self.x * self.h, self.h.tanh() + self.x); self.h.copy_(new_h)" in told
+
+
+COLD = """
+net, x, graph = nn.Linear(4, 2).to(device), torch.zeros(3, 4, device=device), None
+opt = torch.optim.SGD(net.parameters(), 0.1)
+def f(new):
+    global graph
+    x.copy_(new)
+    if graph is None:
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            net(x).pow(2).mean().backward(); opt.step()
+    graph.replay()
+args = (torch.randn(3, 4, device=device),)
+"""
+
+
+def test_a_warm_up_that_is_told_leaves_no_gradients_that_the_capture_adds_to(tmp_path: Path) -> None:
+    # GIVEN a process that has used no library yet, and a step with a backward pass that is captured at once
+    forget()
+    names = load(PRELUDE + COLD, tmp_path / "program.py")
+    # WHEN
+    told = next(f for f in pgk.diagnose(names["f"], *names["args"]) if f.code == "cold-library")
+    # THEN the warm-up of its lines ends without gradients
+    assert "opt.step(); torch.cuda.current_stream().wait_stream(s); opt.zero_grad(set_to_none=True)" in told.fix

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
 
@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     rate_in_a_tensor,
 )
-from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -214,9 +214,9 @@ class _Around(LinesBehind):
         used = {name for code in codes for name in code.co_names}
         if "backward" not in used or "zero_grad" in used:
             return
-        if self.region.has_gradients and "zero_" not in used and not sets_to_none(codes):
+        if self.region.gradients and "zero_" not in used and not sets_to_none(codes):
             yield from self.added(codes)
-        if "step" in used and not self.region.has_gradients:
+        if "step" in used and not self.region.gradients:
             return  # it makes them, and steps with them: those outside are nobody's
         for node in (n for n in self.behind() if isinstance(n, ast.Call) and self.launches_after(n)):
             if last_name(node.func) == "zero_grad" and not keeps(node):
@@ -225,7 +225,6 @@ class _Around(LinesBehind):
     def added(self, codes: list[CodeType]) -> Iterator[Failure]:
         """Gradients that are there when the capture begins, to which each replay adds, and that nobody zeroes."""
         tree = tree_of(self.region.code.co_filename) or ast.Module([], [])
-        own = {n for s in self.region.body for n in ast.walk(s)}
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
         last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
         outside = (n for n in calls if n.lineno > last or self.region.code.co_name != "<module>")
@@ -233,17 +232,7 @@ class _Around(LinesBehind):
             return
         if any(last_name(n.func) == "zero_grad" for n in self.behind() if isinstance(n, ast.Call)):
             return
-        names = [k for k, v in self.region.names.items() if is_a(v, torch.optim.Optimizer)]
-        zero = f"{names[0] if names else 'optimizer'}.zero_grad(set_to_none=True)"
-        text = "parameters have gradients when the capture begins, and each replay adds to them"
-        spots = [(self.region.code, n) for n in calls if n in own]
-        spots += [(c, n) for c in codes for n in nodes_of(c) if isinstance(n, ast.Call)]
-        for code, node in spots:
-            if last_name(node.func) == "backward":
-                line = ast.unparse(node)
-                lines = (line, f"{zero} right before the capture, which then makes them anew; {line} stays")
-                yield _told("gradients-accumulate", text, code, node.lineno, lines)
-                return
+        yield from gradients_added(self.region, codes)
 
     def modules(self) -> Iterator[Failure]:
         """Modules whose parameters are given other memory behind the capture."""
@@ -393,6 +382,19 @@ def gradients_nulled(call: ast.Call, code: CodeType) -> Failure:
     text = "it sets gradients to None that the graph goes on writing to"
     lines = (ast.unparse(call), f"{ast.unparse(call.func)}(set_to_none=False)")
     return _told("gradients-rebound", text, code, call.lineno, lines)
+
+
+def gradients_added(region: Region, codes: Iterable[CodeType]) -> Iterator[Failure]:
+    """What is told of a backward pass in a graph that adds to gradients of before its capture."""
+    text = "parameters have gradients when the capture begins, and each replay adds to them"
+    zero = f"{optimizer_in(region) or 'optimizer'}.zero_grad(set_to_none=True)"
+    own = [(region.code, n) for s in region.body for n in ast.walk(s)]
+    for code, node in (*own, *((c, n) for c in codes for n in nodes_of(c))):
+        if isinstance(node, ast.Call) and last_name(node.func) == "backward":
+            line = ast.unparse(node)
+            lines = (line, f"{zero} right before the capture, which then makes them anew; {line} stays")
+            yield _told("gradients-accumulate", text, code, node.lineno, lines)
+            return
 
 
 def keeps(call: ast.Call) -> bool:

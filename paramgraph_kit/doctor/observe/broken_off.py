@@ -10,8 +10,10 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.doctor.observe.captured_before import written_in
+from paramgraph_kit.doctor.observe.gradients import sets_to_none
+from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.one_call import Call
-from paramgraph_kit.doctor.observe.own_regions import Region, work_out
+from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.trace.model import Failure
 
@@ -54,9 +56,18 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         back = f", then put back what that moves ({', '.join(names)})" if names else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
         run = f"with torch.cuda.stream(s): {body}"
-        ahead = f"ahead of it  {side}; {run}; torch.cuda.current_stream().wait_stream(s){back}; then capture"
+        zero = f"; {optimizer}.zero_grad(set_to_none=True)" if (optimizer := _left_by(region)) else ""
+        ahead = f"ahead of it  {side}; {run}; torch.cuda.current_stream().wait_stream(s){zero}{back}; then capture"
         return replace(failure, fix=f"before  with torch.cuda.graph(g): {body}\nafter   {ahead}")
     return failure
+
+
+def _left_by(region: Region) -> str:
+    """The optimizer whose gradients a run of a capture's lines leaves, to which the capture would add; "" for none."""
+    codes = [*codes_of(region)]
+    used = {name for code in codes for name in code.co_names}
+    leaves = "backward" in used and "zero_grad" not in used and not sets_to_none(codes) and not region.gradients
+    return optimizer_in(region) if leaves else ""
 
 
 def moved_ahead(first: Call, later: Call, regions: Iterable[Region]) -> Iterator[str]:

@@ -40,7 +40,7 @@ from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
-from paramgraph_kit.doctor.observe.zeroed_ahead import zeroed_ahead
+from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
@@ -406,7 +406,8 @@ class _Examiner(Caller):
             region.stand_in_for_gone()
             if not work_out(region):
                 region.forget()
-            problems += zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)
+            zeroed = [*zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)]
+            problems += zeroed or added_to(region, self.graphs.adds_to)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

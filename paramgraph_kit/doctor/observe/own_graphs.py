@@ -262,7 +262,9 @@ class OwnGraphs:
         """Lines of a graph that is replayed now whose tensors are gone."""
         own = self._known.get(id(graph))
         reads = own.reads if own is not None and not (own.by_torch or own.before) else {}
-        kept = own.of_others if own is not None else ()
+        kept = set(own.of_others) if own is not None else set()
+        if not self.stands_in:  # gradients are as before each call: the next one has others
+            kept.update(key for r in self.regions or () if r.graph is graph for key in r.gradients)
         gone = [(at, place) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
         gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
@@ -302,6 +304,13 @@ class OwnGraphs:
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
         return any(own.writes(tensor) for own in self._known.values())
+
+    def adds_to(self, region: Region, learning: Iterable[torch.Tensor]) -> bool:
+        """Whether the graph of a capture adds to gradients that were there before: it has not made them."""
+        own = self._known[id(region.graph)]
+        if own.before:
+            return any(p.grad is not None and not self.writes(p.grad) for p in learning) and not own.by_torch
+        return not own.by_torch and not region.gradients.isdisjoint(own.reads)
 
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""

@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
 )
 from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a, parameters_in
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
@@ -81,7 +82,7 @@ class Region:
     graph: object
     settings: tuple[Any, ...] = ()
     memory: dict[int, list[int]] = field(default_factory=dict)  # of each module's parameters, by its id
-    has_gradients: bool = False  # parameters had some when it began
+    gradients: frozenset[int] = frozenset()  # memory of those that parameters had when it began
     whole: bool = False  # its capture has ended well
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
@@ -227,7 +228,7 @@ def _region(code: CodeType, line: int, names: dict[str, Any], graph: object, kin
     modules = (value for value in names.values() if is_a(value, torch.nn.Module))
     memory = {id(m): addresses_of(m) for m in modules}
     region = Region(code, line, names, graph, settings, memory)
-    region.has_gradients = any(p.grad is not None for p in parameters_of(names))
+    region.gradients = frozenset(storage_key(p.grad) for p in parameters_of(names) if p.grad is not None)
     return region
 
 
@@ -238,6 +239,18 @@ def parameters_of(names: dict[str, Any]) -> Iterator[torch.Tensor]:
             yield from parameters_in(value)
         elif is_a(value, torch.optim.Optimizer):
             yield from (p for group in value.param_groups for p in group["params"])
+
+
+def optimizer_in(region: Region) -> str:
+    """The name, where a capture stands, of the optimizer whose step it has, or of another; "" where none is known."""
+    held = {
+        **region.names,
+        **{f"self.{name}": value for name, value in attributes_of(region.names.get("self")).items()},
+    }
+    paths = [path for path, value in held.items() if is_a(value, torch.optim.Optimizer)]
+    calls = (n.func for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call))
+    stepped = (ast.unparse(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "step")
+    return next((path for path in stepped if path in paths), paths[0] if paths else "")
 
 
 def by_torch() -> list[tuple[object, object]] | None:

@@ -1,21 +1,24 @@
-"""Gradients that a function sets to None although the graph that it replays goes on writing to them."""
+"""Gradients that a replaying function sets to None although its graph writes to them, and those that nobody zeroes."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
+from paramgraph_kit.doctor.explain.syntax import last_line, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.observe.around_replays import gradients_added, gradients_nulled, keeps
 from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
 from paramgraph_kit.trace.model import Failure
+
+_ZEROES = ("zero_", "_foreach_zero_", "fill_", "copy_", "mul_", "_foreach_mul_")
 
 
 def zeroed_ahead(
@@ -34,8 +37,7 @@ def zeroed_ahead(
     used = {name for code in codes_of(region) for name in code.co_names}
     if "backward" not in used or "zero_grad" in used:
         return
-    held = {**region.names, **attributes_of(region.names.get("self"))}
-    learning = [*parameters_of({name: value for name, value in held.items() if name in used})]
+    learning = learning_in(region, used)
     if "step" in used and all(p.grad is None or makes(p.grad) for p in learning):
         return
     mine = {id(p) for p in learning}
@@ -51,6 +53,37 @@ def zeroed_ahead(
             theirs = {id(p) for p in parameters_of({"": path_value(owner, known, region.space)})}
             if theirs & mine and not _captures_there(node, code, region):
                 yield gradients_nulled(node, code)
+
+
+def added_to(region: Region, adds: Callable[[Region, Iterable[torch.Tensor]], bool]) -> Iterator[Failure]:
+    """The backward pass of a graph that adds to gradients of before at each replay, where no line zeroes them.
+
+    ``adds`` says whether it does. Who steps outside of the graph may add over some replays, and zero then.
+    """
+    codes = [*codes_of(region)]
+    used = {name for code in codes for name in code.co_names}
+    tree = tree_of(region.code.co_filename)
+    if "backward" not in used or "zero_grad" in used or sets_to_none(codes) or tree is None:
+        return
+    if not adds(region, learning_in(region, used)):
+        return
+    nodes = [*ast.walk(tree)]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    zeroes = [n for n in calls if last_name(n.func) == "zero_grad" and (keeps(n) or "step" not in used)]
+    reads_gradients = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in nodes)
+    zeroes += [n for n in calls if reads_gradients and last_name(n.func) in _ZEROES]
+    if not any(n.lineno > region.line or not _is_in(n, region.code) for n in zeroes):
+        yield from gradients_added(region, codes)
+
+
+def learning_in(region: Region, used: Collection[str]) -> list[torch.Tensor]:
+    """The parameters of what the lines of a capture name."""
+    held = {**region.names, **attributes_of(region.names.get("self"))}
+    return [*parameters_of({name: value for name, value in held.items() if name in used})]
+
+
+def _is_in(node: ast.Call, code: CodeType) -> bool:
+    return code.co_name == "<module>" or code.co_firstlineno <= node.lineno <= last_line(code)
 
 
 def _of_object(code: CodeType, region: Region) -> dict[str, Any] | None:
