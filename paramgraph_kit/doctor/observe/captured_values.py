@@ -147,6 +147,15 @@ class CapturedValues:
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
         self.spent_s += time.monotonic() - begun
 
+    def lies_elsewhere(self) -> bool:
+        """Whether what it reads has other memory now, of which no replay has told: the next one may."""
+        for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
+            now = parts(use.value()) if any(kind == "memory" for kind, _ in then.values()) else {}
+            for part in (p for p in now if then.get(p, ("", 0))[0] == now[p][0] == "memory"):
+                if then[part] != now[part] and (number, part) not in self.moved:
+                    return True
+        return False
+
     def knows(self, number: int, part: str, value: Value) -> bool:
         """Whether this capture had that value at the same place."""
         return number < len(self.then) and self.then[number].get(part) == value

@@ -379,6 +379,8 @@ class _Examiner(Caller):
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
         """What goes wrong around a graph that the function has captured in its first call, and replays now."""
+        if self.graphs.lies_elsewhere():
+            self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
         lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
         if is_result := self.graphs.owns(call.result):

@@ -296,6 +296,12 @@ class OwnGraphs:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
         return [region for region in self.regions or () if self._known[id(region.graph)].launched]
 
+    def lies_elsewhere(self) -> bool:
+        """Whether what they read has other memory behind the last replay, which none has shown therefore."""
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            return any(r.values.lies_elsewhere() for r in self.launched_regions() if r.values is not None)
+        return False
+
     def has_others(self, graphs: Iterable[object]) -> bool:
         """Whether a graph was replayed that is none of these, and that torch has not captured."""
         known = {id(graph) for graph in graphs}
