@@ -296,3 +296,42 @@ def test_a_warm_up_that_is_told_leaves_no_gradients_that_the_capture_adds_to(tmp
     told = next(f for f in pgk.diagnose(names["f"], *names["args"]) if f.code == "cold-library")
     # THEN the warm-up of its lines ends without gradients
     assert "opt.step(); torch.cuda.current_stream().wait_stream(s); opt.zero_grad(set_to_none=True)" in told.fix
+
+
+PADDED = """
+MOST, PAD = 6, 5
+class Pooled:
+    def __init__(self):
+        self.table, self.graph = torch.randn(6, 3, device=device), None
+        self.ids = MADE
+    def __call__(self, ids):
+        n = len(ids)
+        self.ids[:n].copy_(ids)
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.table[self.ids].sum(0)
+        self.graph.replay()
+        return self.out.clone()
+pooled = Pooled()
+def f(batches):
+    return torch.stack([pooled(each) for each in batches])
+args = ([torch.tensor([1, 2, 3, 4], device=device), torch.tensor([3, 1], device=device)],)
+"""
+FILLED = {
+    "torch.full((MOST,), PAD, device=device)": ("; self.ids[n:].fill_(PAD), as it was made", False),
+    "torch.zeros(MOST, dtype=torch.long).to(device)": ("; self.ids[n:].zero_(), as it was made; where zeros", True),
+    "torch.arange(MOST, device=device)": ("only batches of len(self.ids) rows", True),
+}
+
+
+@pytest.mark.parametrize("made", FILLED)
+def test_what_a_shorter_input_leaves_is_filled_as_it_was_made(made: str, tmp_path: Path) -> None:
+    # GIVEN a buffer whose first entries each call fills
+    names = run(PADDED.replace("MADE", made), tmp_path)
+    # WHEN
+    told = next(f for f in pgk.diagnose(names["f"], *names["args"]) if f.code == "size-frozen")
+    # THEN the rest gets what it had first, where that is seen; zeros, and what nobody knows, may count
+    words, counts = FILLED[made]
+    assert words in told.fix
+    assert ("only batches" in told.fix) == counts

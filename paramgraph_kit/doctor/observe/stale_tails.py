@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.places import Place, line_of
@@ -56,11 +56,7 @@ class StaleTails:
             frame, whole = place.frame(), ast.unparse(cut.value)
             said = f"the replay also reads what is behind {ast.unparse(cut)}, which a longer input has left there"
             line = frame.text if frame is not None else ""
-            words = f"{whole}.zero_(); {line}, and where zeros count too, as in a mean or a softmax, a mask of that"
-            if isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:  # of rows
-                rows, of = ast.unparse(cut.slice.upper), f"len({whole})"
-                only = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
-                words = f"{only} around this line and the replay; or what it computes of the others is left out"
+            words = _words(cut, whole, line, _made_of(place, whole))
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
 
 
@@ -156,6 +152,47 @@ def _cut_in(place: Place) -> ast.Subscript | None:
             if all(ast.unparse(n.value).rpartition(".")[2] != name for n in others):
                 return node
     return None
+
+
+def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
+    """What is written for a line that fills the first part; ``filled``: with what the rest was made."""
+    counted = filled in ("", "zero_()")  # what is made of another number is made to count for nothing
+    if not isinstance(cut.slice, ast.Slice) or cut.slice.upper is None:
+        mask = ", and where zeros count too, as in a mean or a softmax, a mask of that" if counted else ""
+        return f"{whole}.{filled or 'zero_()'}; {line}{mask}"
+    rows, of = ast.unparse(cut.slice.upper), f"len({whole})"
+    only = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
+    only += " around this line and the replay; or what it computes of the others is left out"
+    again = f"{line}; {whole}[{rows}:].{filled}, as it was made"
+    return only if not filled else f"{again}; where zeros count too, as in a mean, {only}" if counted else again
+
+
+def _made_of(place: Place, whole: str) -> str:
+    """What fills a buffer as the lines do that make it: ``fill_(PAD)``; "" where they do not show it."""
+    tree: Any = tree_of(place.user[0].co_filename) if place.user is not None else None
+    (owner, _, name), found, known = whole.rpartition("."), set[str](), set[str]()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign):
+            targets = [each for t in node.targets for each in elements_of(t)]
+            known |= {t.id for t in targets if isinstance(t, ast.Name) and node in tree.body}
+            pairs = [p for t in node.targets for p in zip(elements_of(t), elements_of(node.value), strict=False)]
+            same = (v for t, v in pairs if (isinstance(t, ast.Attribute) or not owner) and last_name(t) == name)
+            found |= {_filling(value) for value in same}
+    filled = found.pop() if len(found) == 1 else ""
+    names = {n.id for n in ast.walk(ast.parse(filled)) if isinstance(n, ast.Name)} - {"fill_", "zero_", "torch", "math"}
+    return filled if names <= known | {owner} else ""
+
+
+def _filling(value: ast.expr) -> str:
+    while isinstance(value, ast.Call) and last_name(value.func) in ("to", "cuda", "contiguous"):
+        value = value.func.value if isinstance(value.func, ast.Attribute) else value.func
+    if not isinstance(value, ast.Call):
+        return ""
+    kind, of = last_name(value.func), [*value.args[1:2], *(k.value for k in value.keywords if k.arg == "fill_value")]
+    plain = {"zeros": "zero_()", "new_zeros": "zero_()", "zeros_like": "zero_()", "ones": "fill_(1)"}
+    if kind in ("full", "new_full", "full_like") and of:
+        return f"fill_({ast.unparse(of[0])})"
+    return plain.get(kind, "")
 
 
 def _parts(node: ast.Subscript) -> list[ast.Slice]:
