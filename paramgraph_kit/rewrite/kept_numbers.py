@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from typing import Any
 
+import torch
+
+from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER
@@ -16,10 +20,13 @@ from paramgraph_kit.rewrite.source.set_later import is_set_later
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 3
-KEPT = (
+AGAIN = (
     "`{path}` is set outside of the step, and a graph keeps the number that it has at the capture (`{line}`): capture "
-    "again once it is another one, or give it to each launch, once `{name}_in = torch.tensor(float({outer}), "
-    "device={device})`, before each launch `{name}_in.fill_({outer})`, and `{name}_in` for `{path}` in the step"
+    "again once it is another one"
+)
+KEPT = (
+    ", or give it to each launch, once `{name}_in = torch.tensor({made}, device={device})`, before each launch "
+    "`{name}_in.fill_({outer})`, and {read} in the step"
 )
 ONCE = "`{name}` is made once, of today's `{number}`: where anything sets that to another number, make it again"
 
@@ -42,7 +49,10 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
                     continue
                 line = lines[statement.lineno - 1].strip()
                 outer = path if not path.startswith("self.") else f"{_object(attempt)}.{last}"
-                found[path] = KEPT.format(path=path, line=line, name=last, outer=outer, device=attempt.device)
+                found[path] = AGAIN.format(path=path, line=line)
+                if given := _given(function, path, attempt):
+                    made, read = given[0].format(outer), given[1]
+                    found[path] += KEPT.format(name=last, made=made, outer=outer, device=attempt.device, read=read)
     return [*list(found.values())[:MOST], *_made_once(attempt, rounds)]
 
 
@@ -98,6 +108,44 @@ def _reads(
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and path_of(node):
                 known = node.attr in attributes and node not in calls
                 yield from [(node, statement)] if known else []
+
+
+def _given(function: Function, path: str, attempt: Ways) -> tuple[str, str] | None:
+    """Of what a tensor is made that has a number, and what a step reads for it; None where it can have none."""
+    parents = {child: node for part in function.body for node in within(part) for child in ast.iter_child_nodes(node)}
+    found = dict[str, str]()
+    for read in (n for n in parents if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path):
+        node: ast.AST = read
+        above = parents.get(read)
+        while isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)):
+            node, above = above, parents.get(above)
+        if isinstance(above, ast.Subscript) and above.slice is read and isinstance(above.ctx, ast.Load):
+            if not isinstance(_value(path_of(above.value), attempt), torch.Tensor):
+                return None
+            picked = f"{ast.unparse(above.value)}.index_select(0, {path.rpartition('.')[2]}_in).squeeze(0)"
+            found[ast.unparse(above)] = picked
+        elif isinstance(above, (ast.Subscript, ast.Slice)) or getattr(above, "test", None) is node or _counts(above):
+            return None
+        else:
+            found[path] = f"{path.rpartition('.')[2]}_in"
+    if path in found and len(found) > 1:
+        return None  # an index is a whole number, and a dimension more
+    return "float({})" if path in found else "[{}]", ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
+
+
+def _counts(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Call) and path_of(node.func) in ("range", "int")
+
+
+def _value(path: str, attempt: Ways) -> Any:
+    """What a path means, of dictionaries alone."""
+    first, *rest = path.split(".")
+    value = getattr(attempt.function, "__self__", None) if first == "self" else attempt.space.get(first)
+    for name in rest:
+        held = attributes_of(value)
+        parts = (held, held.get("_buffers") or {}, held.get("_parameters") or {}, held.get("_modules") or {})
+        value = next((part[name] for part in parts if name in part), None)
+    return value
 
 
 def _is_set(source: Source, name: str, path: str, attempt: Ways) -> bool:
