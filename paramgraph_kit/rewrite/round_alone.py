@@ -6,7 +6,7 @@ import ast
 import gc
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, product
@@ -209,7 +209,6 @@ class _Cutting:
     begun: list[Edit] = field(default_factory=list)  # give what a way not taken would make a value
     later: Sequence[Failure] = ()  # steps with a rate that is another one in a later epoch, which no trial has come to
     told: list[Edit] = field(default_factory=list)  # copy what only tells, and has another value further down
-    context: str = ""  # in which its callers do without gradients
     held: list[Edit] = field(default_factory=list)  # hand over what others hold
     behind: dict[int, int] = field(default_factory=dict)  # how many statements are new behind one of the loop's
     before: dict[int, int] = field(default_factory=dict)  # how many statements are new before one of the loop's
@@ -244,10 +243,6 @@ class _Cutting:
             run = self._run(found)
         if found is None or run is None:
             return None
-        if run.context and "torch" in self.whole.space:
-            self.context = run.context
-            if (found := self._cut()) is None or (run := self._run(found)) is None:
-                return None
         if sums := zeros_before(self.source, self.definition, self.loop, run.sums, self.whole.device):
             self.begun += sums
             if (found := self._cut()) is None or (run := self._run(found)) is None:
@@ -383,7 +378,6 @@ class _Cutting:
             only_telling=self.only_telling,
             begins=self._begins if self.begin is not None else None,
             pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
-            context=self.context,
             brings=asked[2],
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
@@ -462,11 +456,14 @@ class _Cutting:
         with run.applied() as call, run.as_it_was(self.anew):
             inputs = run.given[(bound := len(run.bound)) :]
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
-            looked_at = examine(step, inputs, {}, limit_s=LIMIT_S)
-            if looked_at.operations < ENOUGH:
-                return None  # not worth a launch
-            problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
-            fix = rewrite(step, inputs, {}, problems, part=True) if problems else captured(step, inputs)
+            with (
+                torch.no_grad() if run.context else nullcontext()
+            ):  # as its callers do, of which its lines tell nothing
+                looked_at = examine(step, inputs, {}, limit_s=LIMIT_S)
+                if looked_at.operations < ENOUGH:
+                    return None  # not worth a launch
+                problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
+                fix = rewrite(step, inputs, {}, problems, part=True) if problems else captured(step, inputs)
             launches, wrong = Launches(run.made, fix.around, bound, self.anew), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):

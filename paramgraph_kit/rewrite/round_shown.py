@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.round_calls import called, named, with_calls
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
 from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Source, path_of
+from paramgraph_kit.rewrite.source.edits import Source, path_of, without_gradients
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
 
@@ -41,8 +41,11 @@ def shown_of(
     where = "branch" if isinstance(loop, ast.If) else "loop"
     rounds = "rounds" if of_loop else "that part"
     what = f"one round of the {where} of line {loop.lineno}" if of_loop else f"a part of `{name_of_it}`"
+    # A decorator would also hold for callers that train it.
+    own = without_gradients(source, loop.body[0])
+    mode = f" in `{run.context}`, as it is called here" if run.context and not own else ""
     told = [
-        f"{what} is what a graph holds: capture `{captured}`" + " for the loop" * of_loop,
+        f"{what} is what a graph holds: capture `{captured}`" + " for the loop" * of_loop + mode,
         f"`{name_of_it}`, with {rounds} from graphs, gives the original's results and state in {STEPS} steps",
     ]
     if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:

@@ -202,11 +202,13 @@ def f(y):
 """
 
 
-def test_a_round_of_what_is_called_without_gradients_says_so(tmp_path: Path) -> None:
+def test_a_round_has_gradients_as_its_callers_have_them(tmp_path: Path) -> None:
     # GIVEN a solver's loop in a method, which is called without gradients WHEN rewritten
-    fix = with_rounds(CALLED, ["@torch.no_grad()", "dt, t, y = solve_round(self, t, y, dt, end)"], tmp_path)
-    # THEN its round has none either, and most of what is done is in it
+    fix = with_rounds(CALLED, ["dt, t, y = solve_round(self, t, y, dt, end)"], tmp_path)
+    # THEN most of what is done is in its round, which is captured so, and leaves gradients to who calls it with them
     assert fix.worth.share > 0.9
+    assert "@torch.no_grad()" not in lines_of(fix)
+    assert "in `torch.no_grad()`, as it is called here" in str(fix)
 
 
 def test_a_backward_pass_counts_as_work_of_its_line(tmp_path: Path) -> None:

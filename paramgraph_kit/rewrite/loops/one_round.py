@@ -66,7 +66,6 @@ def cut(
     only_telling: bool = False,
     begins: Callable[[ast.stmt], bool] | None = None,
     pure: Callable[[ast.stmt], bool] = lambda _: False,
-    context: str = "",
     brings: Callable[[ast.stmt], bool] = lambda _: False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
@@ -81,7 +80,6 @@ def cut(
         only_telling: whether what the host does in between stays, unless it tells: it may be what the rest builds on.
         begins: where only a part of the block is wanted, whether a statement is the first of that.
         pure: whether a statement gives names what it computes, and does nothing else.
-        context: what its callers do without gradients in, where the function does not say so.
         brings: whether a statement copies something of the host's to the device, which is done ahead of the round.
     """
     body = loop.body
@@ -130,7 +128,6 @@ def cut(
     edits = [_block(source, run, call if number == at else "") for number, run in enumerate(runs)]
     texts = [returned.get(each, each) for each in results]
     lines = _text(source, function, loop, part, (name, parameters, texts))
-    lines[:0] = [f"@{context}"] if context and not lines[0].startswith("@") else []
     edits.append(source.before(source.outermost(function), lines))
     return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains, tuple(part))
 
@@ -303,10 +300,11 @@ def _text(
     name, parameters, results = called
     what = "one round of a loop" if isinstance(loop, Rounds) else "a part"
     lines = [f"def {name}({', '.join(parameters)}):  # {what} of {function.name}"]
-    contexts = [source.text(each) for each in function.decorator_list]
     above = (node for node in (loop, *source.above(loop)) if isinstance(node, ast.With))
-    contexts += [source.text(item.context_expr) for node in above for item in node.items]
-    lines[:0] = [f"@{text}" for text in dict.fromkeys(contexts) if about_gradients(text)][:1]
+    contexts = [source.text(item.context_expr) for node in above for item in reversed(node.items)]
+    contexts += [source.text(each) for each in function.decorator_list]
+    nearest = next((text for text in contexts if about_gradients(text) or "grad" in text), "")  # it may turn them on
+    lines[:0] = [f"@{nearest}"] if about_gradients(nearest) else []
     assigned = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
     if outer := sorted(assigned & stored(part)):
         lines.append(f"    global {', '.join(outer)}")
