@@ -49,6 +49,34 @@ def f(x):
         "`returns` is filled on the host, at line",
         "sizes alone",
     ),
+    "where a window of one size begins, which the host moves by what it has seen": (
+        """
+net = nn.Conv2d(1, 1, 3).to(device)
+args = (torch.randn(1, 1, 12, 12, device=device),)
+class Tracker:
+    def __init__(self):
+        self.center = [6, 6]
+    def crop(self, img, size):
+        y, x = self.center
+        top = min(max(int(y) - size // 2, 0), img.shape[-2] - size)
+        left = min(max(int(x) - size // 2, 0), img.shape[-1] - size)
+        return img[:, :, top:top + size, left:left + size]
+    @torch.no_grad()
+    def update(self, img):
+        score = net(self.crop(img, 6))
+        at = score.argmax().item()
+        self.center[0] = (self.center[0] + at // 4 + 1) % 12
+        self.center[1] = (self.center[1] + at % 4 + 1) % 12
+        return score
+tracker = Tracker()
+tracker.crop(args[0], 4)
+def f(img):
+    return tracker.update(img)
+""",
+        "return img[:, :, top:top + size, left:left + size]",
+        "torch.arange(size, device=img.device)).index_select(3, left_in + torch.arange(size, device=img.device))`; wh",
+        "torch.where(",
+    ),
     "counts of what is given, which a helper's weights come of": (
         """
 counts = np.ones(3)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.widths import parts_of, width_at
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 
@@ -19,7 +21,8 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     if not isinstance(whole, ast.Subscript):
         return ""
     x, lines, tests = place.text(whole.value), list[str](), list[str]()
-    for dim, part in enumerate(above.elts if isinstance(above, ast.Tuple) else [ends]):
+    of_one_size = _of_one_size(place, whole, made)
+    for dim, part in enumerate(parts_of(whole) if not of_one_size else ()):
         if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
             continue
         low, high = (place.text(end) if end is not None else "" for end in (part.lower, part.upper))
@@ -30,7 +33,9 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
         lines.append(f"`{at} = {places}`")
         tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
     node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
-    if isinstance(node, ast.Assign) and whole in node.targets:
+    if of_one_size:
+        here = f"here `{of_one_size}`{_for_others(place)}"
+    elif isinstance(node, ast.Assign) and whole in node.targets:
         here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
     else:
         here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`"
@@ -43,6 +48,38 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
     text = name if together else _own(place, last, name)  # `a, b = draw()` stays as it is, there
     return first + found_before(f"{name}_in", text, "torch.long", place, here, last.lineno)
+
+
+def _of_one_size(place: Place, whole: ast.Subscript, made: Collection[str]) -> str:
+    """``x[:, a : a + size]`` read at a tensor ``a_in``, where only its places move; or ""."""
+    parts, rest, picks = parts_of(whole), list[str](), list[str]()
+    for number, part in enumerate(parts):
+        moves = bool(names_in(part) & {*made})
+        if not isinstance(whole.ctx, ast.Load) or not isinstance(part, ast.Slice):
+            return ""  # other parts may take dimensions away
+        rest.append(":" if moves else place.text(part))
+        if moves:
+            wide, low = width_at(place.source, whole, number), part.lower
+            if not wide or low is None or names_in(ast.parse(wide)) & {*made}:
+                return ""
+            first = place.text(low)
+            for name in made:
+                first = _renamed(first, name, f"{name}_in")
+            picks.append(
+                f".index_select({number}, {first} + torch.arange({wide}, device={place.text(whole.value)}.device))"
+            )
+    some = "" if all(text == ":" for text in rest) else f"[{', '.join(rest)}]"
+    return f"{place.source.bracketed(whole.value)}{some}{''.join(picks)}"
+
+
+def _for_others(place: Place) -> str:
+    """That other calls of a function, beside those of launches, are given their places, too."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+    lines = f"; where `{function.name}` is called outside of a launch, too, fill them ahead of that as well"
+    return lines if len(calls) > 1 else ""
 
 
 def with_those_beside(place: Place, ends: ast.Slice, made: dict[str, ast.Assign], names: list[str]) -> list[str]:
