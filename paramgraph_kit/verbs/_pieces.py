@@ -8,7 +8,7 @@ import re
 import time
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.own_lines import PLAIN as PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
@@ -33,6 +34,7 @@ STEADY = 2  # calls at the end in which nothing may be compiled any more
 MOST_LATE = 3  # calls behind the first that compile: where each number of the host's does, it is all but the last
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
+UNSPECIALIZED = "torch._dynamo.config.allow_unspec_int_on_nn_module"
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
 _KERNELS = re.compile(r" with (\d+) kernels? in the last")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
@@ -54,16 +56,29 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
         return ""
     until = time.monotonic() + LIMIT_S
+    first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
     for lines in (None, fix) if fix.diff else (None,):
-        with lines.applied() if lines is not None else nullcontext(), _forgotten():
+        with lines.applied() if lines is not None else nullcontext(), _forgotten(), _unspecialized(bool(first)):
             if lines is not None and not _is_noted(prover.from_now(), lines):
                 return ""
             step = _Watched(compiled := torch.compile(function, backend=paramgraph), compiled, until)
             if text := _tried(step, prover.from_now(), truth, lines.around if lines is not None else NOTHING):
                 how = "with these lines" if lines is not None else PLAIN
                 between = f"what the host does between them stays{_where(step.last())}"
-                return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
+                return f'{first}{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
     return _of_modules(function, prover, truth, until)
+
+
+def _counts_in_a_module(prover: Prover) -> bool:
+    """Whether a step moves a number that is an attribute of a module: of such Dynamo compiles each value anew."""
+    held = (each.holder.target for each in counters(prover) if each.holder.kind == "attributes" and not each.real)
+    return any({"_parameters", "_buffers", "_modules"} <= {*target} for target in held)
+
+
+def _unspecialized(on: bool) -> AbstractContextManager[None]:
+    """While this lasts Dynamo compiles once for all values of a module's numbers, if it is on."""
+    config = torch_name("dynamo_config")
+    return config.patch({UNSPECIALIZED.rpartition(".")[2]: True}) if on else nullcontext()
 
 
 def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> str:

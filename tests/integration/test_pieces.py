@@ -61,6 +61,44 @@ def test_a_function_of_the_hosts_decisions_is_launched_in_pieces(tmp_path: Path)
     assert not differences(truth, eager(names, "f"), set())
 
 
+EXPERTS = """
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.seen = 0
+    def forward(self, x):
+        self.seen += x.shape[0]
+        return self.infer(x.sin() + 1).relu()
+    def infer(self, x):
+        to = x[:, 0].argsort() % 3
+        order = to.argsort()
+        counts = F.one_hot(to, 3).sum(0).cpu().numpy()
+        rows, begin, outs = x[order], 0, []
+        for i, n in enumerate(counts):
+            if n == 0:
+                continue
+            outs.append(self.experts[i](rows[begin:begin + n]))
+            begin = begin + n
+        return torch.cat(outs)
+moe = Experts().to(device).eval()
+args = (torch.randn(9, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return moe(x)
+"""
+
+
+def test_a_module_that_counts_is_launched_in_pieces_beside_its_counter(tmp_path: Path) -> None:
+    # GIVEN experts, each with as many rows as the host has read, in a module that counts in a number of its own
+    # WHEN a fix is asked for
+    fix = rewritten(EXPERTS, tmp_path)
+    # THEN it is compiled once for all numbers, and the line that reads is not told to go behind a launch
+    once = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
+    assert f'pieces   {once}; f = torch.compile(f, backend="paramgraph"), without changing a line' in str(fix)
+    assert "belongs behind the launch" not in str(fix)
+
+
 def test_nothing_of_the_trial_stays(tmp_path: Path) -> None:
     # GIVEN what is compiled in this process
     before = {graph.order for graph in compiled_graphs()}

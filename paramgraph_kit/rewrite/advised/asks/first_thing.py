@@ -56,9 +56,9 @@ def first_thing(place: Place) -> str:
     )
 
 
-def in_pieces(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """What launches whatever lies between the lines in which the host asks."""
-    name = function.name
+def in_pieces(function: ast.FunctionDef | ast.AsyncFunctionDef, entry: str = "") -> str:
+    """What launches whatever lies between the lines in which the host asks, of what is called so or of its caller."""
+    name = entry or function.name
     return f'`{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
 
 

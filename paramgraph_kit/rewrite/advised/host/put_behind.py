@@ -8,6 +8,7 @@ from collections.abc import Collection
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut
+from paramgraph_kit.rewrite.advised.asks.first_thing import in_pieces
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     asked_before,
     between,
@@ -125,6 +126,19 @@ def _ends_a_loop(place: Place, node: ast.stmt) -> bool:
     return False
 
 
+def _goes_round_by(place: Place, node: ast.Assign) -> ast.For | None:
+    """The loop over what a statement reads, of which a step goes on with what rounds compute: ``torch.cat(outs)``."""
+    function, names = place.source.function_of(node), stored([node])
+    after = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    after = [n for n in after if getattr(n, "lineno", 0) > node.lineno]
+    joined = {path_of(n.args[0]) for n in after if isinstance(n, ast.Call) and called(n) in ("cat", "stack") and n.args}
+    for loop in (n for n in after if isinstance(n, ast.For) and names & names_in(n.iter)):
+        calls = [n for part in loop.body for n in within(part) if isinstance(n, ast.Call) and called(n) == "append"]
+        if any(isinstance(n.func, ast.Attribute) and path_of(n.func.value) in joined for n in calls):
+            return loop
+    return None
+
+
 def _needed_after(place: Place, call: ast.Call) -> str:
     """``stats.update(x.cpu().numpy())``, before a line that brings ``stats.mean`` to the device."""
     function = place.source.function_of(call)
@@ -207,6 +221,9 @@ def behind(place: Place) -> str:
     if _ends_a_loop(place, node):
         return ""
     function = place.source.function_of(node)
+    if isinstance(node, ast.Assign) and (loop := _goes_round_by(place, node)) is not None and function is not None:
+        computes = f"line {loop.lineno} goes round by what it reads, and computes on the device in each round"
+        return f"{computes}: {in_pieces(function, place.entry)}"
     call = node.value if isinstance(node, ast.Expr) else None
     kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""
     if kept.isidentifier() and place.is_local(kept):
