@@ -32,6 +32,14 @@ def show(rounds: Rounds, found: Rewriting) -> None:
         usage.append(text + ", which returns the result" * moved.returns)
         found.verified += [LED] if moved.returns and mover.is_differentiable() else []
     found.usage = ", and ".join(usage)
+    if taken := [
+        each.name for each in (mover.fed, mover.moved) if each is not None and f"{each.name}_of[" in found.usage
+    ]:
+        step = name_of(mover.function, mover.space)
+        lines = "; ".join(f"{name} = {name}_of[{step}]" for name in taken)
+        found.verified.append(
+            f"`{lines}` ahead of what gives its name to a launch, `{step} = pgk.parameterize({step})`"
+        )
     found.loop = _loop(mover, found.around)
 
 

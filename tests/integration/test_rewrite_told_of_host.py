@@ -77,6 +77,27 @@ def f(img):
         "torch.arange(size, device=img.device)).index_select(3, left_in + torch.arange(size, device=img.device))`; wh",
         "torch.where(",
     ),
+    "how many places there are by which values are picked for a mean": (
+        """
+net = nn.Linear(4, 1).to(device)
+args = (torch.randn(6, 4, device=device),)
+class Filter:
+    count = 0
+    def step(self, x):
+        score = net(x)[:, 0].sigmoid()
+        ids = torch.where(score < 0.6)
+        loss = score[ids].mean(0)
+        loss.backward()
+        self.count += ids[0].size(0)
+        return loss.item()
+kept = Filter()
+def f(x):
+    return kept.step(x)
+""",
+        "ids = torch.where(score < 0.6)",
+        "keep the mask, `there = score < 0.6`, in its place, and write `torch.where(there, score, 0).sum() / there.su",
+        "there.long().argmax()",
+    ),
     "counts of what is given, which a helper's weights come of": (
         """
 counts = np.ones(3)

@@ -118,6 +118,14 @@ def test_a_function_made_by_a_function_is_launched_with_what_comes_after_it(
     assert seen == pytest.approx(expected(FACTORY, "step", tmp_path / "eager.py"), rel=1e-3)
 
 
+def test_what_belongs_to_a_made_function_is_taken_before_a_launch_gets_its_name(tmp_path: Path) -> None:
+    # GIVEN the same WHEN it is rewritten
+    names = load(PRELUDE + FACTORY, tmp_path / "program.py")
+    fix = pgk.diagnose(names["step"], *names["args"], fix=True).fix
+    # THEN it is said when what is called around a launch is found by the function
+    assert "`after_step = after_step_of[step]` ahead of what gives its name to a launch" in str(fix)
+
+
 def test_of_an_imported_step_the_story_names_what_the_caller_has(tmp_path: Path) -> None:
     # GIVEN a step of another file, with its model there
     text = (

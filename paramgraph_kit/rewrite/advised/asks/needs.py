@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
+from paramgraph_kit.rewrite.advised.asks.reduced_picks import gives_a_tuple, reduced_picks
 from paramgraph_kit.rewrite.advised.host.from_host import READS
 from paramgraph_kit.rewrite.advised.host.put_behind import goes_on
 from paramgraph_kit.rewrite.advised.sizes.packing import packed
@@ -243,7 +244,9 @@ def chosen_rows(place: Place) -> str:
         names = sorted(stored([node]))
         if isinstance(given, ast.expr) and len(call.args) <= 1 and names:  # not `x[(y > 0).nonzero()] = ...`
             mask = mask_of(place, given)
-            if _ends_alone(place, names[0]):
+            if instead := reduced_picks(place, call, mask):
+                return instead
+            if _ends_alone(place, names[0]) and not gives_a_tuple(place, call):
                 x = mask if mask.isidentifier() else "there"
                 kept = "" if x == mask else f"keep the mask, `{x} = {mask}`: "
                 return (
