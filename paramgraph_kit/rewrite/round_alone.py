@@ -456,9 +456,8 @@ class _Cutting:
         with run.applied() as call, run.as_it_was(self.anew):
             inputs = run.given[(bound := len(run.bound)) :]
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
-            with (
-                torch.no_grad() if run.context else nullcontext()
-            ):  # as its callers do, of which its lines tell nothing
+            # As its callers do, of which its lines tell nothing.
+            with torch.no_grad() if run.context else nullcontext():
                 looked_at = examine(step, inputs, {}, limit_s=LIMIT_S)
                 if looked_at.operations < ENOUGH:
                     return None  # not worth a launch
