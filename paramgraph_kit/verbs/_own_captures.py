@@ -94,7 +94,8 @@ def of_captures(
         found = [f for f in found if f not in again]
         found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
         notes += [note for note in part.notes if note not in notes]
-        fixed = fixed or (part.fix if inside else None)
+        if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:
+            fixed.pieces += _in_place_of(region)
     for region in regions:
         region.forget()
     cast = {_line(f) for f in found if f.code == "autocast-cache"}  # what is kept there is gone behind the region
@@ -103,6 +104,23 @@ def of_captures(
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result
+
+
+def _in_place_of(region: Region) -> str:
+    """What becomes of a capture whose lines are launched in pieces, which go on in place of its graph."""
+    from paramgraph_kit.doctor.observe.own_regions import NAME, assigned
+
+    text = f"; in place of the capture of line {region.line}: take that out, and its replays"
+    if not region.inline or getattr(region.function, "__name__", "") != NAME:
+        return text
+    own = any(isinstance(n, ast.Name) and n.id == "self" for part in region.body for n in ast.walk(part))
+    made = [name for name in assigned(region.body) if name.isidentifier()]
+    path = f"self.{NAME}" if own else NAME
+    gives = f", which returns {', '.join(made)}" if made else ""
+    of_class = f", which the class has then: it is compiled as `{path}`" if own else ""
+    what = f"`{NAME}` is the body of that `with`, as `def {NAME}({'self' if own else ''}):`{gives}{of_class}"
+    called = f"{', '.join(made)} = {path}()" if made else f"{path}()"
+    return f"{text}; {what}, and `{called}` stands where the replay stood"
 
 
 def add_frozen(
@@ -136,7 +154,7 @@ def add_frozen(
         if inside := [f for f in inside if _line(f) not in told]:
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay
-                part.fix.pieces += f"; in place of the capture of line {region.line}: take that out, and its replays"
+                part.fix.pieces += _in_place_of(region)
             found.fix_inside = found.fix_inside or part.fix
             if part.fix is not None and _GIVEN.search(part.fix.usage) and _KEPT not in found.notes:
                 found.notes = (*found.notes, _KEPT)

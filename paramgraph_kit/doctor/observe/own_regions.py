@@ -33,7 +33,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 GRAPHED = "make_graphed_callables"
-_NAME = "captured"
+NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
 _NUMBERS = (bool, int, float, str)  # a word is one, where it decides
 _MOST_PARTS, _MOST_NUMBERS = 100, 1 << 26  # of what is made again when it is gone
@@ -403,7 +403,7 @@ def _inline(region: Region) -> Callable[..., Any] | None:
     file, first, last = region.code.co_filename, region.body[0].lineno, region.body[-1].end_lineno
     text = textwrap.dedent("".join(linecache.getlines(file)[first - 1 : last]))
     outer = wrapped(ast.Module(copy.deepcopy(region.body), [])).body[-1]
-    head = [f"def {_NAME}():"]
+    head = [f"def {NAME}():"]
     if isinstance(outer, ast.FunctionDef) and isinstance(outer.body[0], ast.Global):  # they read it, too
         head.append(f"    global {', '.join(outer.body[0].names)}")
     if first == region.line:  # behind the colon of the `with`
@@ -418,7 +418,7 @@ def _inline(region: Region) -> Callable[..., Any] | None:
         exec(compile(whole, own, "exec", dont_inherit=True), space)
     except SyntaxError:  # as of a `return` among them, or a `yield`
         return None
-    function: Callable[..., Any] = space[_NAME]
+    function: Callable[..., Any] = space[NAME]
     return function
 
 
