@@ -335,3 +335,56 @@ def test_what_a_shorter_input_leaves_is_filled_as_it_was_made(made: str, tmp_pat
     words, counts = FILLED[made]
     assert words in told.fix
     assert ("only batches" in told.fix) == counts
+
+
+SCHEDULED = """
+def graphed(fn):
+    state = {}
+    def wrapper(*inputs):
+        if not state:
+            state["in"] = [t.clone() for t in inputs]
+            stream = cuda.Stream()
+            stream.wait_stream(cuda.current_stream())
+            with cuda.stream(stream):
+                fn(*state["in"])
+            cuda.current_stream().wait_stream(stream)
+            state["graph"] = cuda.CUDAGraph()
+            with cuda.graph(state["graph"]):
+                state["out"] = fn(*state["in"])
+        for static, new in zip(state["in"], inputs):
+            static.copy_(new)
+        state["graph"].replay()
+        return state["out"].clone()
+    return wrapper
+net = nn.Linear(4, 1).to(device)
+sgd = torch.optim.AdamW(net.parameters(), lr=0.1CAPTURABLE)
+scheduler = torch.optim.lr_scheduler.StepLR(sgd, 1)
+@graphed
+def f(x):
+    sgd.zero_grad(set_to_none=True)
+    loss = net(x).sum()
+    loss.backward()
+    sgd.step()
+    scheduler.step()
+    return loss.detach()
+args = (torch.randn(3, 4, device=device),)
+"""
+
+
+def test_an_optimizer_that_is_not_made_for_capture_is_told_with_its_own_line(tmp_path: Path) -> None:
+    # GIVEN a capture of a step of an optimizer that counts on the CPU
+    names = run(SCHEDULED.replace("CAPTURABLE", ""), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN the line that makes it is named
+    told = next(f for f in found if f.code == "optimizer-not-capturable")
+    assert "after   sgd = torch.optim.AdamW(net.parameters(), lr=0.1, capturable=True)" in told.fix
+
+
+def test_a_rate_that_a_captured_scheduler_gives_is_told_at_its_step(tmp_path: Path) -> None:
+    # GIVEN a captured step with that of a scheduler
+    names = run(SCHEDULED.replace("CAPTURABLE", ", capturable=True"), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN the rate is told there, and not where the optimizer is named first
+    assert [f.frame.text for f in found if f.code == "learning-rate-frozen" and f.frame] == ["scheduler.step()"]

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
     OF_TENSORS,
@@ -85,12 +87,23 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
                 at = (code, line.frame)
                 together[at] = _both(together[at], failure) if at in together else failure
         if not lines:
-            failure = BY_ID[code].failure(_said(moved), frame_at(moved.use.code, moved.use.node.lineno))
+            failure = BY_ID[code].failure(_said(moved), _read_at(moved))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
             if fix and failure.frame:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
             yield failure
     yield from together.values()
+
+
+def _read_at(moved: Moved) -> Frame | None:
+    """Where it is read; of an optimizer's numbers where its scheduler gives the next ones, or else where it steps."""
+    use, node = moved.use, moved.use.node
+    if isinstance(moved.owner, torch.optim.Optimizer):
+        calls = [n.func for n in nodes_of(use.code) if isinstance(n, ast.Call) and last_name(n.func) == "step"]
+        steps = [(Use(use.code, f.value, False, use.names).value(), f) for f in calls if isinstance(f, ast.Attribute)]
+        scheduled = (f for v, f in steps if is_a(v, LRScheduler) and v.optimizer is moved.owner)
+        node = next(scheduled, next((f for v, f in steps if v is moved.owner), node))
+    return frame_at(use.code, node.lineno)
 
 
 def _both(first: Failure, second: Failure) -> Failure:

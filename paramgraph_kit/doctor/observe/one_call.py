@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
+from paramgraph_kit.doctor.observe.optimizers import at_its_line
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.threads import threads_watched
@@ -182,7 +183,7 @@ class Caller:
         except KeyboardInterrupt:
             raise  # it is the user's
         except BaseException as error:
-            ended = unknowable(raised(error, self.number), asked)
+            ended = at_its_line(unknowable(raised(error, self.number), asked), observer.optimizers.stepped)
         finally:
             if observer.captures and (ended is not None or is_capturing()):
                 _end_captures(target, [cuda.current_stream(), self.stream])

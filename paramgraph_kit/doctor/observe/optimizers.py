@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.places import Place
@@ -89,6 +93,22 @@ class Optimizers:
         """Remember the gradients of its parameters."""
         for parameter in module.parameters():
             self.keeper.note_leaf(parameter)
+
+
+def at_its_line(refused: Failure, stepped: Sequence[tuple[torch.optim.Optimizer, Place]]) -> Failure:
+    """The same with the program's own line that makes the optimizer which torch refuses to capture, where one does."""
+    user = stepped[-1][1].user if stepped and refused.code == "optimizer-not-capturable" else None
+    tree = tree_of(user[0].co_filename) if user is not None else None
+    assigns = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)] if tree is not None else []
+    name = type(stepped[-1][0]).__name__ if stepped else ""
+    made = [n for n in assigns if isinstance(n.value, ast.Call) and last_name(n.value.func) == name]
+    if len(made) != 1:
+        return refused
+    new: Any = copy.deepcopy(made[0])
+    new.value.keywords = [k for k in new.value.keywords if k.arg != "capturable"]
+    new.value.keywords.append(ast.keyword("capturable", ast.Constant(True)))
+    fix = f"before  {ast.unparse(made[0])}\nafter   {ast.unparse(new)}"
+    return replace(refused, fix=fix)
 
 
 def _begins(optimizer: torch.optim.Optimizer) -> bool:
