@@ -388,3 +388,31 @@ def test_a_rate_that_a_captured_scheduler_gives_is_told_at_its_step(tmp_path: Pa
     found = pgk.diagnose(names["f"], *names["args"])
     # THEN the rate is told there, and not where the optimizer is named first
     assert [f.frame.text for f in found if f.code == "learning-rate-frozen" and f.frame] == ["scheduler.step()"]
+
+
+BROUGHT = """
+class Ranker:
+    prior = [0.1 * i for i in range(4)]
+    def score(self, x):
+        y = x * 2
+        y = y + torch.tensor(self.prior).to(device)
+        return SCORED
+ranker = Ranker()
+def later():
+    ranker.prior = [3.0] * 4
+f, args = ranker.score, (torch.randn(3, 4, device=device),)
+"""
+
+
+@pytest.mark.parametrize(("scored", "alone"), [("y.topk(2, dim=1)", True), ("y * (self.prior.reverse() or 1)", False)])
+def test_what_the_host_brings_beside_what_a_step_has_made_is_told_alone(
+    scored: str, alone: bool, tmp_path: Path
+) -> None:
+    # GIVEN a step that adds a list of the host's, which other lines exchange, to what it has computed
+    names = run(BROUGHT.replace("SCORED", scored), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN what comes before each launch is the list's, and nothing that the step makes
+    said = str(found)
+    assert ("before each launch `prior_in.copy_(torch.tensor(self.prior).to(device))`" in said) == alone
+    assert "copy_(y + " not in said

@@ -348,11 +348,13 @@ def at_least(place: Place) -> str:
             )
         own = {*arguments_of(function)} if function is not None and function.name == place.entry else set()
         made = place.text(node.value) if isinstance(node, ast.Assign) and isinstance(target, ast.Name) else ""
-        if made and "rand" not in made and place.local(node) - {name} <= own:
+        if made and "rand" not in made and place.local(node.value) <= own:  # type: ignore[attr-defined]
             return (
                 f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
                 f"`{name} = {name}_in.clone()`"
             )
+        if told := _of_the_host_alone(place, own):
+            return told
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
         return f"before each launch write what the host has here {written}{again}"
@@ -386,6 +388,30 @@ def _of_the_host(place: Place, names: Sequence[str]) -> list[str]:
         name for name, one in assignments(place) if {"shape", "size", "len"} & {*map(last_name, ast.walk(one.value))}
     }
     return [name for name in names if name in place.plain and name not in of_shapes]
+
+
+def _of_the_host_alone(place: Place, own: set[str]) -> str:
+    """``y = y + torch.tensor(self.prior).to(device)``: what is brought there, without what the step has made."""
+    for call in place.calls("to", "cuda", "tensor", "as_tensor"):
+        read = [path_of(n) for n in ast.walk(call) if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n)]
+        name = next((path.rpartition(".")[2] for path in read if "." in path and path.startswith("self.")), "")
+        made = place.text(call)
+        alone = place.local(call) - {"self"} <= own and not _is_met_elsewhere(place, name, call)
+        if name and "rand" not in made and alone:
+            return (
+                f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here `{name}_in` for "
+                f"`{made}`"
+            )
+    return ""
+
+
+def _is_met_elsewhere(place: Place, name: str, call: ast.Call) -> bool:
+    """Whether a step names an attribute beside a call, or in what it calls: it may give it another value there."""
+    function, within_call = place.source.function_of(place.statement), set(ast.walk(call))
+    called_there = {called(n) for n in ast.walk(function) if isinstance(n, ast.Call)} if function else set[str]()
+    reached = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name in called_there]
+    nodes = (n for each in (function, *reached) if each is not None for n in ast.walk(each))
+    return any(isinstance(n, ast.Attribute) and n.attr == name and n not in within_call for n in nodes)
 
 
 def _ended_before(place: Place, chosen: Sequence[str]) -> str:

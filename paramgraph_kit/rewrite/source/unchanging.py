@@ -227,7 +227,8 @@ class _Search:
             if isinstance(module, ModuleType) and module.__name__.partition(".")[0] in _LIBRARIES:
                 return () if isinstance(value, _PLAIN) or callable(value) else None
         else:
-            value = self.place.attributes.get(rest[0], self.place.settings.get(rest[0], self))
+            known = self.place.attributes.get(rest[0], self.place.settings.get(rest[0], self))
+            value = self._of_class(rest[0], scope.function) if known is self and root == "self" else known
             for each in rest[1:]:
                 value = getattr(value, each, self)
         if value is self or not self._stays(node.attr):
@@ -235,6 +236,13 @@ class _Search:
         if isinstance(value, _PLAIN):
             return (path,)
         return tuple(text.format(path) for text in _table(value)) or None
+
+    def _of_class(self, name: str, function: Function) -> Any:
+        """What the class of a method has for all of its objects."""
+        above = self.source.parents.get(function)
+        kind = self.place.space.get(above.name) if isinstance(above, ast.ClassDef) else None
+        held = vars(kind) if isinstance(kind, type) else {}
+        return held.get(name, self)
 
     def _sized(self, node: ast.expr, scope: _Scope, text: str) -> Deciders:
         """What decides the size, the type or the device of something, whatever is in it."""
