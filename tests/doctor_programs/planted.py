@@ -25,6 +25,20 @@ def f(x):
     step += 1  # problem: host-counter
     return x * step  # problem: scalar-frozen
 """,
+    "an argument that is kept": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last, self.older = torch.zeros(4, device=device), None
+    def forward(self, x):
+        d = x - self.last
+        if self.older is not None:
+            d = d + self.older
+        self.last = x[0]  # problem: stale-input
+        self.older = x  # problem: stale-input
+        return d
+f = Model()
+""",
     "attribute": """
 class Model(nn.Module):
     def __init__(self):

@@ -11,6 +11,20 @@ def f(x):
     g.replay()
     return y * 2
 """,
+    "an argument that is kept until the call ends": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.x, self.seen = torch.zeros(3, device=device), None
+    def inner(self):
+        return self.x * 2
+    def forward(self, x):
+        self.x = x
+        y = self.inner()
+        self.seen = x
+        return y
+f = Model()
+""",
     "a dictionary of the latest": """
 latest = {"y": None}
 def f(x):

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import around_replays, chance, made_inside, now_and_then, other_numbers, taken_before
+from paramgraph_kit.doctor.observe import (
+    around_replays,
+    chance,
+    kept_arguments,
+    made_inside,
+    now_and_then,
+    other_numbers,
+    taken_before,
+)
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
@@ -146,6 +154,9 @@ class _Examiner(Caller):
             silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
+            if self.first is not None:
+                given = self.args, self.kwargs
+                silent += kept_arguments.problems(self.first, given, self.codes(self.first), [*pair[1].found, *silent])
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
         return self.finish(found, pair, [*silent, *ended])
 
