@@ -41,6 +41,7 @@ GIVEN = (
 ROUNDED = "; it is rounded to float32 in each step, which a sum over very many of them shows: `.double()` what is added"
 _SHORT = (torch.float32, torch.float16, torch.bfloat16)
 _OF_BOTH = frozenset(("fill_", "copy_"))  # take a number as well
+_MOST_ENTRIES = 4  # of a list that is none of records: a place, a pair of sums
 _KINDS = ("global", "cell", "attributes", "container")
 
 
@@ -51,7 +52,7 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     given = dict[str, dict[str, None]]()
     try:
         with lines.applied(), _returning(attempt, returned, given):
-            for holder, values in _whole(attempt, lines).watched():
+            for holder, values in _whole(attempt, lines).watched(lists=True):
                 ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
                 after |= {(id(holder.target), name): value.dtype for name, value in ones}
     except Exception:
@@ -101,6 +102,8 @@ def _named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
     """What a holder has, by its names."""
     if holder.kind in ("global", "cell"):
         yield holder.name, value
+    elif isinstance(value, list) and len(value) <= _MOST_ENTRIES:
+        yield from ((f"[{at}]", each) for at, each in enumerate(value))
     elif isinstance(value, dict):
         yield from ((name, each) for name, each in value.items() if isinstance(name, str))
 
@@ -108,6 +111,8 @@ def _named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
 def _path(holder: Holder, name: str) -> str:
     if holder.kind in ("global", "cell") or not holder.name:
         return name
+    if name.startswith("["):
+        return f"{holder.name}{name}"
     return f"{holder.name}.{name}" if holder.kind == "attributes" else f'{holder.name}["{name}"]'
 
 

@@ -244,6 +244,34 @@ def f(x, step):
     assert "(rewritten) (rewritten)" not in str(found.fix)
 
 
+def test_numbers_in_a_list_that_become_tensors_are_told_with_their_warm_up(tmp_path: Path) -> None:
+    # GIVEN a place in a list, moved by what the step has found, and listed WHEN it is rewritten
+    text = """
+net = nn.Linear(4, 9).to(device)
+args = (torch.randn(4, device=device),)
+class Tracker:
+    def __init__(self):
+        self.center, self.boxes = [3, 4], []
+    @torch.no_grad()
+    def update(self, x):
+        score = net(x)
+        at = score.argmax().item()
+        dy, dx = at // 3, at % 3
+        self.center[0] += dy
+        self.center[1] += dx
+        self.boxes.append([self.center[1] - 4, self.center[0] - 4, 8, 8])
+        return score
+tracker = Tracker()
+def f(x):
+    return tracker.update(x)
+"""
+    names = run(text, tmp_path)
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN it is said that the first call makes tensors of the numbers, where they do not stay behind the launch
+    assert found.fix.complete, found.fix
+    assert "`center[0]`, `center[1]` are tensors from now on where they were numbers" in str(found.fix), found.fix
+
+
 def test_rows_by_which_a_generator_picks_are_told_to_be_found_before_the_launch(tmp_path: Path) -> None:
     # GIVEN a generator that picks rows by lists of a sampler WHEN it is rewritten, or told
     text = """

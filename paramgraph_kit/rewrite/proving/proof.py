@@ -173,8 +173,8 @@ class Prover:
         self._numbers = numbers.done()
         return results
 
-    def watched(self) -> list[tuple[Holder, list[Any]]]:
-        """What variables, objects and dictionaries of the user's hold before the first step and after each."""
+    def watched(self, *, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
+        """What variables, objects and dictionaries of the user's, or lists, hold before all steps and after each."""
         with self._run():
             seen = [self.state.read()]
             for inputs in self._inputs:
@@ -184,7 +184,7 @@ class Prover:
         return [
             (holder, list(values))
             for holder, values in columns
-            if is_looked_at(holder) and not any(isinstance(v, (list, set, deque)) for v in values)
+            if is_looked_at(holder) and not any(isinstance(v, () if lists else (list, set, deque)) for v in values)
         ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
