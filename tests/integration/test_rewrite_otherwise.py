@@ -197,9 +197,9 @@ def test_what_a_size_or_a_rank_needs_is_told(fixed: Fixed, call: str) -> None:
     assert TOLD[call] in str(fix), fix
 
 
-@pytest.mark.parametrize("call", ["x[:, :n].mean(0)", "x[:n].sum(1)", "x[:, :n, m:].sum(1)", "x[:, :n - 1].sum(1)"])
+@pytest.mark.parametrize("call", ["x[:, :n].mean(0)", "x[:n].sum(1)", "x[:, :n, m:].sum(1)"])
 def test_a_part_that_is_not_what_is_reduced_is_no_sum_with_zeros(call: str) -> None:
-    # GIVEN a cut along another dimension, two cuts, or an end that may be below zero WHEN read THEN it is left
+    # GIVEN a cut along another dimension, or two cuts WHEN read THEN it is left
     node = ast.parse(call, mode="eval").body
     assert isinstance(node, ast.Call)
     assert sliced(node) is None

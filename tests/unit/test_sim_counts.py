@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.driver.sim.cuda_memory import memory_stats, memory_stats_as_nested_dict
 from paramgraph_kit.driver.sim.machine import SWAP
+from paramgraph_kit.driver.sim.not_known import NotKnownWarning
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
@@ -74,7 +75,10 @@ def test_what_cuda_refuses_is_refused(sim: torch.device, cuda: Any) -> None:
     x = torch.rand(4, device=sim)
     with pytest.raises(torch.AcceleratorError, match="invalid device ordinal"):
         cuda.set_device(7)
-    with pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"):
+    with (
+        pytest.warns(NotKnownWarning, match="a graph is given a generator of the CPU"),
+        pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"),
+    ):
         cuda.CUDAGraph().register_generator_state(torch.Generator())
     with torch.autocast("sim"), pytest.raises(RuntimeError, match="unsafe to autocast"):
         torch.nn.functional.binary_cross_entropy(x, x)

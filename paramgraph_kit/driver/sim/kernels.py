@@ -467,8 +467,7 @@ class Kernel:
         lacking = (NotImplementedError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # torch leaves it out
         if isinstance(found, lacking) or self.op._opname in ADDS_UP:
             return False
-        other = self._refusal(meta_flat, spec, slots, 1)
-        return (type(found), str(found)) == (type(other), str(other))
+        return _said(found) == _said(self._refusal(meta_flat, spec, slots, 1))  # a name for it would hold this frame
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int = 0) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
@@ -486,6 +485,10 @@ class Kernel:
         for i in self._positions(self.out_names, flat, spec):
             fit_out(meta_flat[i], flat[i])
         return [back.get(id(r), r) for r in results]
+
+
+def _said(error: Exception | None) -> tuple[type, str]:
+    return type(error), str(error)
 
 
 def pageable_copy_forbidden(stream: Stream, after: str = "") -> None:
