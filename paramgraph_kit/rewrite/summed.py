@@ -17,6 +17,10 @@ SUMMED = (
     "each launch adds to the gradients that were there as it was captured; where there were none it writes over those "
     "of the launch before: once, right before the capture, {made}, and whoever zeroes them needs `set_to_none=False`"
 )
+LET_GO = (
+    "each launch adds to the gradients that were there as it was captured, which what goes around it lets go: their "
+    "memory serves others then, and launches write there. Right before the capture {none}: the graph makes its own"
+)
 
 
 def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
@@ -24,21 +28,21 @@ def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
     prover = attempt.prover
     if not prover.adding:
         return []
-    summed = list(prover.adding)
+    summed, let_go = list(prover.adding), bool(prover.let_go)
     try:
         with rounds.applied():
             seen = prover.from_now().captured(rounds.around, without=True)
         if not truth.wrong(seen):
-            return []
+            return [LET_GO.format(none=_of_each(attempt, summed, "None"))] if let_go else []
     except Exception:  # what asks for a gradient that is not there
         pass
-    of = _module_of(attempt, summed)
-    made = (
-        f"`for p in {of}.parameters(): p.grad = torch.zeros_like(p)`"
-        if of
-        else "`p.grad = torch.zeros_like(p)` of each"
-    )
-    return [SUMMED.format(made=made)]
+    return [SUMMED.format(made=_of_each(attempt, summed, "torch.zeros_like(p)"))]
+
+
+def _of_each(attempt: Ways, tensors: list[torch.Tensor], value: str) -> str:
+    """What gives each of these such a gradient."""
+    of = _module_of(attempt, tensors)
+    return f"`for p in {of}.parameters(): p.grad = {value}`" if of else f"`p.grad = {value}` of each"
 
 
 def _module_of(attempt: Ways, summed: list[torch.Tensor]) -> str:

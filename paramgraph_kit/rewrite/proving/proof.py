@@ -84,6 +84,7 @@ class Prover:
         self.is_part = False  # of a function whose own results are compared
         self.goes_back = False  # a backward pass of its own has used up what a result was made by
         self.adding: list[torch.Tensor] = []  # those with gradients that the last graph adds to, or writes again
+        self.let_go: list[torch.Tensor] = []  # of these: what is around its launches gives them others, or none
         self.deadline = Deadline()
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
         self._known: frozenset[str] = frozenset()
@@ -127,7 +128,7 @@ class Prover:
     def anew(self) -> Prover:
         """The same as it was made, with what the function as it is has shown."""
         other = copy.copy(self)
-        other._inputs, other._written, other.leads, other.adding = [*self._inputs], {}, [], []
+        other._inputs, other._written, other.leads, other.adding, other.let_go = [*self._inputs], {}, [], [], []
         other.operations, other.products, other._count = [0, 0], [0, 0], [0, 0]
         return other
 
@@ -241,7 +242,8 @@ class Prover:
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
-            self.adding[:] = [tensor for tensor, grad in begun if grad is not None and tensor.grad is grad]
+            begun = [(tensor, grad) for tensor, grad in begun if grad is not None and tensor.grad is grad]
+            self.adding[:] = [tensor for tensor, _ in begun]
             if look is not None:
                 look(graph)
             for inputs in self._inputs[WARM_UP:]:
@@ -252,6 +254,7 @@ class Prover:
                 around.prepare(static)
                 graph.replay()
                 results.append(copied(opened(around.finish(static, out))))
+                self.let_go += [tensor for tensor, grad in begun if tensor.grad is not grad]
             check_alike(self._alike, alike(self.state.holders))
             seen = self._seen(results, keeper)
         graph.reset()
