@@ -61,7 +61,7 @@ class Drawn:
     def __init__(self, holders: Iterable[Holder] = ()) -> None:
         self._random = RandomState()
         own = (holder for holder in holders if holder.kind in ("generator", "iterator"))
-        self._own = [(holder, pickle.dumps(holder.read())) for holder in own]
+        self._own = [(holder, _state(holder)) for holder in own]
 
     def check(self) -> None:
         """Called behind a capture.
@@ -69,7 +69,7 @@ class Drawn:
         Raises:
             ExchangedError: something was drawn since this was made; six steps may agree by chance all the same.
         """
-        moved = [holder.name for holder, then in self._own if pickle.dumps(holder.read()) != then]
+        moved = [holder.name for holder, then in self._own if _state(holder) != then]
         if moved or self._random.host_moved():
             by = f" from `{moved[0]}`" if moved else ""
             raise ExchangedError(f"lines that are captured draw on the host{by}, and no replay draws")
@@ -90,6 +90,12 @@ def alike(holders: Iterable[Holder]) -> Alike:
         leaves = enumerate(tree_leaves(plain))
         found[number] = holder.name, [places.setdefault(_memory(each) or at, at) for at, each in leaves]
     return found
+
+
+def _state(holder: Holder) -> bytes:
+    """What a generator draws from, to compare: a pickled tensor would have its address."""
+    state = holder.read()
+    return pickle.dumps(state.tolist() if isinstance(state, torch.Tensor) else state)
 
 
 def lists_of(value: Any) -> list[list[Any]]:
