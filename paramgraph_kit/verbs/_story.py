@@ -205,16 +205,14 @@ class _Teller:
             self.say(f"which means    {self.failure.title} [{self.failure.code}]", 3)
             self.say(f"at             {frame_text(self.failure.frame)}", 3)
             return False
-        self.say(
-            "it captures" + (f", but replays go wrong: {wrong[0]}" if wrong else ", and replays give eager's numbers"),
-            3,
-        )
-        if wrong:
-            return False
-        return not self.look()
+        replays = f"but replays go wrong: {wrong[0]}" if wrong else "and replays give eager's numbers"
+        self.say(f"it captures, {replays}", 3)
+        return not wrong and not self.look()
 
     def as_it_is(self) -> tuple[list[str], Failure | None]:
         """Capture it: where replays go wrong, or why it fails, without what an exception holds of the call."""
+        from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
+
         try:
             with self.step("captured as it is", "captured as it is") as trace:
                 seen = self.prover.captured()
@@ -222,6 +220,8 @@ class _Teller:
                 self.compare(trace, COPIED, seen)
         except CaptureError as error:
             return [], error.failure
+        except ExchangedError as error:
+            return [str(error)], None
         return wrong, None
 
     def look(self) -> bool:
