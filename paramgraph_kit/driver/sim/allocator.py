@@ -49,14 +49,13 @@ class Backing(Protocol):
 class Block:
     """A piece of a segment, live or free; its neighbours by address are ``before`` and ``after``."""
 
-    __slots__ = ("address", "after", "before", "born", "live", "requested", "segment", "shared", "size")
+    __slots__ = ("address", "after", "before", "live", "requested", "segment", "shared", "size")
 
     def __init__(self, segment: Segment, address: int, size: int) -> None:
         self.segment = segment
         self.address = address
         self.size = size
         self.requested = 0
-        self.born = 0  # how many of its size class were taken before it and with it, when it was taken last
         self.live = False
         self.shared = False  # other streams were told to use it
         self.before: Block | None = None
@@ -257,7 +256,6 @@ class CachingAllocator:
         pool.stats.allocate(block.size)
         tallies = self.tallies[small]
         tallies.blocks.take(1)
-        block.born = tallies.blocks.taken
         tallies.bytes.take(block.size)
         tallies.requested.take(nbytes)
         if self.listeners:

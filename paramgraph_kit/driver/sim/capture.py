@@ -256,8 +256,6 @@ class CUDAGraph:
         if self._capture is None or not self._capture.ended:  # it was another graph's
             raise RuntimeError("capture_end() called before capture_begin().")
         self._ready = True
-        if self._capture.phantom is None:
-            self._capture.note_outside(machine().allocator)
         if not self._capture.nodes:
             warnings.warn(EMPTY_GRAPH, UserWarning, stacklevel=2)
         if not self.kept:
@@ -353,7 +351,7 @@ class CUDAGraph:
 
     def gone(self) -> list[tuple[int, tuple[str, int] | None]]:
         """Memory that it reads or writes, and that was freed since, with the lines that do (an addition, too)."""
-        return self._capture.gone() if self._capture is not None and self._ready else []
+        return machine().gone(self._capture.touched) if self._capture is not None and self._ready else []
 
     def __getattr__(self, name: str) -> Any:
         raise missing("CUDAGraph", name)

@@ -81,10 +81,6 @@ class SimNode:
         """How many bytes of its parameters, from the first on, a replay takes addresses from."""
         return 8 * (len(self.layouts) + 2 * (self.random_delta is not None))
 
-    def addresses(self) -> tuple[int, ...]:
-        """Where its operands lie."""
-        return struct.unpack_from(f"<{len(self.layouts)}Q", self.parameters)
-
     def copy(self) -> SimNode:
         """The same node with a parameter buffer of its own, to be patched."""
         twin = object.__new__(SimNode)

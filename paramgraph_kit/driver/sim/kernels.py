@@ -71,7 +71,7 @@ def record(
     )  # fmt: skip
     node.origin = recording_line()
     if capture.phantom is None:
-        machine().note_owners(operands, capture.touched)
+        machine().note_owners(operands, node.origin, capture.touched)
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)

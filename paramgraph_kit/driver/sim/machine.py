@@ -12,10 +12,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from paramgraph_kit.driver.recorders import Line
 from paramgraph_kit.driver.tensors import bits_of, extent, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 
@@ -34,6 +35,14 @@ _create = torch_name("create_empty_tensor")
 DEVICE_NAME = "sim"
 SWAP = "_swap_data_ptr_"  # a storage's, in torch 2.13
 MEMORY_BYTES = 8 << 30
+
+
+class Touched(NamedTuple):
+    """Memory of the default pool that a capture reads or writes."""
+
+    owner: object  # what it belonged to then
+    since: int  # how many requests the allocator had served
+    line: Line | None  # of the user's, where it was touched first
 
 
 class _StorageRef(weakref.ref[Any]):
@@ -152,21 +161,25 @@ class Machine:
         ref.address, ref.free = address, free
         self._owned[address] = ref
 
-    def note_owners(self, tensors: Sequence[torch.Tensor], into: dict[int, tuple[object, int]]) -> None:
+    def note_owners(self, tensors: Sequence[torch.Tensor], line: Line | None, into: dict[int, Touched]) -> None:
         """Note who owns the memory under tensors, by its address, where that is in no graph's pool."""
         for tensor in tensors:
             address = tensor.untyped_storage().data_ptr()
             if address in into or (owner := self._owned.get(address)) is None:
                 continue
             if self.allocator.blocks[address].segment.pool.id == DEFAULT_POOL:
-                into[address] = owner, self.allocator.requests
+                into[address] = Touched(owner, self.allocator.requests, line)
 
-    def is_anothers(self, owners: dict[int, tuple[object, int]]) -> bool:
+    def gone(self, touched: dict[int, Touched]) -> list[tuple[int, Line | None]]:
+        """Addresses of that memory that others have by now, or nobody, with the line that has touched each first."""
+        return [(at, each.line) for at, each in touched.items() if self._owned.get(at) is not each.owner]
+
+    def is_anothers(self, touched: dict[int, Touched]) -> bool:
         """Whether some of that memory was freed since and has served others, but for one tensor in place of one."""
-        gone = [(at, then) for at, (owner, then) in owners.items() if self._owned.get(at) is not owner]
+        gone = self.gone(touched)
         if len(gone) == 1 and self.allocator.is_taken(gone[0][0]):
             return False
-        return any(self.allocator.served(at, then) for at, then in gone)
+        return any(self.allocator.served(at, touched[at].since) for at, _ in gone)
 
     def _ref_of(self, storage: torch.UntypedStorage) -> _StorageRef | None:
         """What frees a storage's memory; None of one over foreign memory."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.trace.model import NodeKind
 
-from .allocator import DEFAULT_POOL
 from .errors import cuda_error
 from .graph import SimNode
 from .rng import OUTSIDE, STEP, DeviceGenerator
 
 if TYPE_CHECKING:
-    from .allocator import Block, CachingAllocator, PoolId
+    from .allocator import PoolId
+    from .machine import Touched
     from .stream import Event, Stream
 
 MODES = ("global", "thread_local", "relaxed")
@@ -45,8 +45,7 @@ class Capture:
         self.left: set[DeviceGenerator] = set()  # of these: those that the end of another capture has taken out of it
         self.phantom: Any = None  # serves the allocations of SimDriver.record
         self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
-        self.outside: dict[int, tuple[Block | None, int]] = {}  # what they touch of the default pool
-        self.touched: dict[int, tuple[object, int]] = {}  # by address, in no pool of graphs: whose it was, since when
+        self.touched: dict[int, Touched] = {}  # by address, what lies in no pool of graphs
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
 
     @property
@@ -86,24 +85,6 @@ class Capture:
         kind = NodeKind.EVENT_RECORD if happens else NodeKind.EVENT_WAIT
         self.nodes.append(SimNode(kind, str(kind), (), (), b"", work, stream.tail))
         stream.tail = (len(self.nodes) - 1,)
-
-    def note_outside(self, allocator: CachingAllocator) -> None:
-        """Note whose memory its nodes touch that it has not allocated."""
-        for address in {address for node in self.nodes for address in node.addresses()}:
-            block = allocator.find(address)
-            if block is not None and block.segment.pool.id == DEFAULT_POOL:
-                self.outside[address] = (block if block.live else None, block.born)
-
-    def gone(self) -> list[tuple[int, tuple[str, int] | None]]:
-        """Addresses of that memory that others have by now, or nobody, with the line that touches each first."""
-        held = ((at, block is not None and block.live and block.born) for at, (block, _) in self.outside.items())
-        lost = {at for at, born in held if not born or born != self.outside[at][1]}
-        first: dict[int, tuple[str, int] | None] = {}
-        for node in self.nodes if lost else ():
-            for address in node.addresses():
-                if address in lost:
-                    first.setdefault(address, node.origin)
-        return [*first.items()]
 
     def leave(self) -> None:
         """Take every stream out."""
