@@ -82,3 +82,14 @@ def test_a_generator_that_is_sent_to_is_sent_to_in_and_behind_a_diagnosis() -> N
     assert "raises" not in pgk.diagnose(step, torch.ones(2, device=pgk.device())).codes
     next(told)
     assert told.send(5.0) == 5.0
+
+
+def test_a_generator_of_the_system_has_no_state_to_put_back() -> None:
+    # GIVEN a step that may ask the system for a number WHEN it is diagnosed THEN its other problems are told
+    system, best = random.SystemRandom(), [0.0]
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        best[0] = x.mean().item()
+        return x * 2 if best[0] < 9 else x * system.random()
+
+    assert "sync-item" in pgk.diagnose(step, torch.ones(2, device=pgk.device())).codes

@@ -2,92 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import io
-import itertools
-import random
 import types
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import is_
-from random import Random
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils._python_dispatch import _disable_current_modes
-
 from paramgraph_kit.doctor.restore.classes import of_library
+from paramgraph_kit.driver.host_random import put_back, state_of
 
 MOST_BYTES = 1 << 26  # of an array that is copied
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
-
-
-class Repeated:
-    """An iterator that can go back: it keeps what it has given, as long as that is nothing of the device's."""
-
-    def __init__(self, source: Iterator[Any]) -> None:
-        self.source = source
-        self.given: list[Any] = []
-        self.at = 0
-        self.draws = False  # for each that it gives, and not once as a loader that shuffles
-        self._through = False  # what it gives is made on the device, in each call anew
-
-    def __iter__(self) -> Repeated:
-        return self
-
-    def __next__(self) -> Any:
-        if self.at < len(self.given):
-            value = self.given[self.at]
-        else:
-            drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()
-            value = next(self.source)
-            self._through = self._through or not _is_of_host(value)
-            if self._through:
-                return value
-            self.given.append(value)
-            self.draws = _put_back(*drawn)
-        self.at += 1
-        with _disable_current_modes():  # who writes in what it gives, does so once
-            return copy.deepcopy(value)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "source":  # there is none yet, as in a copy that is being made
-            raise AttributeError(name)
-        if name in ("send", "throw", "close"):  # what it is told decides what it gives: it goes on
-            self.given.clear()
-            self.at, self._through = 0, True
-        return getattr(self.source, name)
-
-    def rest(self) -> Iterator[Any]:
-        """What gives all that is left as if nothing had been asked for; what is drawn anew each time needs none."""
-        if not self.given or self.draws:
-            return self.source
-        return itertools.chain(self.given, self.source)
-
-
-def _put_back(cpu: torch.Tensor, python: Any, numpy: Any) -> bool:
-    """The generators as they were, as others draw in each trial; returns whether they had moved."""
-    now: Any = np.random.get_state()
-    moved = not torch.equal(torch.get_rng_state(), cpu) or random.getstate() != python
-    moved = moved or bool(now[2] != numpy[2] or (now[1] != numpy[1]).any())
-    torch.set_rng_state(cpu)
-    random.setstate(python)
-    np.random.set_state(numpy)
-    return moved
-
-
-def _is_of_host(value: Any) -> bool:
-    """Whether it is made of numbers, text and what lies on the CPU."""
-    if isinstance(value, (tuple, list)):
-        return all(map(_is_of_host, value))
-    if isinstance(value, dict):
-        return all(map(_is_of_host, value.values()))
-    plain = value is None or type(value) in (int, float, bool, str) or is_array(value)
-    return plain or (type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad)
 
 
 @dataclass(slots=True)
@@ -115,7 +43,7 @@ class Holder:
         if self.kind == "array":
             return self.target[:] if isinstance(self.target, array) else self.target.copy()
         if self.kind == "generator":
-            return _drawn_from(self.target)
+            return state_of(self.target)
         if self.kind == "iterator":
             return self.target.at
         if self.kind == "slots":
@@ -163,12 +91,7 @@ class Holder:
         elif self.kind == "iterator":
             self.target.at = value
         elif self.kind == "generator":
-            if isinstance(self.target, torch.Generator):
-                self.target.set_state(value)
-            elif isinstance(self.target, Random):
-                self.target.setstate(value)
-            else:
-                _bits(self.target).state = copy.deepcopy(value)
+            put_back(self.target, value)
         elif self.kind == "array" and not isinstance(self.target, (array, bytearray)):
             self.target[...] = value
         elif self.kind == "array" or isinstance(self.target, list):
@@ -206,27 +129,6 @@ def is_array(value: Any) -> bool:
         return True
     module = type(value).__module__
     return module == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject and value.nbytes <= MOST_BYTES
-
-
-def _bits(value: Any) -> Any:
-    """What a generator of NumPy's draws from, or None."""
-    if not type(value).__module__.startswith("numpy.random"):
-        return None
-    return getattr(value, "bit_generator", None) or getattr(value, "_bit_generator", None)
-
-
-def is_generator(value: Any) -> bool:
-    """Whether it draws numbers on the host: the device's own are torch's to put back."""
-    if isinstance(value, torch.Generator):
-        return value.device.type == "cpu"
-    return isinstance(value, Random) or hasattr(_bits(value), "state")
-
-
-def _drawn_from(generator: Any) -> Any:
-    """The state of a generator."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    return generator.getstate() if isinstance(generator, Random) else copy.deepcopy(_bits(generator).state)
 
 
 def _bytes(value: Any) -> bytes:

@@ -18,18 +18,11 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library
-from paramgraph_kit.doctor.restore.holder import (
-    Change,
-    Holder,
-    Repeated,
-    end_of,
-    is_array,
-    is_generator,
-    same,
-    slots_of,
-)
+from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.repeated import Repeated
 from paramgraph_kit.driver.files import is_library_code
+from paramgraph_kit.driver.host_random import is_of_host
 
 MOST = 20_000  # containers
 MOST_ENTRIES = 2000  # of one that is looked into
@@ -204,7 +197,7 @@ class HostState:
             self._container(value, name, depth, of_torch=False)
         elif is_array(value):
             self.holders.append(Holder("array", name, value))
-        elif is_generator(value):
+        elif is_of_host(value):
             self.holders.append(Holder("generator", name, value))
         elif isinstance(value, Repeated):
             self.holders.append(Holder("iterator", name, value))

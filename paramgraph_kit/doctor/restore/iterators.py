@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from paramgraph_kit.doctor.restore.holder import Holder, Repeated
+from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.repeated import Repeated
 
 _BUILT_IN: tuple[type, ...] = (
     *(types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter(range(1)))),

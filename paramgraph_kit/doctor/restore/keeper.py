@@ -137,21 +137,14 @@ def storage_key(tensor: torch.Tensor) -> int:
         return 0
 
 
-class RandomState:
-    """Every default generator: the CPU's, the device's, Python's and numpy's."""
+class HostRandom:
+    """The default generators of the host: torch's of the CPU, Python's and numpy's."""
 
     def __init__(self) -> None:
-        self._cuda = twin()
-        self._device = self._cuda.get_rng_state()
         self._cpu = torch.get_rng_state()
         self._python = random.getstate()
         self._of_numpy: Any = sys.modules["numpy"].random if "numpy" in sys.modules else None
         self._numpy = self._of_numpy.get_state() if self._of_numpy else None
-
-    def put_back(self) -> None:
-        """All as it was."""
-        self.put_back_device()
-        self.put_back_host()
 
     def put_back_host(self) -> None:
         """The CPU's, Python's and numpy's."""
@@ -159,18 +152,6 @@ class RandomState:
         random.setstate(self._python)
         if self._numpy is not None:
             self._of_numpy.set_state(self._numpy)
-
-    def put_back_device(self) -> None:
-        """The device's alone."""
-        self._cuda.set_rng_state(self._device)
-
-    def perturb(self, number: int) -> None:
-        """Other numbers on the host; the device draws the same ones."""
-        self.put_back()
-        torch.default_generator.manual_seed(977 * number + 1)
-        random.seed(977 * number + 1)
-        if self._numpy is not None:
-            self._of_numpy.seed(977 * number + 1)
 
     def host_moved(self) -> bool:
         """Whether numbers have been drawn on the host since."""
@@ -184,3 +165,29 @@ class RandomState:
             return False
         now, then = self._of_numpy.get_state(), self._numpy
         return bool(now[2] != then[2] or (now[1] != then[1]).any())
+
+
+class RandomState(HostRandom):
+    """Every default generator: the device's as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cuda = twin()
+        self._device = self._cuda.get_rng_state()
+
+    def put_back(self) -> None:
+        """All as it was."""
+        self.put_back_device()
+        self.put_back_host()
+
+    def put_back_device(self) -> None:
+        """The device's alone."""
+        self._cuda.set_rng_state(self._device)
+
+    def perturb(self, number: int) -> None:
+        """Other numbers on the host; the device draws the same ones."""
+        self.put_back()
+        torch.default_generator.manual_seed(977 * number + 1)
+        random.seed(977 * number + 1)
+        if self._numpy is not None:
+            self._of_numpy.seed(977 * number + 1)

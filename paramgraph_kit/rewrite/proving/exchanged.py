@@ -6,16 +6,16 @@ one is higher. So may what several steps keep of a graph's memory, as long as ea
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Collection, Iterable
+from random import SystemRandom
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.doctor.restore.keeper import RandomState, storage_key
+from paramgraph_kit.doctor.restore.keeper import HostRandom, storage_key
 
 
 class ExchangedError(RuntimeError):
@@ -55,13 +55,14 @@ class Held:
         return found
 
 
-class Drawn:
+class HostDraws:
     """What generators of the host will draw next: what a captured line draws decides alike in each replay."""
 
     def __init__(self, holders: Iterable[Holder] = ()) -> None:
-        self._random = RandomState()
+        self._random = HostRandom()
         own = (holder for holder in holders if holder.kind in ("generator", "iterator"))
-        self._own = [(holder, _state(holder)) for holder in own]
+        # The system's generator has no state that could tell.
+        self._own = [(each, each.read()) for each in own if not isinstance(each.target, SystemRandom)]
 
     def check(self) -> None:
         """Called behind a capture.
@@ -69,7 +70,7 @@ class Drawn:
         Raises:
             ExchangedError: something was drawn since this was made; six steps may agree by chance all the same.
         """
-        moved = [holder.name for holder, then in self._own if _state(holder) != then]
+        moved = [holder.name for holder, then in self._own if holder.read() != then]
         if moved or self._random.host_moved():
             by = f" from `{moved[0]}`" if moved else ""
             raise ExchangedError(f"lines that are captured draw on the host{by}, and no replay draws")
@@ -90,12 +91,6 @@ def alike(holders: Iterable[Holder]) -> Alike:
         leaves = enumerate(tree_leaves(plain))
         found[number] = holder.name, [places.setdefault(_memory(each) or at, at) for at, each in leaves]
     return found
-
-
-def _state(holder: Holder) -> bytes:
-    """What a generator draws from, to compare: a pickled tensor would have its address."""
-    state = holder.read()
-    return pickle.dumps(state.tolist() if isinstance(state, torch.Tensor) else state)
 
 
 def lists_of(value: Any) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.rewrite.proving.exchanged import Drawn
+from paramgraph_kit.rewrite.proving.exchanged import HostDraws
 from paramgraph_kit.rewrite.proving.printed import capturing
 from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around, held
 from paramgraph_kit.rewrite.source.given import Given
@@ -91,7 +91,7 @@ class Launches:
     def _captured(self, inputs: Arguments) -> _Graph:
         graph = twin().CUDAGraph()
         static = tree_map(held, inputs)
-        drawn = Drawn()
+        drawn = HostDraws()
         with capturing(), capture(graph):
             out = self._function(*static[0])
         drawn.check()

@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUME
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import Deadline
-from paramgraph_kit.rewrite.proving.exchanged import Alike, Drawn, Held, alike, check_alike, lists_of
+from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
@@ -238,7 +238,7 @@ class Prover:
             for tensor in self.adding if without else ():
                 tensor.grad = None
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
-            drawn = Drawn(self.state.holders)
+            drawn = HostDraws(self.state.holders)
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
