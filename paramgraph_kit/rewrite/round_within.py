@@ -227,8 +227,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             wrong = truth.wrong(whole.prover.from_now().eager(Around(before=begin)))
             if wrong or (not found[0].is_of_loop and share.worth().share < 0.5):
                 return None
-            steady = [fix for fix in found if not taken[fix.alone].moves]
-            if len(steady) < len(found):
+            if any(each.moves for each in taken.values()):
                 return None
             launches = {name: Launches(*each) for name, each in rounds.items()}
             space.update(launches)

@@ -404,9 +404,11 @@ class _Examiner(Caller):
         elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):
             found.notes.append("its result is a state that each replay writes to: who keeps it needs a clone()")
         found.notes.append(OF_ITS_OWN)
-        for name, frame in read_in_captures(self.codes(self.first or call), given := self.given()):
+        read = [*read_in_captures(self.codes(self.first or call), given := self.given())]
+        keys = {name for name in dict.fromkeys(name for name, _ in read) if other_numbers.is_key(self, name)}
+        for name, frame in (each for each in read if each[0] not in keys):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
-            problems += [] if other_numbers.is_key(self, name) else [BY_ID["scalar-frozen"].failure(said, frame)]
+            problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += self.graphs.numbers.failures(problems)
         problems += [each for each in (self.first or call).found if BEGUN in each.message]
         launched = self.graphs.launched_regions()

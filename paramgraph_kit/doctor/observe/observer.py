@@ -127,7 +127,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         keys = [storage_key(tensor) for tensor in tensors]
         there = any(tensor.device.type == self._device for tensor in tensors)
         self._before(op, args, kwargs, tensors, keys, values, place, there)
-        pending: list[Failure] = []
+        pending, written = list[Failure](), set[int]()
         if self.graphs and op.name not in VIEWS:
             written = {id(args[i]) for i in op.written if i < len(args)}
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
@@ -152,8 +152,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and op.name in VIEWS:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:
-            filled = {id(args[i]) for i in op.written if i < len(args)}
-            outside = [t for t in tensors if id(t) in filled and self.keeper.is_outside(t)]
+            outside = [t for t in tensors if id(t) in written and self.keeper.is_outside(t)]
             self.graphs.computed(pending, result, outside)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]

@@ -26,10 +26,14 @@ def another(value: Any) -> Any:
     return value * 1.25 + 0.0625 if kind is float else value
 
 
+def _others(caller: Caller) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a function, with other numbers."""
+    return tuple(map(another, caller.args)), {name: another(value) for name, value in caller.kwargs.items()}
+
+
 def call_with_others(caller: Caller) -> None:
     """Call a function that replays once more with other numbers: what they set is seen at its replays."""
-    args = tuple(map(another, caller.args))
-    kwargs = {name: another(value) for name, value in caller.kwargs.items()}
+    args, kwargs = _others(caller)
     given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
     if all(a is b for a, b in given):
         return
@@ -52,8 +56,7 @@ def is_key(caller: Caller, name: str) -> bool:
 
 def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
     """Call once more with other numbers as arguments: what they decide is frozen."""
-    args = tuple(another(value) for value in caller.args)
-    kwargs = {name: another(value) for name, value in caller.kwargs.items()}
+    args, kwargs = _others(caller)
     changed = [(i, a, b) for i, (a, b) in enumerate(zip(caller.args, args, strict=True)) if a is not b]
     named = [(name, caller.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not caller.kwargs[name]]
     if not changed and not named:

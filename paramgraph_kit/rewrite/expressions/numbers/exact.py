@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, called, ren
 _NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
 _HALF = (torch.float16, torch.bfloat16)
 _ROUND = ("ceil", "floor", "trunc", "round", "rint", "int")
+_STAYS = ("float", "min", "max", "abs")  # give a number that they are given
 _PICKS = ("max", "min", "amax", "amin", "median", "detach", "squeeze", "view", "reshape", "flatten", "cpu", "abs")
 _WHOLE = ("argmax", "argmin", "count_nonzero", "numel", "size", "len", "long", "int", "nonzero", "bincount")
 
@@ -146,15 +147,12 @@ def _decides(
         elif isinstance(above, ast.Call):
             if called(above) in _ROUND and node in above.args:
                 return computed
-            chosen = path_of(above.func) == "torch.where" and node in above.args[1:]
-            if (
-                not chosen
-                and called(above) not in ("float", "min", "max", "abs")
-                and path_of(above.func).partition(".")[0] != "math"
-            ):
+            path = path_of(above.func)
+            stays = (path == "torch.where" and node in above.args[1:]) or called(above) in _STAYS
+            if not stays and path.partition(".")[0] != "math":
                 further = _given_to(place, above, node)
                 break
-            computed |= not chosen and called(above) not in ("float", "min", "max", "abs")
+            computed |= not stays
             real |= computed
         elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
             break

@@ -9,7 +9,7 @@ import ast
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.picks.shapes import Summed, form_of
+from paramgraph_kit.rewrite.expressions.picks.shapes import IN_FULL, Summed, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, integer
 from paramgraph_kit.rewrite.source.widths import may_be_negative, parts_of, takes_all
@@ -34,7 +34,7 @@ def reduce_the_part(place: Place) -> list[Edit]:
         whole = not call.args and not call.keywords
         form = form_of(place, part[0].value)
         narrow = called(call) == "mean" and form is not None and form.dtype in _NARROW
-        summing = Summed("dtype=torch.float32", f".type_as({x})") if narrow else Summed()
+        summing = Summed(IN_FULL, f".type_as({x})") if narrow else Summed()
         along = ", ".join(filter(None, ("" if whole else "-1", summing.of)))
         text = f"torch.where({test}, {x}.movedim({at}, -1), 0).sum({along})"
         if called(call) == "mean":

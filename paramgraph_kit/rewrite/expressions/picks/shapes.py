@@ -30,7 +30,7 @@ ASKS_EACH = ("isnan", "isinf", "isfinite", "eq", "ne", "gt", "lt", "ge", "le", "
 CASTS = ("float", "double", "half", "bfloat16", "to", "type", "type_as")
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 _SAME = ("abs", "relu", "clamp", "clamp_min", "neg", "detach", "mean", "std", "var")  # also where autocast is on
-_IN_FULL = "dtype=torch.float32"
+IN_FULL = "dtype=torch.float32"
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
 LOSSES = (
     *PER_ROW,
@@ -110,11 +110,11 @@ def summed(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed
         return Summed()
     names = sorted(filter(None, map(path_of, picked)))
     if kind is None:
-        return summed_as_well(place, node, picked)
-    return Summed(_IN_FULL, f".type_as({names[0]})" if names else f".to(torch.{kind[0][:-1]})")
+        return _summed_as_well(place, node, picked)
+    return Summed(IN_FULL, f".type_as({names[0]})" if names else f".to(torch.{kind[0][:-1]})")
 
 
-def summed_as_well(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed:
+def _summed_as_well(place: Place, node: ast.expr, picked: Collection[ast.expr]) -> Summed:
     """The same of what was tried with float32, where that is right for float16 too: elements have the type of names."""
     rows = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and n.value in picked]
     outer = set(ast.walk(node)) - {n for each in (*picked, *rows) for n in ast.walk(each)}
@@ -126,7 +126,7 @@ def summed_as_well(place: Place, node: ast.expr, picked: Collection[ast.expr]) -
     if not known or widened or "" in names or not 1 <= len(names) <= 2:
         return Summed()
     of = f".type_as({names[0]})" if len(names) == 1 else f".to(torch.result_type({', '.join(names)}))"
-    return Summed(_IN_FULL, of)
+    return Summed(IN_FULL, of)
 
 
 def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
