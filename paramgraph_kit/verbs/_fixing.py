@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.truths import Known
     from paramgraph_kit.trace.model import Failure
+    from paramgraph_kit.verbs._pieces import Pieces
 
 EMPTY = "empty-graph"
 REFUTED = ("replays of one graph would", "replays of one graph differ")  # what was tried of a diff, and is wrong
@@ -58,40 +59,43 @@ def _rewritten(
             found.fix, alone.known = alone, rewritten.known
             return tell_missed(what, args, kwargs, found.failures, alone)
         if rewritten.complete and (pieces := more_in_pieces(rewritten, what, args, kwargs)):
-            found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces, left=[*found.failures])
+            found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces.text, left=[*found.failures])
             return rewritten.left
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
-        from paramgraph_kit.verbs._pieces import PLAIN, in_pieces
+        from paramgraph_kit.verbs._pieces import in_pieces
 
         if (in_a_function := as_step(what)) is not None:
             found.fix = in_a_function
             return []
-        rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        pieces = in_pieces(what, args, kwargs, rewritten)
+        rewritten.pieces = pieces.text
         leads_on = bool(rewritten.left) and all_told(rewritten.instead, rewritten.left)
-        if rewritten.pieces and not leads_on:
+        # Several places of which nobody has tried what is to be written: one that is wrong makes all of it wrong.
+        leads_on = leads_on and not (pieces.is_most and rewritten.instead[1:])
+        if pieces and not leads_on:
             rewritten.instead = []  # what is proved is the fix
-        if PLAIN in rewritten.pieces and (not leads_on or _brings_more(rewritten.left, found.failures)):
+        if pieces.is_plain and (not leads_on or _brings_more(rewritten.left, found.failures)):
             refuted = [f"of rewritten lines, {each}" for each in rewritten.verified if each.startswith(REFUTED)]
             found.notes = (*found.notes, *refuted)
             found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])
         if left:
             found.fix = left[0]
-            left[0].pieces = rewritten.pieces if PLAIN in rewritten.pieces else ""
+            left[0].pieces = pieces.text if pieces.is_plain else ""
             same = set(map(_line_of, left[0].left))
             return [f for f in found.failures if _line_of(f) in same]
-        if not rewritten.pieces and rewritten.otherwise is not None:
+        if not pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise
     return rewritten.left
 
 
-def more_in_pieces(rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What compiling brings of lines as they are, where a graph of the rewritten ones has less of them; else ""."""
-    from paramgraph_kit.verbs._pieces import PLAIN, in_pieces, kernels_of
+def more_in_pieces(rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
+    """What compiling brings of lines as they are, where a graph of the rewritten ones has less of them."""
+    from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces
 
     pieces = in_pieces(what, args, kwargs, rewritten)
-    return pieces if PLAIN in pieces and kernels_of(pieces) > rewritten.worth.inside else ""
+    return pieces if pieces.is_plain and pieces.kernels > rewritten.worth.inside else NOT_PROVED
 
 
 def _brings_more(left: Iterable[Failure], known: Iterable[Failure]) -> bool:

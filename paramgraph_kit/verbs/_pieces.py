@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import time
 import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,33 @@ LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call 
 MOST_LINES = 4
 UNSPECIALIZED = "torch._dynamo.config.allow_unspec_int_on_nn_module"
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
-_KERNELS = re.compile(r" with (\d+) kernels? in the last")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
+FUSED = 3  # operations that a kernel stands for, at least where so many are in launches as matter
 
 
-def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix: Rewriting) -> str:
-    """What compiling a function brings that cannot be one graph, tried on moved inputs; "" where nothing is proved.
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What compiling a function brings that cannot be one graph, as it was tried; false where nothing is proved."""
+
+    text: str = ""  # what to write, and what was tried
+    kernels: int = 0  # in the launches of the last call
+    operations: int = 0  # of a step
+    is_plain: bool = False  # whether of the lines as they are
+
+    @property
+    def is_most(self) -> bool:
+        """Whether launches hold what matters of a step."""
+        return bool(self) and self.kernels * FUSED >= self.operations
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+
+NOT_PROVED = Pieces()
+
+
+def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix: Rewriting) -> Pieces:
+    """What compiling a function brings that cannot be one graph, tried on moved inputs.
 
     As it is, or else with the lines that could be rewritten.
     """
@@ -52,20 +73,22 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:
-        return ""
-    if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
-        return ""
+        return NOT_PROVED
+    operations = sum(prover.operations)
+    if truth.unsteady or operations > MOST_OPERATIONS:
+        return NOT_PROVED
     until = time.monotonic() + LIMIT_S
     first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
     for lines in (None, fix) if fix.diff else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten(), _unspecialized(bool(first)):
             if lines is not None and not _is_noted(prover.from_now(), lines):
-                return ""
+                return NOT_PROVED
             step = _Watched(compiled := torch.compile(function, backend=paramgraph), compiled, until)
             if text := _tried(step, prover.from_now(), truth, lines.around if lines is not None else NOTHING):
                 how = "with these lines" if lines is not None else PLAIN
                 between = f"what the host does between them stays{_where(step.last())}"
-                return f'{first}{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
+                text = f'{first}{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
+                return Pieces(text, step.launches()[1], operations, lines is None)
     return _of_modules(function, prover, truth, until)
 
 
@@ -81,7 +104,7 @@ def _unspecialized(on: bool) -> AbstractContextManager[None]:
     return config.patch({UNSPECIALIZED.rpartition(".")[2]: True}) if on else nullcontext()
 
 
-def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> str:
+def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pieces:
     """What compiling the modules brings that a function calls, where compiling the function itself brings nothing."""
     space, owner = names_of(function), owner_of(function)
     if owner is not None:
@@ -91,19 +114,20 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> st
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:
-        return ""
+        return NOT_PROVED
     if not modules:
-        return ""
+        return NOT_PROVED
     with _forgotten(), compiled_in_place(modules.values()):
         step = _Watched(function, None, until)
         text = _tried(step, prover.from_now(), truth, NOTHING)
     launches, kernels = step.launches() if text else (0, 0)
     if kernels <= launches:  # a kernel each saves none
-        return ""
+        return NOT_PROVED
     written = "; ".join(compiling(name, module) for name, module in modules.items())
     copied = [name for name, module in modules.items() if by_forward(module)]
     first = f"; copy.deepcopy() of {' and '.join(copied)} would call the first: copy ahead of that" if copied else ""
-    return f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays{first}"
+    text = f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays{first}"
+    return Pieces(text, kernels, sum(prover.operations), True)
 
 
 def _is_noted(prover: Prover, lines: Rewriting) -> bool:
@@ -148,12 +172,6 @@ def _tried(step: _Watched, prover: Prover, truth: Truth, around: Around) -> str:
         f"eager's results and state {truth.closeness()} in {STEPS} steps ({driver().source().label()}), "
         f"{launches} launch{'es' * (launches > 1)} with {kernels} kernel{'s' * (kernels > 1)} in the last"
     )
-
-
-def kernels_of(text: str) -> int:
-    """How many kernels are launched in a call, as is said of what was tried."""
-    told = _KERNELS.search(text)
-    return int(told[1]) if told is not None else 0
 
 
 class _Endless(Exception):  # noqa: N818 - no error: nothing is proved by going on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,12 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.rewrite.own_lines import PLAIN, in_own_lines
+from paramgraph_kit.rewrite.own_lines import in_own_lines
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.verbs._fixing import more_in_pieces
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
-from paramgraph_kit.verbs._pieces import in_pieces
+from paramgraph_kit.verbs._pieces import Pieces, in_pieces
 from tests.integration.rewritten import rewritten, run
 from tests.programs.running import differences, eager, load
 
@@ -171,7 +172,7 @@ def f(x):
 def pieces_of(names: dict[str, Any]) -> str:
     """What compiling a program's ``f`` brings where no line of it is rewritten."""
     nothing: Any = SimpleNamespace(diff="")
-    return in_pieces(names["f"], names["args"], {}, nothing)
+    return in_pieces(names["f"], names["args"], {}, nothing).text
 
 
 def test_modules_are_compiled_where_the_function_is_cut_in_a_loop(tmp_path: Path) -> None:
@@ -450,13 +451,40 @@ def test_a_line_of_which_a_diff_has_nothing_stays_in_pieces(how: str, said: str,
 
 
 def test_pieces_are_the_fix_where_a_graph_has_less_of_a_step_than_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN pieces that are proved, with three launches of eight kernels
-    told = f"f = torch.compile(f), {PLAIN}: eager's results in 6 steps, 3 launches with 8 kernels in the last"
+    # GIVEN pieces that are proved, with launches of eight kernels
+    told = Pieces("f = torch.compile(f)", kernels=8, operations=27, is_plain=True)
     monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: told)
     # WHEN a graph of the step, most of which runs behind it, has fewer operations, or as many
     # THEN they are the fix in its place, or they are not
     assert more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {}) == told
     assert not more_in_pieces(Rewriting("f", worth=Worth(8, 20)), None, (), {})
     # AND pieces of lines that were rewritten are not, as a graph of these is
-    monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: told.replace(PLAIN, "with these lines"))
+    monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: replace(told, is_plain=False))
     assert not more_in_pieces(Rewriting("f", worth=Worth(7, 20)), None, (), {})
+
+
+TWICE = """
+first, second = torch.rand(20, 4, device=device), torch.rand(20, 4, device=device)
+args = (torch.rand(20, device=device),)
+def f(x):
+    idx = torch.where(first[:, 3] < 0.8)[0]
+    s = x[idx]
+    y = first[idx[s.topk(min(3, len(idx))).indices]].mean(0)
+    far = torch.where(second[:, 3] < 0.8)[0]
+    s = x[far]
+    return y + second[far[s.topk(min(3, len(far))).indices]].mean(0)
+"""
+
+
+@pytest.mark.parametrize(("kernels", "stays"), [(7, False), (6, True)])
+def test_words_for_several_places_give_way_to_pieces_of_most_of_a_step(
+    kernels: int, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN two places of which is said what to write, and pieces that are proved with much of a step, or less
+    proved = Pieces("f = torch.compile(f)", kernels=kernels, operations=19, is_plain=True)
+    monkeypatch.setattr("paramgraph_kit.verbs._pieces.in_pieces", lambda *_: proved)
+    # WHEN a fix is asked for
+    fix = rewritten(TWICE, tmp_path)
+    # THEN nobody is told to write untried lines where what is tried brings most
+    assert fix.pieces == proved.text
+    assert ["once before the function" in line for line in fix.instead] == [True, True] * stays
