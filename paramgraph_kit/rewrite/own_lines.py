@@ -36,6 +36,7 @@ WITHIN = "stays as it is, in `{}`, which a graph holds, as in the diff"
 IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 MOST_LINES = 6  # of an example
+FITS = 6  # lines before and after, where a problem is told in full
 _STAYS = "stays as it is until"  # with all that was found there
 _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
@@ -249,8 +250,10 @@ def _shown(
                 for each in sorted(inside, key=lambda one: one.first, reverse=True):
                     begin = each.first - first
                     new[begin : begin + len(each.gone)] = each.new
-        if max(len(gone), len(new)) <= MOST_LINES:
+        if len(gone) + len(new) <= FITS or (gone is not block.gone and max(len(gone), len(new)) <= MOST_LINES):
             return _dedented(gone), _dedented(new)
+        if like := _like(at.text.strip(), _dedented(new)):  # of many lines its own
+            return [at.text], [like]
         return [at.text], [IN_DIFF]  # what is advised where nothing was tried may be less
     return None
 
@@ -336,7 +339,8 @@ def _changed(
     attempt: _Unrun, failure: Failure, source: Source, statement: ast.stmt
 ) -> tuple[list[str], list[str]] | None:
     """The lines that a rewrite of one problem takes out and puts in; of a statement of several lines all of it."""
-    plans = attempt.plans([failure])
+    # Of an optimizer there may be another plan, which comes with each.
+    plans = [plan for plan in attempt.plans([failure]) if any(each is failure for each in plan.failures)]
     gone, new = list[str](), list[str]()
     first, last = _lines_of(statement)
     for file, lines in attempt.texts(plans).items():
@@ -350,6 +354,13 @@ def _changed(
             gone += _dedented(old[begin - before : end + behind])
             new += _dedented(lines[to_begin - before : to_end + behind])
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
+
+
+def _like(line: str, lines: Sequence[str]) -> str:
+    """The one of other lines that takes the place of this: what gives the same name its value."""
+    name, equals, _ = line.partition(" = ")
+    found = [each.strip() for each in lines if equals and each.strip().startswith(f"{name} = ")]
+    return found[0] if len(found) == 1 else ""
 
 
 def _dedented(lines: Sequence[str]) -> list[str]:

@@ -389,3 +389,71 @@ def test_what_is_said_of_lbfgs_gives_its_numbers(tmp_path: Path) -> None:
         x, y = torch.randn(8, 4).to(pgk.device()), torch.randn(8, 1).to(pgk.device())
         assert torch.equal(names["f"](x, y), eager["f"](x, y))
     assert "graphed" in str(pgk.report(names["launched"]))
+
+
+MANY = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.opt = torch.optim.Adagrad(model.parameters(), lr=0.05)
+        self.seen = torch.zeros(30, device=device)
+        self.steps = 0
+    def step(self, x, items):
+        self.steps += 1
+        self.seen[items] = self.steps
+        shift = torch.from_numpy(np.random.randn(12, 4).astype("float32")).to(device)
+        keep = self.model(x + shift)[x[:, 0] > 0.2]
+        others = self.model(x - shift)[x[:, 0] > 0.2]
+        loss = F.softplus(others - keep).mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+trainer = Trainer(nn.Linear(4, 3).to(device))
+f, args = trainer.step, (torch.rand(12, 4, device=device), torch.arange(12, device=device))
+"""
+
+
+def test_of_many_rewritten_lines_a_problem_is_told_with_its_own(tmp_path: Path) -> None:
+    # GIVEN a step of which a diff rewrites lines that follow each other
+    names = run(MANY, tmp_path)
+    # WHEN a fix is asked for
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN each line is told with what takes its place, not with those around it
+    told = {failure.code: parts(failure.fix) for failure in found if failure.code != "dynamic-shape"}
+    assert told["copy-to-gpu"][1] == "shift = shift_in"
+    # AND so with all
+    assert all("\n" not in before for before, _ in told.values())
+
+
+COUNTS = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.opt = torch.optim.Adagrad(model.parameters(), lr=0.05)
+        self.seen, self.steps, self.losses = torch.zeros(30, device=device), 0, []
+    def step(self, x):
+        self.steps += 1
+        gap = self.steps - self.seen
+        loss = self.model(x).pow(2).mean() + 1e-3 * gap.mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+trainer = Trainer(nn.Linear(4, 3).to(device))
+f, args = trainer.step, (torch.rand(12, 4, device=device),)
+"""
+
+
+def test_a_counter_is_not_told_with_an_optimizer_that_comes_with_each_plan(tmp_path: Path) -> None:
+    # GIVEN a step that counts in its graph, beside an optimizer that is rewritten for another reason
+    names = run(COUNTS, tmp_path)
+    # WHEN a fix is asked for
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN
+    assert found.fix is not None
+    assert "fused=True" in found.fix.diff
+    assert [parts(failure.fix) for failure in found] == [
+        ("self.steps += 1", IN_DIFF),
+        ("gap = self.steps - self.seen", IN_DIFF),
+    ]
