@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-KINDS = (random.Random, np.random.Generator, np.random.BitGenerator, np.random.RandomState, torch.Generator)
+Sobol = torch.quasirandom.SobolEngine
+KINDS = (random.Random, np.random.Generator, np.random.BitGenerator, np.random.RandomState, torch.Generator, Sobol)
 
 
 def is_of_host(value: Any) -> bool:
@@ -36,6 +37,8 @@ def state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes()
+    if isinstance(generator, Sobol):  # it draws nothing, but gives other points each time, as one that does
+        return generator.num_generated, generator.quasi.numpy().tobytes()
     if isinstance(generator, np.random.RandomState):
         return pickle.dumps(generator.get_state(legacy=False))
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
@@ -58,6 +61,9 @@ def put_back(generator: Any, state: Any) -> None:
         generator.setstate(state)
     elif isinstance(generator, torch.Generator):
         generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif isinstance(generator, Sobol):
+        generator.num_generated, quasi = state
+        generator.quasi = torch.frombuffer(bytearray(quasi), dtype=generator.quasi.dtype).view_as(generator.quasi)
     elif isinstance(generator, np.random.RandomState):
         generator.set_state(pickle.loads(state))  # what ``state_of`` has made
     else:

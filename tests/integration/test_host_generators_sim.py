@@ -44,6 +44,11 @@ def _torch() -> Draw:
     return lambda: float(torch.rand((), generator=generator))
 
 
+def _sobol() -> Draw:
+    engine = torch.quasirandom.SobolEngine(1, scramble=True, seed=7)
+    return lambda: float(engine.draw(1))
+
+
 def _two() -> Draw:
     python, generator = random.Random(7), torch.Generator().manual_seed(7)
     return lambda: python.random() + float(torch.rand((), generator=generator))
@@ -97,7 +102,7 @@ def test_a_parameterized_model_draws_what_eager_draws(kind: type[Scaled], draw: 
 
 
 @pytest.mark.parametrize("kind", [Scaled, Skipping])
-@pytest.mark.parametrize("draw", [_python, _numpy, _bits, _old_numpy, _torch])
+@pytest.mark.parametrize("draw", [_python, _numpy, _bits, _old_numpy, _torch, _sobol])
 def test_a_step_draws_what_eager_draws(kind: type[Scaled], draw: Callable[[], Draw]) -> None:
     def step_of(model: Scaled) -> Callable[[Tensor], Tensor]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -56,6 +56,7 @@ from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.place import Place, asked, called
 
 Advice = Callable[[Place], str]
@@ -200,8 +201,9 @@ def _rows_of_eye(place: Place) -> str:
 
 def _picked_by_number(place: Place) -> str:
     if place.failure.code == "tensor-bound":
+        counted = counted_around(place, place.statement)
         for node in _indexed(place):
-            if isinstance(node.slice, NUMBERED):
+            if isinstance(node.slice, NUMBERED) and not (isinstance(node.slice, ast.Name) and node.slice.id in counted):
                 table = place.text(node.value)
                 text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
                 return f"pick with `{text}`, and have `{table}` on the device{_there(place, table)}"

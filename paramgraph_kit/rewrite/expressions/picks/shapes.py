@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
+from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.masked import uncopied
 from paramgraph_kit.rewrite.source.place import (
     Form,
@@ -392,7 +393,7 @@ def pick_by_index(place: Place) -> list[Edit]:
             continue
         form = form_of(place, node.slice)
         index = place.source.bracketed(node.slice)
-        if isinstance(node.slice, ast.Name) and node.slice.id in _counted_within(place.statement):
+        if isinstance(node.slice, ast.Name) and node.slice.id in counted_around(place, place.statement):
             continue
         if isinstance(place.value(path_of(node.value)), (dict, torch.nn.ModuleList)):
             continue  # a key, or a number of the host's
@@ -406,7 +407,7 @@ def pick_by_index(place: Place) -> list[Edit]:
 def _last_of(place: Place, node: ast.Subscript) -> str | None:
     """``p[t, tokens[t]]``, with a ``t`` that the host counts, as ``p[t, tokens[t].reshape(1)][0]``."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) and isinstance(node.ctx, ast.Load) else []
-    counted = _counted_in(place, place.statement)
+    counted = counted_around(place, place.statement)
     if len(parts) != 2 or not isinstance(parts[0], ast.Name) or parts[0].id not in counted:
         return None
     inner = parts[1]
@@ -432,7 +433,7 @@ def put_by_index(place: Place) -> list[Edit]:
         if len(single) != len(parts):
             return []
         first = single[0]
-        if len(single) == 2 and isinstance(first, ast.Name) and first.id in _counted_in(place, node):
+        if len(single) == 2 and isinstance(first, ast.Name) and first.id in counted_around(place, node):
             row, index = f"{place.source.bracketed(target.value)}[{first.id}]", place.source.bracketed(single[1])
             return [place.source.replace(node, f"{row}.index_fill_(0, {index}.reshape(1), {place.text(node.value)})")]
         at = ", ".join(f"{place.source.bracketed(n)}.reshape(1)" for n in single)
@@ -442,26 +443,6 @@ def put_by_index(place: Place) -> list[Edit]:
     index, value = place.source.bracketed(single[0]), place.source.bracketed(node.value)
     text = f"{x}.index_copy_({dim}, {index}.reshape(1), {value}.unsqueeze({dim}))"
     return [place.source.replace(node, text)]
-
-
-def _counted_in(place: Place, node: ast.AST) -> set[str]:
-    """Names that loops around a statement count with."""
-    found, above = set[str](), place.source.parents.get(node)
-    while above is not None:
-        way = called(above.iter) if isinstance(above, ast.For) and isinstance(above.iter, ast.Call) else ""
-        if isinstance(above, ast.For) and way in ("enumerate", "range"):
-            first = above.target.elts[0] if isinstance(above.target, ast.Tuple) else above.target
-            counts = way == "range" or isinstance(above.target, ast.Tuple)
-            found |= {first.id} if isinstance(first, ast.Name) and counts else set()
-        above = place.source.parents.get(above)
-    return found | _counted_within(node)
-
-
-def _counted_within(node: ast.AST) -> set[str]:
-    """``b`` of ``[x[b] for b in range(n)]``."""
-    every = [n for n in ast.walk(node) if isinstance(n, ast.comprehension) and isinstance(n.iter, ast.Call)]
-    counts = [n.target for n in every if isinstance(n.iter, ast.Call) and called(n.iter) == "range"]
-    return {n.id for n in counts if isinstance(n, ast.Name)}
 
 
 def cut_by_index(place: Place) -> list[Edit]:
@@ -475,7 +456,7 @@ def cut_by_index(place: Place) -> list[Edit]:
         wide = [(part, width) for part in cut if (width := width_of(place, part))]
         rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
         plain = all(isinstance(p, ast.Slice) for p in parts)
-        counted = _counted_in(place, node)
+        counted = counted_around(place, node)
         if len(wide) > 1 and len(wide) == len(cut) and all(isinstance(n, ast.Name) and n.id in counted for n in rest):
             texts = [":" if any(p is each for each, _ in wide) else place.text(p) for p in parts]
             x = text = place.source.bracketed(node.value)
