@@ -61,3 +61,36 @@ def test_branch_that_no_call_takes_is_looked_up_on_the_device(fixed: Fixed) -> N
     # THEN the row is found on the device, and what the loop counts with stays a number
     assert fix.complete, fix
     assert "new[k] = torch.where(chosen, x[far.reshape(1)][0], new[k])" in lines_of(fix)
+
+
+REPLAY = """\
+class Buffer:
+    def __init__(self):
+        self.s, self.r = torch.randn(40, 4, device=device), torch.randn(40, device=device)
+        self.prio = np.ones(40, dtype=np.float32)
+    def sample(self, n, beta):
+        p = self.prio / self.prio.sum()
+        idx = np.random.choice(40, n, p=p)
+        w = torch.as_tensor(p[idx] ** -beta, device=device, dtype=torch.float32)
+        return self.s[idx], self.r[idx], w, idx
+    def update(self, idx, td):
+        self.prio[idx] = np.abs(td) + 1e-5
+buf = Buffer()
+args = (0.4,)
+def f(beta):
+    s, r, w, idx = buf.sample(8, beta)
+    td = r - s.sum(1)
+    buf.update(idx, td.cpu().numpy())
+    return (w * td ** 2).mean()
+"""
+
+
+def test_words_for_a_replay_buffer_say_what_is_drawn_before_and_what_is_read_behind(program: Program) -> None:
+    # GIVEN a step that draws by priorities, and sets them by what it reads of the device
+    names = program(REPLAY)
+    # WHEN it is fixed
+    text = " ".join(str(pgk.diagnose(names["f"], *names["args"], fix=True)).split())
+    # THEN the draw goes before the launch, though an argument is given to it
+    assert "all that `buf.sample(8, beta)` does, at line 24, is the host's: do that before each launch" in text
+    # AND the graph returns the tensor, and not what a capture cannot read
+    assert "and return `idx`, `td`, of which it is given `td.cpu().numpy()` there" in text

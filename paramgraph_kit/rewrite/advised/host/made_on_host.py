@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
-from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, target_of
 from paramgraph_kit.rewrite.source.writes import CHANGES
@@ -58,7 +58,7 @@ def made_in_a_call(place: Place) -> str:
     # What leads there may do more than the host's: `trainer.train_step()` fetches, and trains.
     if found and _on_device(place, functions.get(called(found[0][1]))):
         return ""
-    if len(found) != 1 or not _is_plain(place, found[0][1]):
+    if len(found) != 1 or not _is_plain(place, found[0][1], helper):
         return ""
     statement, call = found[0]
     return (
@@ -84,10 +84,14 @@ def _on_device(place: Place, helper: Function | None) -> bool:
     return any(map(is_training, nodes)) or any(isinstance(value, kinds) for value in values)
 
 
-def _is_plain(place: Place, call: ast.Call) -> bool:
+def _is_plain(place: Place, call: ast.Call, helper: Function) -> bool:
     """Whether a call is made with what the host has: a buffer of its own, and numbers."""
+    names = arguments_of(helper)[1 if is_method(place.source, helper) else 0 :]
+    numbers = [n for n, name in zip(call.args, names, strict=False) if name in place.plain]
+    numbers += [n.value for n in call.keywords if n.arg in place.plain]
+    numbers = numbers if called(call) == helper.name else []  # by what names another one has them is not known
     for node in ast.walk(call):
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Name) and not any(node is each for each in numbers):
             above = place.source.parents.get(node)
             if isinstance(above, ast.Attribute) and above.attr in (*_FORMS, "size"):
                 continue  # a size is the host's

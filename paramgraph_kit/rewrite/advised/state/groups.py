@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -130,9 +130,35 @@ def called_for_itself(place: Place) -> str:
     if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
         return f"{text} before each launch: take it out of the step"
     values = node.value.args if isinstance(node.value, ast.Call) else []
-    back = f"return `{'`, `'.join(map(place.text, values))}`" if values else "return what it is given"
+    back = _given_there(place, caller, values) if values else "return what it is given"
     kept = "".join(_filled_ahead(place, path, line) for path, line in _read_elsewhere(place, function, caller, node))
     return f"{text} behind the launch: take it out of the step, and {back}{kept}"
+
+
+def _given_there(place: Place, caller: Function | None, values: Sequence[ast.expr]) -> str:
+    """What a step returns for a call behind its launch, which reads it there: ``buffer.update(td.cpu().numpy())``."""
+    made: dict[str, list[ast.expr]] = {}
+    for node in (n for part in (caller.body if caller is not None else ()) for n in within(part)):
+        if isinstance(node, ast.Assign):
+            made.setdefault(path_of(node.targets[0]), []).append(node.value)
+    known = [made.get(value.id, []) if isinstance(value, ast.Name) else [] for value in values]
+    once = [each[0] if len(each) == 1 and _unread(each[0]) is not each[0] else None for each in known]
+    values = [each or value for each, value in zip(once, values, strict=True)]  # `td_np`, by what makes it
+    held = [_unread(value) for value in values]
+    names = "`, `".join(dict.fromkeys(map(place.text, held)))
+    read = [place.text(value) for value, inner in zip(values, held, strict=True) if value is not inner]
+    return f"return `{names}`" + f", of which it is given `{'`, `'.join(read)}` there" * bool(read)
+
+
+def _unread(value: ast.expr) -> ast.expr:
+    """``td`` of ``td.cpu().numpy()``, which a graph cannot return."""
+    inner = value
+    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and not inner.args:
+        if called(inner) not in ("cpu", "numpy", "item", "tolist", "detach"):
+            break
+        inner = inner.func.value
+    reads = {called(n) for n in ast.walk(value) if isinstance(n, ast.Call)} & {"cpu", "numpy", "item", "tolist"}
+    return inner if reads else value
 
 
 def _is_read_on(place: Place, function: Function, owner: ast.ClassDef, caller: Function | None) -> bool:
