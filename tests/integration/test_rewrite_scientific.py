@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver import host_random
+from paramgraph_kit.rewrite.advised.host.from_host import decided
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.trace.model import Failure
 from tests.integration.rewritten import Fixed, Program, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -94,3 +101,67 @@ def test_words_for_a_replay_buffer_say_what_is_drawn_before_and_what_is_read_beh
     assert "all that `buf.sample(8, beta)` does, at line 24, is the host's: do that before each launch" in text
     # AND the graph returns the tensor, and not what a capture cannot read
     assert "and return `idx`, `td`, of which it is given `td.cpu().numpy()` there" in text
+
+
+BOUNCE = """\
+x, v = torch.rand(20, 2, device=device) - 0.5, torch.randn(20, 2, device=device)
+args = (torch.tensor(0.1, device=device),)
+def f(dt):
+    x.add_(dt * v)
+    below = x[:, 1] < 0
+    v[below, 1] *= -0.5
+    v[below, 0] = v[below, 0] + 0.1 * x[below, 1]
+    return x + dt
+"""
+FRONTIER = """\
+near = torch.rand(9, 9, generator=torch.Generator().manual_seed(0)).to(device) < 0.3
+args = (torch.zeros(1, dtype=torch.long, device=device),)
+def f(frontier):
+    dist = torch.full((9,), -1, dtype=torch.long, device=device)
+    dist[frontier] = 0
+    while frontier.numel() > 0:
+        new = near[frontier].any(0).nonzero().flatten()
+        frontier = new[dist[new] < 0]
+        dist[frontier] = 1
+    return dist
+"""
+SCHEDULE = """
+def f(v):
+    c1 = math.exp(-gamma * 0.1)
+    c2 = math.sqrt((1 - c1**2) * sim.T)
+    v = c1 * v + c2 * v.cos()
+    sim.T *= 0.9
+    return v
+"""
+
+
+def test_assignment_to_a_column_by_a_mask_keeps_its_size(fixed: Fixed) -> None:
+    # GIVEN particles that bounce: one column of what a mask picks is written WHEN it is fixed
+    fix = fixed(BOUNCE)
+    # THEN the column is written by where
+    assert fix.complete, fix
+    assert "v[:, 1].copy_(torch.where(below, v[:, 1] * (-0.5), v[:, 1]))" in lines_of(fix)
+    assert "v[:, 0].copy_(torch.where(below, v[:, 0] + 0.1 * x[:, 1], v[:, 0]))" in lines_of(fix)
+
+
+def test_frontier_of_a_search_is_not_taken_for_what_a_loop_has_left(program: Program) -> None:
+    # GIVEN a search whose next frontier is found among others WHEN it is fixed
+    names = program(FRONTIER)
+    text = " ".join(str(pgk.diagnose(names["f"], *names["args"], fix=True)).split())
+    # THEN nobody is told to keep the first frontier and to leave rows of it out
+    assert "each round has fewer of" not in text
+
+
+def test_of_several_numbers_of_a_line_the_one_that_moves_is_given(tmp_path: Path) -> None:
+    # GIVEN a line with two numbers of the host's, of which the first is always the same
+    file = tmp_path / "program.py"
+    file.write_text(SCHEDULE)
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(5)
+    assert statement is not None
+    # WHEN it is told what the graph is given THEN it is the other one
+    space = {"torch": torch, "math": math, "gamma": 0.5}
+    told = decided(Place(source, statement, Failure("scalar-frozen", "", ""), "device", space, plain=("c1", "c2")))
+    assert "here `c2_in` for `c2`" in told
+    assert "c1_in" not in told

@@ -206,6 +206,8 @@ def left_in_a_loop(place: Place) -> str:
     x, value = names[0], node.value
     if isinstance(value, ast.Tuple):  # boxes, scores = boxes[1:][low], scores[1:][low]
         value = next((each for each in value.elts if isinstance(each, ast.Subscript)), value)
+    if not _is_picked_of(value, stored([node]), loop):
+        return ""  # ``frontier = new[unseen[new]]``: other ones, and not fewer of these
     kept = place.text(value.slice) if isinstance(value, ast.Subscript) else "..."
     others = "".join(f", `{name}`" for name in sorted(stored([node]) - {x}))
     added = any(isinstance(n, ast.Call) and called(n) == "append" for part in loop.body for n in within(part))
@@ -217,6 +219,21 @@ def left_in_a_loop(place: Place) -> str:
         f"((torch.arange(len({x}), device={place.device}) <= n) | ~left[n] | ({kept}))`, where nothing else of the "
         f"round stays, no question either; what is kept is `{x}[left]`, picked behind the launch{more}"
     )
+
+
+def _is_picked_of(value: ast.expr, names: set[str], loop: ast.While, deep: int = 3) -> bool:
+    """Whether a value is some rows of what one of these names held before, also by names of the loop's."""
+    while isinstance(value, (ast.Subscript, ast.Call)):
+        inner = value.func if isinstance(value, ast.Call) else value
+        if not isinstance(inner, (ast.Subscript, ast.Attribute)):
+            return False
+        value = inner.value
+    if not isinstance(value, ast.Name):
+        return False
+    made = [
+        n.value for part in loop.body for n in within(part) if isinstance(n, ast.Assign) and value.id in stored([n])
+    ]
+    return value.id in names or (len(made) == 1 and deep > 0 and _is_picked_of(made[0], names, loop, deep - 1))
 
 
 def chosen_rows(place: Place) -> str:

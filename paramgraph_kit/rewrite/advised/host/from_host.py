@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, name
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training
+from paramgraph_kit.rewrite.source.unchanging import deciders
 from paramgraph_kit.rewrite.source.writes import paths
 from paramgraph_kit.trace.model import Failure
 
@@ -127,6 +128,8 @@ def decided(place: Place) -> str:
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
+    if place.failure.code == "scalar-frozen" and len(made) > 1:  # of several numbers one that is another each time
+        made = {name: one for name, one in made.items() if deciders(place, one.value) is None} or made
     by_chance = [one for one in made.values() if draws(one.value)]
     if any(one in within(loop) for loop in place.loops() for one in by_chance):
         return _drawn_in_loop(place)

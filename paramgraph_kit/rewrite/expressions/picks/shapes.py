@@ -240,6 +240,8 @@ def assigned_by_where(place: Place, node: ast.Assign | ast.AugAssign) -> str:
     if len(targets) != 1 or not isinstance(targets[0], ast.Subscript):
         return ""
     index = targets[0].slice
+    if isinstance(index, ast.Tuple):
+        return _column_by_where(place, targets[0], node)
     if not isinstance(index, MASKS) and not (isinstance(index, ast.Call) and form_of(place, index) is not None):
         return ""
     return _by_where(place, targets[0], node.value, node if isinstance(node, ast.AugAssign) else None)
@@ -264,6 +266,28 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
     if added is not None and not (value := combined(added, text, value)):
         return ""
     return f"{text}.copy_(torch.where({_spread(place, to.slice, target)}, {value}, {text}))"
+
+
+def _column_by_where(place: Place, to: ast.Subscript, node: ast.Assign | ast.AugAssign) -> str:
+    """``x[below, 1] *= -0.5`` of one column, by a mask with one dimension."""
+    parts = to.slice.elts if isinstance(to.slice, ast.Tuple) else []
+    if len(parts) != 2 or integer(parts[1]) is None or not isinstance(parts[0], (ast.Name, ast.Compare)):
+        return ""
+    mask, one = place.text(parts[0]), form_of(place, parts[0])
+    if one is None or len(one.shape) != 1 or (one.dtype is not torch.bool and isinstance(parts[0], ast.Name)):
+        return ""
+    inside = [n for n in ast.walk(node.value) if isinstance(n, ast.Subscript)]
+    picked = [n for n in inside if mask in (place.text(n.slice), _first_of(place, n))]
+    if not is_rowwise(place, node.value, picked.__contains__) or (place.trains and is_singular(node.value, {*picked})):
+        return ""
+    wholes = {place.text(each): place.source.bracketed(each.value) for each in picked}
+    for each in (n for n in picked if isinstance(n.slice, ast.Tuple)):
+        rest = each.slice.elts[1:] if isinstance(each.slice, ast.Tuple) else []
+        wholes[place.text(each)] += f"[:, {', '.join(map(place.text, rest))}]"
+    column, value = f"{place.source.bracketed(to.value)}[:, {place.text(parts[1])}]", place.text(node.value)
+    value = renamed(value, wholes) if wholes else value
+    value = combined(node, column, value) if isinstance(node, ast.AugAssign) else value
+    return value and f"{column}.copy_(torch.where({mask}, {value}, {column}))"
 
 
 def _put(place: Place, mask: ast.expr, given: ast.expr, picked: list[ast.Subscript]) -> str:
