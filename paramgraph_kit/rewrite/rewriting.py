@@ -37,6 +37,11 @@ from paramgraph_kit.trace.model import Failure
 REPLAYED = "replays of one graph give eager's results and state {how} ({where})"
 UNSTEADY = "two runs from one state give other results"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
+HARDLY = (
+    "this is right, but a launch of so little costs what it saves, so a graph does not pay here: leave the step as it "
+    "is, unless what stands below brings more there"
+)
+THIN = 1 / 8  # of a step's operations
 
 
 def tell_little(found: Rewriting) -> None:
@@ -44,7 +49,19 @@ def tell_little(found: Rewriting) -> None:
     found.is_little = True
     inside, behind = found.worth.inside, found.worth.behind
     text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
-    found.verified += [each for each in (text, LITTLE.partition(":")[0]) if each not in found.verified]
+    said = _told_of_little(found).partition(", unless" if _is_thin(found) else ":")[0]
+    found.verified += [each for each in (text, said) if each not in found.verified]
+
+
+def _is_thin(found: Rewriting) -> bool:
+    """Whether a graph has next to nothing of a step."""
+    inside, behind = found.worth.inside, found.worth.behind
+    return inside < THIN * (inside + behind)
+
+
+def _told_of_little(found: Rewriting) -> str:
+    """What is said of a rewriting with so little in its graph."""
+    return HARDLY if _is_thin(found) else LITTLE
 
 
 def rewrite(
@@ -164,7 +181,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
-        least.verified.append(LITTLE)
+        least.verified.append(_told_of_little(least))
         first.otherwise = least
     first.known = least.known = known_on_host.told(attempt, failures)
     return first

@@ -58,7 +58,7 @@ def f(x):
     found = fixed(text)
     assert found.complete, found
     assert "operations of a step are in the graph, the others run behind it" in str(found)
-    assert "it may be no faster" in str(found)
+    assert "a graph does not pay here: leave the step as it is" in str(found)
     assert "for more " in str(found)
     assert not found.left
 

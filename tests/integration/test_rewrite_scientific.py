@@ -150,6 +150,8 @@ def test_frontier_of_a_search_is_not_taken_for_what_a_loop_has_left(program: Pro
     text = " ".join(str(pgk.diagnose(names["f"], *names["args"], fix=True)).split())
     # THEN nobody is told to keep the first frontier and to leave rows of it out
     assert "each round has fewer of" not in text
+    # AND it is said that the little which a graph has of it is worth none
+    assert "a graph does not pay here: leave the step as it is" in text
 
 
 def test_of_several_numbers_of_a_line_the_one_that_moves_is_given(tmp_path: Path) -> None:
