@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     rate_in_a_tensor,
 )
+from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -150,7 +151,7 @@ class _Around(LinesBehind):
             if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
                 continue
             owner, then = target.value.id, self.value(target)
-            is_number = owner in read and is_a(then, (bool, int, float))
+            is_number = owner in read and is_a(then, (bool, int, float)) and may_read(self.region, target.attr)
             if is_number and self.launches_after(node) and not is_switched_back(self.region, node):
                 text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
                 yield _told("scalar-frozen", text, self.region.code, node.lineno)

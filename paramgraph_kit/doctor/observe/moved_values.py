@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     through,
     with_index,
 )
+from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.holder import is_array
@@ -89,6 +90,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if not lines:
             failure = BY_ID[code].failure(_said(moved), _read_at(moved))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
+            fix = as_named_there(fix, moved.use, region)
             if fix and failure.frame:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
             yield failure
@@ -153,8 +155,17 @@ def _said(moved: Moved) -> str:
 
 def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     failure = BY_ID[code].failure(_said(moved), line.frame)
-    fix = _fix(region, moved, code, line)
+    fix = as_named_there(_fix(region, moved, code, line), moved.use, region)
+    fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
+
+
+def _stands_behind(line: _Line) -> bool:
+    """Whether a line stands behind the replays of its function: moved ahead of them, the first would read it, too."""
+    functions = [f for f in _functions_in(tree_of(line.file) or ast.Module([], [])) if f.name == line.function]
+    own = [f for f in functions if _holds(f, line.node.lineno)]
+    calls = [n for f in own for n in ast.walk(f) if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
+    return bool(calls) and all(call.lineno < line.node.lineno for call in calls)
 
 
 def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
@@ -266,9 +277,21 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
             return last_name(above.func) in OF_TENSORS or (computed and not _of_numbers(above.func))
         if isinstance(above, ast.keyword):
             return False
+        if isinstance(above, ast.Compare) and _is_with_a_tensor(above, use):
+            return True
         computed = computed or isinstance(above, ast.BinOp)
         node = above
     return computed
+
+
+def _is_with_a_tensor(compare: ast.Compare, use: Use) -> bool:
+    """Whether a number is compared with a tensor: one that stays, or one that a call of torch's gives."""
+    for each in (compare.left, *compare.comparators):
+        called = each.func if isinstance(each, ast.Call) else None
+        drawn = isinstance(called, ast.Attribute) and last_name(called.value) == "torch" and len(compare.ops) == 1
+        if drawn or is_a(Use(use.code, each, False, use.names).value(), torch.Tensor):
+            return True
+    return False
 
 
 def _of_numbers(function: ast.expr) -> bool:

@@ -1,0 +1,36 @@
+"""What is written for a number whose object has other names where the capture, or the replay, stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import read
+from tests.programs.running import load
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PROGRAMS = read(Path(__file__).parents[1] / "programs" / "own_graphs" / "fortyninth_own.txt")
+WORDS = {
+    "a graph for each batch size": "after   at the end of `__init__` `self.task_in = torch.zeros(1",
+    "by a name of its own": "ahead of g.replay() `dec.pos_in.fill_(dec.pos)`",
+    "compared with draws": "self.eps = torch.full((), float(self.eps), device='sim'); "
+    "here: self.eps.fill_(max(0.05, self.eps * 0.9))",
+}
+
+
+@pytest.mark.parametrize("title", WORDS)
+def test_words_have_the_names_and_the_places_of_the_lines_where_they_are_written(title: str, tmp_path: Path) -> None:
+    # GIVEN a number that a capture reads through an object, and that moves between its replays
+    program = next(each for each in PROGRAMS if title in each.title)
+    names = load(program.broken, tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names[program.function], *names["args"])
+    # THEN the words can be written as they are: once for all graphs, by the names there, in the order of the lines
+    assert WORDS[title] in found.failure.fix
+    assert not found.failure.fix.endswith("0.9)), ahead of self.g.replay()")
