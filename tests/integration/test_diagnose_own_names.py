@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.programs.reading import read
+from tests.programs.reading import PRELUDE, read
 from tests.programs.running import load
 
 pytestmark = [
@@ -22,6 +22,25 @@ WORDS = {
     "compared with draws": "self.eps = torch.full((), float(self.eps), device='sim'); "
     "here: self.eps.fill_(max(0.05, self.eps * 0.9))",
 }
+ANNEALED = """
+def main():
+    net, x, max_norm = nn.Linear(8, 2).to(device), torch.randn(4, 8, device=device), 1.0
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    def step():
+        opt.zero_grad(set_to_none=True)
+        net(x).square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), max_norm)
+        opt.step()
+    step()
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        step()
+    for i in range(4):
+        max_norm = 1.0 / (1 + i)
+        x.normal_()
+        g.replay()
+    return x.sum().item()
+"""
 
 
 @pytest.mark.parametrize("title", WORDS)
@@ -34,3 +53,13 @@ def test_words_have_the_names_and_the_places_of_the_lines_where_they_are_written
     # THEN the words can be written as they are: once for all graphs, by the names there, in the order of the lines
     assert WORDS[title] in found.failure.fix
     assert not found.failure.fix.endswith("0.9)), ahead of self.g.replay()")
+
+
+def test_a_norm_that_is_annealed_is_no_tensor_since_clipping_asks_it_for_its_number(tmp_path: Path) -> None:
+    # GIVEN a captured step whose norm of gradients is another one at each replay
+    names = load(f"{PRELUDE}{ANNEALED}", tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names["main"])
+    # THEN nothing is advised that a capture refuses
+    assert "graphs[max_norm]" in found.failure.fix
+    assert "torch.full" not in found.failure.fix

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -31,12 +32,14 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     rate_in_a_tensor,
 )
+from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
+_FLOATS = ("clip_grad_norm_", "clip_grad_value_")  # they ask a tensor for its number
 _ZEROES = ("zero_grad", "zero_", "_foreach_zero_")
 
 
@@ -48,6 +51,8 @@ def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
     around = _Around(region, body, [r for r in others if (r.code, r.line) == (region.code, region.line)])
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
     found += [*around.rates(), *_attributes(region)]
+    seen = {f.frame for f in found}
+    found += [f for f in around.named_anew() if f.frame not in seen]
     found += moved_failures(region, found)
     told = {f.frame for f in found}  # seen with what it was at a replay
     found += [f for f in around.in_objects() if f.frame not in told]
@@ -105,6 +110,24 @@ class _Around(LinesBehind):
                     text = f"{name} is another number from here on, and the graph has the {then} of its capture"
                     number = self.in_a_tensor(name, then, value)
                     yield _told("scalar-frozen", text, self.region.code, node.lineno, number)
+
+    def named_anew(self) -> Iterator[Failure]:
+        """Names of what the capture reads that are given what comes next, and that nothing reads ahead of a replay."""
+        names = {name for name in self.read() if self.tensors(name)}
+        last = max(getattr(n, "end_lineno", 0) or 0 for n in self.region.body)
+        for name, node in named_anew(self.body, names, last):
+            text = f"{name} is another tensor from here on, and the graph reads the one of its capture"
+            given, then = ast.unparse(node.value), self.tensors(name)
+            one = f"{name}.copy_({given})" if is_a(self.region.names[name], torch.Tensor) else ""
+            lines = (ast.unparse(node), one or f"for old, new in zip({name}, {given}): old.copy_(new)")
+            if not any(part.requires_grad for part in then):
+                yield _told("stale-input", text, self.region.code, node.lineno, lines)
+
+    def tensors(self, name: str) -> list[torch.Tensor]:
+        """The tensor that a name meant at the capture, or those of its tuple."""
+        value: Any = self.region.names.get(name)
+        parts: list[Any] = [*value] if type(value) in (list, tuple) else [value]
+        return parts if all(is_a(part, torch.Tensor) for part in parts) else []
 
     def inner(self) -> Iterator[ast.stmt]:
         """Lines of functions defined there that replay, and that give a variable of the outer one something else."""
@@ -166,7 +189,10 @@ class _Around(LinesBehind):
 
     def in_a_tensor(self, name: str, then: float, value: ast.expr | None) -> tuple[str, str] | None:
         """Lines that keep a number in a tensor which the graph reads; a whole number may be a size, which is none."""
-        if not is_a(then, float):  # perhaps a size, or an index
+        calls = (n for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in _FLOATS)
+        given = [part for n in calls for part in (*n.args, *(k.value for k in n.keywords))]
+        read = any(isinstance(part, ast.Name) and part.id == name for part in given)
+        if read or not is_a(then, float):  # perhaps a size, or an index
             graphs = f"graphs[{name}]"
             each = f"one graph for each {name}: captured into {graphs} where it is not there yet, and {graphs}.replay()"
             return (f"for {name} in ..." if value is None else f"{name} = {ast.unparse(value)}"), each
