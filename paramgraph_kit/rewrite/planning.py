@@ -16,7 +16,8 @@ from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.edits import Edit, Source
+from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -135,22 +136,41 @@ class Attempt(Behind):
             seen.setdefault(name, [])
         behind = [self._value(name) for name in seen if name not in self.fused and self._steps_behind(name)]
         self.alone = [each for each in behind if each is not None]
+        nameless: list[Failure] = []
+        given: list[ast.Call] = []
         for name, known in seen.items():
             if any(self._value(name) is one for one in self.alone):
                 continue
             around = self.entry.__globals__ if self.entry is not None else {}
             made = elsewhere.maker(self.sources, name, self._value(name), around) if name else None
             if made is None:
-                found += self._wrapped(name, known)
+                inner = self._wrapped(name, known)
+                found += inner
+                nameless += known if not inner and not isinstance(self._value(name), torch.optim.Optimizer) else []
                 continue
-            self.steps = True
-            source, call = made
-            # Groups that have no rate of their own would share one tensor, and be written one after the other.
-            several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
-            fuse, named = name in self.fused, self._named(source)
-            edits = optimizers.options(source, call, named, rate=self.rate and not several, fuse=fuse)
-            edits += optimizers.apart(source, call, named) if self.rate and several else []
-            found.append(Plan(source, edits, known))
+            given.append(made[1])
+            found.append(Plan(made[0], self._options(*made, fuse=name in self.fused), known))
+        return found + self._of_kinds(nameless, given)
+
+    def _options(self, source: Source, call: ast.Call, *, fuse: bool = False) -> list[Edit]:
+        """The options that a capture needs, where an optimizer is made."""
+        self.steps = True
+        # Groups that have no rate of their own would share one tensor, and be written one after the other.
+        several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
+        named = self._named(source)
+        edits = optimizers.options(source, call, named, rate=self.rate and not several, fuse=fuse)
+        return edits + (optimizers.apart(source, call, named) if self.rate and several else [])
+
+    def _of_kinds(self, failures: Sequence[Failure], given: Sequence[ast.Call]) -> list[Plan]:
+        """Optimizers that no name leads to, as of ``g, d = self.optimizers()``: all that there are of a kind."""
+        found: list[Plan] = []
+        for kind in dict.fromkeys(optimizers.refused_kind(failure.message) for failure in failures):
+            known = [failure for failure in failures if optimizers.refused_kind(failure.message) == kind]
+            alive = sum(type(each).__name__ == kind for each in optimizers.living(self.prover.state)) if kind else 0
+            alive -= sum(called(each) == kind for each in given)
+            made = optimizers.makers_of(self.sources.values(), kind, alive, given) if kind else []
+            for n, (source, call) in enumerate(made):
+                found.append(Plan(source, self._options(source, call), known if n == 0 else []))
         return found
 
     def _named(self, source: Source) -> str:

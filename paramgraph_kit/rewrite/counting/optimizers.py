@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, l
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
+_Made = tuple[Source, ast.Call]
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _SCALED = "_step_supports_amp_scaling"  # what a fused one tells a gradient scaler, which then asks nothing on the host
 _SCALES = ("mul_", "div_", "clamp_", "clip_")
@@ -148,6 +150,33 @@ def constructor(
     if not found and len(alike) == 1:
         return alike[0]
     return found[0] if len(found) == 1 else None
+
+
+def living(state: HostState) -> list[torch.optim.Optimizer]:
+    """The optimizers that a function leads to, also those in lists and dictionaries."""
+    found: dict[int, torch.optim.Optimizer] = {}
+    for holder in state.holders:
+        held = holder.read() if holder.kind in ("cell", "global", "container", "attributes") else None
+        parts = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else (held,)
+        found |= {id(each): each for each in parts if isinstance(each, torch.optim.Optimizer)}
+    return list(found.values())
+
+
+def makers_of(sources: Iterable[Source], kind: str, alive: int, given: Collection[ast.Call]) -> list[_Made]:
+    """All places that make optimizers of a kind, where no name tells them apart and none makes another one.
+
+    ``alive`` is how many there are; ``given`` are the places that have been given their options already.
+    """
+    every = ((source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    found = [(source, node) for source, node in every if called(node) == kind in dir(torch.optim)]
+    found = [(source, node) for source, node in found if node not in given and (node.args or node.keywords)]
+    return found if len(found) == alive or (alive and len(found) == 1) else []
+
+
+def refused_kind(message: str) -> str:
+    """``AdamW`` for what torch says of an optimizer that a capture may not step, or ""."""
+    kind = re.search(r"\bstep\(\) for (\w+) but\b", message)
+    return kind[1] if kind is not None else ""
 
 
 def _makes(call: ast.Call, known: Any) -> bool:

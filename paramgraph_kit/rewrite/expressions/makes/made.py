@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -81,7 +81,8 @@ def made_of_it(place: Place) -> list[Edit]:
     So are ``ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w))``, where ``torch.stack([xs, ys]).to(d)`` has.
     """
     function = place.source.function_of(place.statement)
-    names = {name for call in place.calls("to", "cuda") for name in place.local(call.func)}
+    copies = list(place.calls("to", "cuda", "type_as"))
+    names = {name for call in copies for name in place.local(call.func)}
     found: list[Edit] = []
     seen = list[ast.stmt]()  # `ys, xs = torch.meshgrid(...)` makes several
     for name in sorted(names) if function is not None else ():
@@ -93,10 +94,21 @@ def made_of_it(place: Place) -> list[Edit]:
         if len(made) != 1 or made[0] in seen:
             continue
         seen += made
+        there = _device_of(place, copies, made[0])
         for call in (n for n in ast.walk(made[0].value) if isinstance(n, ast.Call) and called(n) in FACTORIES):
             if names_in(call.func) == {"torch"} and not any(option.arg == "device" for option in call.keywords):
-                found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={place.device})"))
+                found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={there})"))
     return found
+
+
+def _device_of(place: Place, copies: Sequence[ast.Call], made: ast.stmt) -> str:
+    """``x.device`` where ``m.type_as(x)`` has copied it, and ``x`` is there already where it is made."""
+    function = place.source.function_of(place.statement)
+    likes = {path_of(arg) for call in copies if called(call) == "type_as" for arg in call.args[:1]}
+    like = likes.pop() if len(likes) == 1 else ""
+    stores = [n for n in ast.walk(function or made) if isinstance(n, ast.Name) and n.id == like]
+    known = bool(stores) and all(n.lineno < made.lineno for n in stores if isinstance(n.ctx, ast.Store))
+    return f"{like}.device" if known and place.is_local(like) else place.device
 
 
 def _given(target: ast.expr) -> set[str]:
