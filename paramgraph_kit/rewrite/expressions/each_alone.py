@@ -1,10 +1,11 @@
-"""Several values in one statement, ``a, b = x[m], x[~m]``: each in a line of its own, as other rules know it."""
+"""What is written in another way first, as other rules know it: several values in one statement, a pick by a call."""
 
 from __future__ import annotations
 
 import ast
+import re
 
-from paramgraph_kit.rewrite.source.edits import Edit, names_in
+from paramgraph_kit.rewrite.source.edits import Edit, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, target_of
 
 
@@ -25,3 +26,17 @@ def in_its_own_line(place: Place) -> list[Edit]:
         return []  # one mask picks of several, which others know
     lines = [f"{name} = {place.text(value)}" for name, value in zip(names, values, strict=True)]
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def pick_by_index(place: Place) -> list[Edit]:
+    """``torch.masked_select(x, mask)`` becomes ``x[mask]``, where both are as large in all directions."""
+    sizes = re.match(r"masked_select of \w+\[([\d, ]*)\], bool\[([\d, ]*)\]", place.failure.message)
+    calls = list(place.calls("masked_select"))
+    if sizes is None or sizes[1] != sizes[2] or len(calls) != 1 or calls[0].keywords:
+        return []
+    of_torch = isinstance(calls[0].func, ast.Attribute) and path_of(calls[0].func.value) == "torch"
+    given = list(calls[0].args) if of_torch else [calls[0].func.value, *calls[0].args]  # type: ignore[attr-defined]
+    if len(given) != 2:
+        return []
+    text = f"{place.source.bracketed(given[0])}[{place.text(given[1])}]"
+    return [place.source.replace(calls[0], text)]
