@@ -166,9 +166,9 @@ def _made_of_it(place: Place) -> list[Edit]:
 
 
 def _was_no_scalar(place: Place) -> bool:
-    """Whether the only number that a statement reads was seen to lie in a tensor with dimensions."""
+    """Whether a number that a statement reads was seen to lie in a tensor with dimensions, as all may."""
     reads = [*place.calls("item"), *place.calls("float", "int")]
-    return len(reads) == 1 and re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message) is not None
+    return bool(reads) and re.search(r"_local_scalar_dense of \w+\[\d", place.failure.message) is not None
 
 
 def _from_the_beginning(place: Place) -> Iterator[Edit]:

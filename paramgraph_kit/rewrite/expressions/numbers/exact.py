@@ -154,6 +154,11 @@ def _decides(
                 break
             computed |= not stays
             real |= computed
+        elif isinstance(above, ast.Attribute) and (call := _method(place, above, "clamp", "round")) is not None:
+            if above.attr == "round":
+                cut = place.source.parents.get(call)
+                return computed and isinstance(cut, ast.Attribute) and cut.attr == "long"
+            above = call
         elif not isinstance(above, (ast.UnaryOp, ast.Tuple, ast.IfExp)):
             break
         node = above
@@ -165,6 +170,12 @@ def _decides(
     new = [n for n in further if (n, real, computed) not in known]
     known.update((n, real, computed) for n in new)
     return any(_decides(place, n, real=real, computed=computed, known=known) for n in new)
+
+
+def _method(place: Place, node: ast.Attribute, *names: str) -> ast.Call | None:
+    """``x.round()`` for its ``x.round``: rewritten lines round there, and cut it, as ``int(round(x))`` did."""
+    call = place.source.parents.get(node)
+    return call if isinstance(call, ast.Call) and call.func is node and node.attr in names else None
 
 
 def _given_to(place: Place, call: ast.Call, node: ast.AST) -> list[ast.expr]:

@@ -7,7 +7,7 @@ import ast
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.expressions.numbers.filled import READ
 from paramgraph_kit.rewrite.expressions.numbers.rounded_later import round_there
-from paramgraph_kit.rewrite.source.edits import Edit, path_of
+from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _WHOLE = ("int", "round", "len", "math.ceil", "math.floor", "math.trunc")
@@ -32,7 +32,27 @@ def _is_whole(place: Place, there: list[ast.expr]) -> bool:
         return True  # how many there are
     if all(isinstance(each, ast.Call) and path_of(each.func) in _WHOLE and len(each.args) == 1 for each in there):
         return True
+    if all(_is_cut(place, each) for each in there):
+        return True
     return all(whole) or (len(there) == 1 and read is not None and "int" in read["dtype"])
+
+
+def _is_cut(place: Place, node: ast.expr) -> bool:
+    """Whether all that gave a name a value before is cut to whole numbers, as of ``zero = (...).round().long()``."""
+    while isinstance(node, ast.Call) and called(node) in ("clamp", "min", "max"):  # which leave them whole
+        tensor = node.func.value if isinstance(node.func, ast.Attribute) else None
+        parts = [tensor] if tensor is not None else [each for each in node.args if isinstance(each, ast.Name)]
+        if len(parts) != 1:
+            return False
+        node = parts[0]
+    name = node.id if isinstance(node, ast.Name) else ""
+    function, line = place.source.function_of(place.statement), place.statement.lineno
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
+    before = [place.source.parents.get(n) for n in stores if n.lineno < line]
+    made = [n.value if isinstance(n, ast.Assign) and len(n.targets) == 1 else None for n in before]
+    in_loop = any(isinstance(above, (ast.For, ast.While)) for above in place.source.above(place.statement))
+    return bool(made) and not in_loop and all(isinstance(n, ast.Call) and called(n) in ("long", "int") for n in made)
 
 
 def _of_two(place: Place, name: str, one: str, other: str) -> str:

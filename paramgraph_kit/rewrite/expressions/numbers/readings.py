@@ -67,7 +67,8 @@ def around_rounded(place: Place, node: ast.Call) -> list[Edit]:
     parts = list(ast.walk(inner)) if isinstance(inner, (ast.BinOp, ast.UnaryOp)) else []
     reads = [n for n in parts if isinstance(n, ast.Call) and read_of(place, n) is not None]
     known = {n for each in reads for n in ast.walk(each)}
-    if not reads or any(isinstance(n, ast.Call) and n not in known for n in parts):
+    others = [n for n in parts if isinstance(n, ast.Call) and n not in known]
+    if not reads or not all(_is_of_two(place, each) for each in others):
         return []
     whole, part = place.source.replace(node, ""), place.source.replace(inner, "")
     then = ".round().long()" if name == "round" else ".long()"
@@ -75,6 +76,12 @@ def around_rounded(place: Place, node: ast.Call) -> list[Edit]:
         Edit(whole.line, whole.column, part.line, part.column, "("),
         Edit(part.end_line, part.end_column, whole.end_line, whole.end_column, f"){then}"),
     ]
+
+
+def _is_of_two(place: Place, call: ast.Call) -> bool:
+    """Whether a call is ``max(scale, 1e-8)`` or ``min(...)`` of plain numbers, which others know where it is none."""
+    name, plain = path_of(call.func), (ast.Name, ast.Attribute, ast.Constant)
+    return name in ("max", "min") and name not in place.space and all(isinstance(n, plain) for n in call.args)
 
 
 def _behind(place: Place, node: ast.expr, *, read: bool) -> ast.expr | None:
