@@ -19,6 +19,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
+from paramgraph_kit.rewrite.advised.host.trained_through import trained_through
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.advised.sizes.grown import AGAIN
 from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
@@ -244,6 +245,9 @@ def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -
     place, text = told[id(failure)]
     if later and text.startswith(NOBODY_WAITS):
         text = BEHIND  # its line is another one by then
+    step = attempt._definition() if text in (BEHIND, LEFT, ALONE) else None
+    if step is not None and (why := trained_through(place, step)):
+        return why
     if text in (BEHIND, LEFT, ALONE) and is_made_of(place.source.file):
         return BEHIND_A_CELL
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
