@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
-from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
 
@@ -191,7 +191,7 @@ class Conditions:
         one.deadline = Deadline(LIMIT_S)  # nobody has said that the function ends with such
         try:
             seen = {name: values for name, values in one.eager().items() if name in self._names}
-        except Exception:
+        except RAISES:
             return None
         for kind in (GRADIENTS, OF_ARGUMENTS):
             if not all(bool(each.isfinite().all()) for each in seen.get(kind, [])):
@@ -205,7 +205,7 @@ class Conditions:
         try:
             with looked if looked is not None else nullcontext():
                 new = one.from_now().eager(around)
-        except Exception:
+        except RAISES:
             return {}, ""  # that is loud
         if looked is not None and looked.unlike:
             return {}, looked.unlike

@@ -19,6 +19,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.conditions import Lent
 from paramgraph_kit.rewrite.lending import Lending
+from paramgraph_kit.rewrite.proving.deadline import RAISES
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.place import NUMBER, called
 
@@ -55,7 +56,7 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
             for holder, values in _whole(attempt, lines).watched(lists=True):
                 ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
                 after |= {(id(holder.target), name): value.dtype for name, value in ones}
-    except Exception:
+    except RAISES:
         return []  # who knows why not now
     held = sorted({path for place, path in before if place in after})
     was = {(file, name): numbers for (file, name, _), numbers in attempt.numbers_returned.items()}

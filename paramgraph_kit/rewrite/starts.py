@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.counting.advance import Kept
 from paramgraph_kit.rewrite.counting.counted import Counter, counters, last_of
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.closeness import differences, loosely_apart
-from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source, locals_of
 from paramgraph_kit.rewrite.source.lasting import Leaves
@@ -158,7 +158,7 @@ def _is_real(value: Any) -> bool:
 def _seen(run: Callable[[], Seen]) -> Seen | None:
     try:
         return run()
-    except Exception:
+    except RAISES:
         return None
 
 

@@ -12,6 +12,7 @@ from paramgraph_kit.doctor.observe.limit import TimeUp
 STEP_S = 60.0
 FEWEST_S = 5.0  # of a step that is known to be quick, on a machine that has other things to do
 TIMES = 30  # as long as the longest so far
+RAISES = (Exception, SystemExit)  # by which a step ends by itself: `sys.exit(1)` where its loss is not finite
 
 
 class TooLongError(RuntimeError):

@@ -23,7 +23,7 @@ from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUMENTS, WRITES, Plain, differences, farther
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
-from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
@@ -101,7 +101,7 @@ class Prover:
         for how, kept in (("floats", "the integers"), ("nothing", "the values")):
             try:
                 return self.eager(around)
-            except Exception as error:
+            except RAISES as error:
                 if not self.moves:
                     raise
                 self.kept = f"{kept} of its arguments stay, as with others it raises {type(error).__name__}"
