@@ -159,6 +159,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lists.keep_those_that_go_back,
         lists.go_through_tensors,
         number_lists.list_on_device,
+        number_lists.ask_there,
         ending.end_all,
         readings.reduce_there,
         of_numpy.ask_its_size,

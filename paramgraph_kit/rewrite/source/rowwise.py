@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.source.edits import path_of
+from paramgraph_kit.rewrite.source.gone_through import gone_through
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, integer
 from paramgraph_kit.rewrite.source.widths import takes_all
@@ -245,9 +246,7 @@ def _one_of(place: Place, name: str) -> Any:
     above = place.source.parents.get(place.statement)
     while above is not None:
         if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
-            given = above.iter.args[:1] if isinstance(above.iter, ast.Call) else [above.iter]
-            plain = not isinstance(above.iter, ast.Call) or called(above.iter) == "enumerate"
-            path = path_of(given[0]) if given and plain else ""
+            path = next((path_of(n) for each, n in gone_through(above.target, above.iter) if each.id == name), "")
             held = _value(place, path) if path.partition(".")[0] not in ("", name) else None
             return held if isinstance(held, torch.nn.ModuleList) else None
         above = place.source.parents.get(above)

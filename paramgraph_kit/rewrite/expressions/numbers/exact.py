@@ -53,6 +53,11 @@ def each_as_python_has_it(place: Place, loop: ast.For, value: ast.expr) -> str:
     return _followed(place, value, loads, _kind(place, value))
 
 
+def picks_as_python_has_them(place: Place, value: ast.expr, picks: Sequence[ast.expr]) -> str:
+    """The same for numbers that are picked from a list, ``counts[i]``."""
+    return _followed(place, value, picks, _kind(place, value))
+
+
 def is_exact(place: Place, value: ast.expr) -> bool:
     """Whether what is computed with tensors is as exact as what Python computes with numbers."""
     forms = [place.tensors[name] for name in names_in(value) & place.tensors.keys()]

@@ -5,10 +5,27 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.driver.files import REWRITTEN
-from paramgraph_kit.rewrite.expressions.numbers.exact import each_as_python_has_it
+from paramgraph_kit.rewrite.expressions.numbers.exact import each_as_python_has_it, picks_as_python_has_them
 from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.gone_through import gone_through
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
+
+_HOSTED = ("tolist", "cpu", "numpy", "detach", "to")
+_VIEWS = (
+    "view",
+    "reshape",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+    "transpose",
+    "permute",
+    "t",
+    "expand",
+    "detach",
+    "diagonal",
+)
+_ORDERS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def list_on_device(place: Place) -> list[Edit]:
@@ -30,6 +47,74 @@ def list_on_device(place: Place) -> list[Edit]:
         if isinstance(target, ast.Name) and only_indexes(place, target):
             return [place.source.replace(call, text)]
     return []
+
+
+def ask_there(place: Place) -> list[Edit]:
+    """``counts = n.cpu().tolist()`` that only decides, ``if counts[i] == 0: continue``, stays on the device.
+
+    Each such branch is the device's then, as any other that asks for a number of it.
+    """
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name):
+        return []
+    value, numbers = node.value, False
+    while isinstance(value, ast.Call) and called(value) in _HOSTED and isinstance(value.func, ast.Attribute):
+        if value.keywords or [ast.unparse(each) for each in value.args] != ["'cpu'"] * (called(value) == "to"):
+            break
+        numbers |= called(value) == "tolist"
+        value = value.func.value
+    if value is node.value:
+        return []
+    function = place.source.function_of(node)
+    every = [n for n in ast.walk(function or node) if isinstance(n, ast.Name) and n.id == target.id and n is not target]
+    asked = [each for n in every for each in _asked_of(place, n)]
+    if function is None or not asked or not all(each is not None and _decides_a_branch(place, each) for each in asked):
+        return []
+    text = place.source.bracketed(value)
+    reads = [each for each in asked if each is not None]
+    more = picks_as_python_has_them(place, value, reads) if numbers else ""  # numpy compares in the tensor's type
+    copied = not isinstance(whole := _whole(value), ast.Call) or called(whole) in _VIEWS  # the next lines may write it
+    return [place.source.replace(node.value, f"{text}{more}" + ".clone()" * (copied and not more))]
+
+
+def _asked_of(place: Place, name: ast.Name) -> list[ast.expr | None]:
+    """Where a read of a list has numbers of it: ``counts[i]``, or the name that a loop gives them; None: elsewhere."""
+    above = place.source.parents.get(name)
+    if isinstance(above, ast.Subscript) and above.value is name and isinstance(above.ctx, ast.Load):
+        return [above if isinstance(above.slice, (ast.Name, ast.Constant)) else None]
+    while isinstance(above, ast.Call):
+        above = place.source.parents.get(above)
+    function = place.source.function_of(name)
+    if not isinstance(above, ast.For) or function is None:
+        return [None]
+    target = next((each for each, given in gone_through(above.target, above.iter) if given is name), None)
+    if target is None:
+        return [None]
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == target.id and n is not target]
+    return [n if isinstance(n.ctx, ast.Load) else None for n in every]
+
+
+def _whole(value: ast.expr) -> ast.expr:
+    """What is picked from."""
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return value
+
+
+def _decides_a_branch(place: Place, node: ast.expr) -> bool:
+    """Whether a number is all that an ``if`` asks for, compared with another one or by itself."""
+    above = place.source.parents.get(node)
+    if isinstance(above, ast.Compare):
+        others = [each for each in (above.left, *above.comparators) if each is not node]
+        if len(others) != 1 or not isinstance(above.ops[0], _ORDERS):
+            return False
+        if not isinstance(others[0], (ast.Constant, ast.Name, ast.Attribute)):
+            return False
+        node, above = above, place.source.parents.get(above)
+    if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
+        node, above = above, place.source.parents.get(above)
+    return isinstance(above, ast.If) and above.test is node
 
 
 def only_indexes(place: Place, name: ast.Name) -> bool:
