@@ -161,7 +161,12 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
             counted.append(other.split([f for f in made.left if any(f is each for each in failures)]))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     earlier = attempt.split(failures)  # of what is left some may need what only lines before it know
-    apart = [attempt.stepping_behind(failures), attempt.parted(failures), attempt.split(first.left) or earlier]
+    apart = [
+        attempt.stepping_behind(failures),
+        attempt.reading_together(failures),
+        attempt.parted(failures),
+        attempt.split(first.left) or earlier,
+    ]
     apart += [attempt.split(deciding), attempt.split_where_made(first.left)]
     apart += [earlier] if earlier is not None and earlier.cut not in [each.cut for each in apart if each] else []
     for other in (*foreseen, *apart, *counted):

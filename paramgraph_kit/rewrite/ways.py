@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.fetching import Fetching
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
+from paramgraph_kit.rewrite.loops.read_together import together
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -264,6 +265,15 @@ class Ways(Fetching):
             found = part(other._place_of(*place)) if place[1] in order[:-1] else None
             if found is not None:
                 other.ended, other.cut = found, order.index(place[1]) + 1
+                return other if other._tail(*at) is not None else None
+        return None
+
+    def reading_together(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with what a loop reads in each round read behind the launch, of all rounds at once; None without."""
+        for other, at, place, order in self._endings(failures, READS):
+            found = together(other._place_of(*place))
+            if found is not None and found.loop in order:
+                other.ended, other.cut = found, order.index(found.loop) + 1
                 return other if other._tail(*at) is not None else None
         return None
 
