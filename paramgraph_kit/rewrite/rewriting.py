@@ -131,6 +131,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
                 return behind
     if first.complete:
         both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
+        both.append(lambda: attempt.reading_together(failures))
         return _with_more(moved, first, one, [*both, attempt.in_place_first])
     little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     if (other := attempt.fetching(failures)) is not None:
