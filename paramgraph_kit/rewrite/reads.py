@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.writes import MODULES
 
@@ -42,17 +43,11 @@ def frozen(
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    around = _only_around(tree, functions, moved)
-    inside = [each for each in functions_of(tree, ran) if each.name not in around]
-    # `y.sum() > 0 and self.is_late()` has not run all of it while it was seen, and on the device it does.
-    named = [each.name for each in functions]
-    more = _reached(functions, {each.name for each in inside} - set(moved))
-    inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
-    stay = [each for each in inside if each.name not in moved]
+    around, inside, stay, reached, binding = _sides(tree, functions, moved, ran)
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
-    reached = _reached(functions, moved)
-    binding = [each for each in reached if each.name in moved or each not in stay]
+    if mode := set_for_good(stay, binding)[0]:
+        return f".{mode}"
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
@@ -66,6 +61,29 @@ def frozen(
                 if read := _met(changed, set(_read(function)), same):
                     return min(read)
     return ""
+
+
+def mode_set(lines: list[str], moved: Collection[str], ran: Collection[str]) -> str:
+    """What to do where functions around a launch set modules for good: ``net.eval()``."""
+    tree = ast.parse("".join(lines))
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    _, _, stay, _, binding = _sides(tree, functions, moved, ran)
+    return told_of(set_for_good(stay, binding)[1])
+
+
+def _sides(
+    tree: ast.Module, functions: list[Function], moved: Collection[str], ran: Collection[str]
+) -> tuple[set[str], list[Function], list[Function], list[Function], list[Function]]:
+    """What is around a launch alone, what is in it and stays there, and what ``moved`` come to and bind in."""
+    around = _only_around(tree, functions, moved)
+    inside = [each for each in functions_of(tree, ran) if each.name not in around]
+    # `y.sum() > 0 and self.is_late()` has not run all of it while it was seen, and on the device it does.
+    named = [each.name for each in functions]
+    more = _reached(functions, {each.name for each in inside} - set(moved))
+    inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
+    stay = [each for each in inside if each.name not in moved]
+    reached = _reached(functions, moved)
+    return around, inside, stay, reached, [each for each in reached if each.name in moved or each not in stay]
 
 
 def called_by(lines: list[str], names: Collection[str]) -> set[str]:
@@ -97,13 +115,16 @@ def moved_around(
     named = [each.name for each in functions]
     inside = functions_of(tree, ran)
     inside += [each for each in functions if each.name == inner and each not in inside]
-    more = _reached(functions, {each.name for each in inside})  # a way that no round has taken may read it, too
+    # A way that no round has taken may read it, too; but `opt.step()` of a round is not the `step` that it is of.
+    more = _reached([each for each in functions if each.name != function], {each.name for each in inside})
     inside += [each for each in more if each not in inside and named.count(each.name) == 1]
     read = {name for each in inside for name, _ in _read(each)}
     read |= {name for name, first in same.items() if first in {same.get(each) for each in read}}
     beside = [each for each in _reached(functions, {function}) if each not in inside]
     if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):
         return "param_groups", set()  # an optimizer's step reads them, wherever that is written
+    if mode := set_for_good(inside, beside)[0]:
+        return mode, set()
     begun, rest = set[str](), set(moved) - {name for each in inside for name, _ in _bound(each, containers)}
     for whole in (each for each in functions if each.name == function):
         at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)

@@ -20,10 +20,11 @@ from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
-from paramgraph_kit.rewrite.reads import called_by, frozen
+from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shown import show
+from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
@@ -326,6 +327,8 @@ def _instead_of(rounds: Rounds, name: str) -> str:
     first, mover = rounds.all[0][0], rounds.mover
     moved = {each.name for each in (mover.moved, mover.fed) if each is not None}
     lines, source = rounds.texts.get(first.file, []), first.sources[first.file]
+    if name in modes.NAMES:
+        return mode_set(lines, moved, {code.co_qualname for code in first.ran})
     moved = called_by(lines, moved)
     return kept_outside(name, lines, source.lines, moved, {code.co_qualname for code in first.ran}, first.device)
 

@@ -64,6 +64,7 @@ from paramgraph_kit.rewrite.round_parts import (
 from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, graded, same, written_anywhere
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_anew, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
+from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, within
 from paramgraph_kit.rewrite.source.given import OfLoop
@@ -254,7 +255,8 @@ class _Cutting:
         name, begun = moved_around(*known, rates=bool(self.rates), same=self.whole.same_names())
         self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
         if name := name or min((each for each in begun if not run.has(each)), default=""):
-            self._leave(found, run, why=MOVED.format(name=f"self{name}" if name.startswith(".") else name))
+            told = modes.AROUND if name in modes.NAMES else MOVED
+            self._leave(found, run, why=told.format(name=f"self{name}" if name.startswith(".") else name))
             return None  # it may move by so little that no trial shows what a graph keeps
         run.varying |= {*self.varying} & {*found.parameters}
         if run.varying or run.arrays:
