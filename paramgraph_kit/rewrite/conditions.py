@@ -21,6 +21,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
+from paramgraph_kit.rewrite.proving.marked import Cut, looked_up, marks
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
 
@@ -118,7 +119,7 @@ class Lent(Protocol):
 class Conditions:
     """What the original does with such inputs, in one step each; ``names`` are those that six steps can compare."""
 
-    def __init__(self, prover: Prover, names: Collection[str], *, expects_nan: bool) -> None:
+    def __init__(self, prover: Prover, names: Collection[str], sources: Iterable[Source], *, expects_nan: bool) -> None:
         self.prover = prover
         self._names = frozenset(names)  # of what can be compared at all
         self._known: dict[str, tuple[Prover, Seen] | None] = {}
@@ -141,7 +142,10 @@ class Conditions:
             found["of one row"] = _rows(prover.inputs, 1)
             found["with other numbers"] = _more
             found["with fractions in the place of whole numbers"] = _broken
-        self._changes = found
+        # On a GPU such a number must not even be tried.
+        trees = [source.tree for source in sources]
+        self._marks = marks(prover.inputs, prover.state.tensors, trees) if device().type != "cuda" else {}
+        self._changes = found | self._marks
 
     def unlike(self, lines: Lent) -> str:
         """How rewritten lines differ from the original in the first of them in which they do, and "" in none.
@@ -189,24 +193,27 @@ class Conditions:
             return None
         one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
         one.deadline = Deadline(LIMIT_S)  # nobody has said that the function ends with such
+        cut = Cut()
         try:
-            seen = {name: values for name, values in one.eager().items() if name in self._names}
+            with cut if name in self._marks else nullcontext():
+                seen = {name: values for name, values in one.eager().items() if name in self._names}
         except RAISES:
+            return None
+        if cut.off:
             return None
         for kind in (GRADIENTS, OF_ARGUMENTS):
             if not all(bool(each.isfinite().all()) for each in seen.get(kind, [])):
                 del seen[kind]  # such a step is left out, or its network lost: nobody reads the others of them
         return one, seen
 
-    @staticmethod
-    def _now(name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
+    def _now(self, name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
         """What the lines that run now give, which is empty where the lines themselves tell, and how that differs."""
         looked = Chosen() if name == AS_THEY_ARE else None
         try:
             with looked if looked is not None else nullcontext():
                 new = one.from_now().eager(around)
-        except RAISES:
-            return {}, ""  # that is loud
+        except RAISES as error:
+            return {}, looked_up(name, error) if name in self._marks else ""  # else that is loud
         if looked is not None and looked.unlike:
             return {}, looked.unlike
         told = loosely_apart(seen, new)
@@ -219,14 +226,14 @@ def steady(one: Prover, seen: Seen) -> Seen:
     return {name: v for name, v in seen.items() if not any(loosely_apart({name: v}, each) for each in others)}
 
 
-def unlike(prover: Prover, truth: Truth, lines: Lent, sources: Iterable[Source]) -> str:
+def unlike(prover: Prover, truth: Truth, lines: Lent, sources: Collection[Source]) -> str:
     """How rewritten lines are wrong with other inputs, for which trials of each line look from then on; or ""."""
     if truth.conditions is None:
         # Of a step that is left out nobody reads the gradients which the next one, or the loop around it, clears.
         cleared = any("zero_grad" in line for source in sources for line in source.lines)
         expects_nan = any(_NAN.search(line) for source in sources for line in source.lines)
         names = truth.seen.keys() - ({GRADIENTS} if cleared else set())
-        truth.conditions = Conditions(prover, names, expects_nan=expects_nan)
+        truth.conditions = Conditions(prover, names, sources, expects_nan=expects_nan)
     known: Conditions = truth.conditions
     if known.prover is not prover:
         return ""  # it is given other arguments

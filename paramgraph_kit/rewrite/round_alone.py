@@ -397,11 +397,9 @@ class _Cutting:
         """Whether a statement of the user's gives names what it computes, and does nothing else."""
         if not isinstance(node, ast.Assign) or not self.failures:
             return False
-        names = [
-            each for target in node.targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])
-        ]
+        targets = chain.from_iterable(each.elts if isinstance(each, ast.Tuple) else [each] for each in node.targets)
         place = self.whole._place_of(self.source, node, self.failures[0])
-        return all(isinstance(each, ast.Name) for each in names) and is_pure(place, node.value)
+        return all(isinstance(each, ast.Name) for each in targets) and is_pure(place, node.value)
 
     def _run(self, found: Round) -> Run | None:
         """The round, where the function gives with it what it gave."""
@@ -477,6 +475,8 @@ class _Cutting:
                     wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
                     apart = run.leaves_out() and has_own_gradients(self.part, self.whole.sources.values())
                     wrong = [each for each in wrong if not (apart and each.startswith(GRADIENTS))]
+        if fix.complete and self.rates and not elsewhere.gives_rates(run.texts, fix.texts, self.whole.prover.state):
+            return None  # its optimizer steps behind it, as it was made, with a number
         if not fix.complete or wrong or not launches.replays:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None

@@ -9,10 +9,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
+
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import called
+
+_RATE = re.compile("lr|rate|opt", re.IGNORECASE)
 
 
 def maker(
@@ -42,6 +47,17 @@ def rated(
     made = (maker(sources, name, None, around) for name in sorted(names))
     calls = [each[1] for each in made if each is not None and each[0] is source]
     return [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]
+
+
+def gives_rates(lines: Iterable[str], others: Mapping[str, Iterable[str]], state: HostState) -> bool:
+    """Whether optimizers have rates that can be filled: as they are, or by a line of a file as it is rewritten.
+
+    An optimizer that the host steps behind a launch is made as ever.
+    """
+    groups = [group for each in optimizers.found_in(state) for group in each["param_groups"]]
+    if groups and all(isinstance(group["lr"], torch.Tensor) for group in groups):
+        return True
+    return any("torch.tensor(" in line and _RATE.search(line) for each in (lines, *others.values()) for line in each)
 
 
 def _cells() -> list[str]:

@@ -446,7 +446,7 @@ def answers_otherwise(place: Place) -> str:
     return (
         f"a launch runs both: `return torch.where({test}, {place.text(one.value)}, {place.text(last.value)})` at the "
         "end, without the branch; what is divided by in between is kept from 0 (`.clamp(min=1)`), or its gradient is "
-        "no number"
+        "no number, and what picks rows of a table within it (`.clamp(0, n - 1)`), or the launch fails"
     )
 
 
