@@ -21,7 +21,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
-from paramgraph_kit.rewrite.proving.marked import Cut, looked_up, marks
+from paramgraph_kit.rewrite.proving.marked import Cut, looked_up, marks, of_one_kind
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
 
@@ -199,7 +199,8 @@ class Conditions:
                 seen = {name: values for name, values in one.eager().items() if name in self._names}
         except RAISES:
             return None
-        if cut.off:
+        own = self._known.get(AS_THEY_ARE)
+        if cut.off or (name in self._marks and not of_one_kind(seen, own[1] if own is not None else None)):
             return None
         for kind in (GRADIENTS, OF_ARGUMENTS):
             if not all(bool(each.isfinite().all()) for each in seen.get(kind, [])):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramgraph_kit.rewrite.proving.marked import MISSING, Cut, looked_up, marks
+from paramgraph_kit.rewrite.proving.closeness import RETURNS
+from paramgraph_kit.rewrite.proving.marked import MISSING, Cut, looked_up, marks, of_one_kind
 from tests.integration.rewritten import rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="no such number is tried on a GPU")
@@ -42,6 +43,22 @@ def test_a_slice_that_is_cut_off_is_noted(ends: tuple[int, int], off: bool) -> N
     with Cut() as cut:
         x[begin:end]
     assert cut.off is off
+
+
+@pytest.mark.parametrize(("places", "off"), [(8, False), (4, True), (0, False)])
+def test_a_count_with_more_places_than_were_asked_for_is_noted(places: int, off: bool) -> None:
+    # GIVEN labels up to 7 WHEN they are counted THEN it is noted that there are more than the program has asked for
+    with Cut() as cut:
+        torch.bincount(torch.arange(8), minlength=places)
+    assert cut.off is off
+
+
+def test_results_of_other_shapes_are_no_answer() -> None:
+    # GIVEN what a step returns THEN only results of its own shapes say how rewritten lines should go on
+    one, other = {RETURNS: [torch.zeros(3)]}, {RETURNS: [torch.zeros(4)]}
+    assert of_one_kind(one, one)
+    assert of_one_kind(one, None)
+    assert not of_one_kind(other, one)
 
 
 def test_only_what_lies_beyond_a_tensor_is_told() -> None:

@@ -16,6 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from paramgraph_kit.rewrite.proving.closeness import RETURNS, Seen
+
 MISSING = -100  # as losses of torch's have it
 MOST = 3  # tensors, and as many numbers of the program's own
 _BEYOND = re.compile(r"out of (\w+ )?(range|bounds)")
@@ -23,7 +25,7 @@ LOOKED_UP = "with inputs {name} it looks up what lies beyond a tensor, which the
 
 
 class Cut(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Notes whether a slice has ended beyond its tensor: it is cut off there, and nobody gives such places."""
+    """Notes whether a slice ended beyond its tensor, or a count had more places than were asked for."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -33,7 +35,11 @@ class Cut(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves i
         if func is torch.ops.aten.slice.Tensor and len(args) > 2:
             size, ends = args[0].shape[args[1]], [n for n in args[2:4] if type(n) is int and n < 2**62]
             self.off |= any(n > size or n < -size for n in ends)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.bincount.default:
+            least = args[2] if len(args) > 2 else (kwargs or {}).get("minlength", 0)
+            self.off |= len(result) > least > 0
+        return result
 
 
 def marks(given: Any, held: Iterable[torch.Tensor], trees: Iterable[ast.AST]) -> dict[str, Callable[[Any], Any]]:
@@ -56,6 +62,12 @@ def looked_up(name: str, error: BaseException) -> str:
     """What to say of an error of rewritten lines that have looked up such a number, or "" of another one."""
     text = str(error).partition("\n")[0]
     return LOOKED_UP.format(name=name, error=text) if _BEYOND.search(text) else ""
+
+
+def of_one_kind(seen: Seen, known: Seen | None) -> bool:
+    """Whether what a step returns has the shapes that it has with its own inputs."""
+    shapes = [[getattr(each, "shape", None) for each in one.get(RETURNS, [])] for one in (seen, known or seen)]
+    return shapes[0] == shapes[1]
 
 
 def _is_whole(value: Any) -> bool:
