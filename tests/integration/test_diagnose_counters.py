@@ -364,3 +364,23 @@ def test_a_loop_of_as_many_rounds_is_not_told_where_a_branch_in_it_took_other_wa
         texts = {failure.frame.text for failure in found if failure.frame}
         assert any(text.startswith("if ") for text in texts), found
         assert not any(text.startswith("for ") for text in texts), found
+
+
+def test_a_number_that_decides_whether_gradients_have_a_graph_is_told_where_it_is_given() -> None:
+    # GIVEN a step of meta learning that takes second derivatives from its third call on
+    w, calls = torch.ones(2, device=DEVICE, requires_grad=True), [0]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        second, fast = calls[0] >= 2, w
+        for _ in range(2):
+            (grad,) = torch.autograd.grad((x * fast.sin()).sum(), fast, create_graph=second)
+            fast = fast - 0.1 * grad
+        (x * fast).sum().backward()  # type: ignore[no-untyped-call]
+        calls[0] += 1
+        return fast.detach()
+
+    # WHEN diagnosed THEN the line is the one that is given it, and no loop, whose rounds are as many as ever
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    told = [failure.frame.text for failure in diagnosis if failure.code == "branch-frozen" and failure.frame]
+    assert len(told) == 1, told
+    assert "create_graph=second" in told[0]

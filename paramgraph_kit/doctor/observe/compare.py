@@ -155,6 +155,9 @@ def _equal(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return a == b or (len(a) == len(b) and all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True)))
 
 
+_OF_GRADIENTS = ("create_graph", "requires_grad")
+
+
 def _is_fraction(value: object) -> bool:
     return isinstance(value, float) and value % 1 != 0 and abs(value) < 1
 
@@ -206,6 +209,8 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         ran = [p for p in (one, other) if p]
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
+        if all(s.place.in_backward for s in (*first[a:b], *second[c:d])):
+            frame = _graphed(ran[0]) or frame
         # torch leaves out a slice of all: no branch has decided that.
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == ran[0].frame() and not _is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
@@ -232,6 +237,21 @@ def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], secon
         given = {n.id for n in ast.walk(loops[0].iter) if isinstance(n, ast.Name)} & {*code.co_varnames} - {"self"}
         decides = [n for n in asked if not given and any(isinstance(part, ast.Break) for part in n.body)]
     return frame_at(code, decides[0].lineno) if decides else None
+
+
+def _graphed(place: Place) -> Frame | None:
+    """The line that gives a value for whether there is a graph to go back through: no branch is around it."""
+    for code, _ in reversed(place.stack):
+        if is_library(code.co_filename):
+            continue
+        calls = (node for node in nodes_of(code) if isinstance(node, ast.Call))
+        for call in sorted(calls, key=lambda n: n.lineno):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            given = [each.value for each in call.keywords if each.arg in _OF_GRADIENTS]
+            given += [*call.args] if name in ("requires_grad_", "set_grad_enabled") else []
+            if any(not isinstance(value, ast.Constant) for value in given):
+                return frame_at(code, given[0].lineno)
+    return None
 
 
 def _is_branch(frame: Frame | None) -> bool:
