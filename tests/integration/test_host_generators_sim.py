@@ -45,7 +45,7 @@ def _torch() -> Draw:
 
 
 def _sobol() -> Draw:
-    engine = torch.quasirandom.SobolEngine(1, scramble=True, seed=7)
+    engine = torch.quasirandom.SobolEngine(1, scramble=True, seed=7)  # type: ignore[no-untyped-call]
     return lambda: float(engine.draw(1))
 
 

@@ -44,7 +44,7 @@ def f(x, centers):
 
 def test_engine_of_sobol_points_is_put_back() -> None:
     # GIVEN an engine that has given some points
-    engine = torch.quasirandom.SobolEngine(3, scramble=True, seed=2)
+    engine = torch.quasirandom.SobolEngine(3, scramble=True, seed=2)  # type: ignore[no-untyped-call]
     engine.draw(5)
     before = host_random.state_of(engine)
     # WHEN it gives more and is put back THEN it gives the same again
