@@ -123,12 +123,13 @@ def moved_around(
     beside = [each for each in _reached(functions, {function}) if each not in inside]
     if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):
         return "param_groups", set()  # an optimizer's step reads them, wherever that is written
-    if mode := set_for_good(inside, beside)[0]:
+    wholes = [each for each in functions if each.name == function]
+    if mode := set_for_good(inside, beside, [each for whole in wholes for each in _ahead(whole, inner)])[0]:
         return mode, set()
     begun, rest = set[str](), set(moved) - {name for each in inside for name, _ in _bound(each, containers)}
-    for whole in (each for each in functions if each.name == function):
-        at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)
-        for part, names in ((whole.body[:at], begun), (whole.body[at:], rest)):
+    for whole in wholes:
+        ahead = _ahead(whole, inner)
+        for part, names in ((ahead, begun), (whole.body[len(ahead) :], rest)):
             around = _reached(functions, {*map(called, _calls(part))})
             names.update(name for each in around if each not in inside for name, _ in _bound(each, containers))
             names.update(name for name, _ in _bound_in(part, locals_of(whole), containers))
@@ -136,6 +137,12 @@ def moved_around(
             others = (each for one, body in bodies for each in _bound_of_others(functions, one, body))
             names.update(name for name, _ in others if name in same)
     return min(rest & read, default=""), (begun - rest) & read
+
+
+def _ahead(whole: Function, inner: str) -> list[ast.stmt]:
+    """What a function does before it comes to where it calls another one."""
+    at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)
+    return whole.body[:at]
 
 
 def one_name(space: Mapping[str, Any], holders: Iterable[Holder]) -> dict[str, str]:

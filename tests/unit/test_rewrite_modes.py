@@ -81,3 +81,14 @@ def test_a_flag_that_the_rest_of_a_step_sets_is_not_its_optimizers() -> None:
     ]
     # WHEN asked what gets another value around that part THEN it is the flag
     assert moved_around(lines, "step", "step_part", [], [], ["step_part"]) == (".slow", set())
+
+
+def test_a_mode_that_each_call_sets_ahead_of_its_rounds_is_theirs() -> None:
+    # GIVEN a loop whose rounds are launched, and a module that its function takes out of training
+    text = "def validate_round(x):\n    return net(x).sum()\n"
+    text += "def validate():\n{}    for x in loader:\n        validate_round(x)\n"
+    always, once = "    net.eval()\n", "    if late():\n        net.eval()\n"
+    # WHEN asked what moves around a round THEN that is none which is always set before, and one that only some set
+    for before, what in ((always, ""), (once, TRAINING)):
+        lines = text.format(before).splitlines(keepends=True)
+        assert moved_around(lines, "validate", "validate_round", [], [], ["validate_round"])[0] == what

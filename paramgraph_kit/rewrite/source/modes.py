@@ -21,19 +21,23 @@ AROUND = (
 )
 
 
-def set_for_good(inside: Collection[Function], beside: Collection[Function]) -> tuple[str, ast.AST | None]:
+def set_for_good(
+    inside: Collection[Function], beside: Collection[Function], ahead: Collection[ast.stmt] = ()
+) -> tuple[str, ast.AST | None]:
     """``net.eval()`` and ``p.requires_grad_(False)`` that nothing takes back: what is set, and where; or "" and None.
 
     Args:
         inside: functions that a graph has run, whose modules count.
         beside: those that run around its launch.
+        ahead: what each call does ahead of all launches: a mode that is always set there is that of each.
     """
+    always = {id(each.value) for each in ahead if isinstance(each, ast.Expr)}
     every = [part for each in inside for top in each.body for part in ast.walk(top)]
     names = {n.id for n in every if isinstance(n, ast.Name)} | {n.attr for n in every if isinstance(n, ast.Attribute)}
     calls = [n for each in (*inside, *beside) for n in ast.walk(each) if isinstance(n, ast.Call)]
     trained = any(_is_method(n, "train") and not _is_off(n) for n in calls)  # by whoever validates, or by each epoch
     for function in () if trained else beside:
-        for node in (n for top in function.body for n in within(top)):
+        for node in (n for top in function.body for n in within(top) if id(n) not in always):
             off = _is_method(node, "eval") and not _arguments(node)
             if (off or (_is_method(node, "train") and _is_off(node))) and _counts(function, _of(node), names):
                 return TRAINING, node
