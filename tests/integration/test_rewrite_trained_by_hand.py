@@ -57,6 +57,7 @@ def f(x):
 """
 
 
+@pytest.mark.words
 def test_numbers_of_a_group_that_are_set_anew_are_told_as_tensors_filled_before_each_launch(tmp_path: Path) -> None:
     # GIVEN an optimizer of one's own, two of whose numbers the step sets WHEN a fix is asked for
     told = "\n".join(rewritten(OWN, tmp_path).instead)

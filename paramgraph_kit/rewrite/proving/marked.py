@@ -55,6 +55,7 @@ def marks(given: Any, held: Iterable[torch.Tensor], trees: Iterable[ast.AST]) ->
         f"of which number {k + 1} of the whole ones has {number}": _with(k, number)
         for k in range(len(whole))
         for number in numbers
+        if number != MISSING or whole[k].dim()  # a number alone counts, and is nobody's label
     }
 
 
