@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe import (
     other_numbers,
     taken_before,
 )
+from paramgraph_kit.doctor.observe.begun_inside import begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
@@ -423,6 +424,7 @@ class _Examiner(Caller):
                 region.forget()
             zeroed = [*zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)]
             problems += zeroed or added_to(region, self.graphs.adds_to)
+            problems += begun_inside(region, self.graphs.writes)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

@@ -107,8 +107,8 @@ class LinesBehind:
 
 
 def codes_of(region: Region) -> Iterator[CodeType]:
-    """The code of what is captured, and of the functions beside it that it names."""
-    own = region.function
+    """The code of what is captured, and of the functions beside it and methods of its object that it names."""
+    own, methods = region.function, _methods(region.names.get("self"))
     first = code_of(own.forward if is_a(own, torch.nn.Module) else own)
     waiting, seen = [first], set[CodeType]()
     while waiting:
@@ -119,4 +119,9 @@ def codes_of(region: Region) -> Iterator[CodeType]:
         yield code
         for name in (*code.co_names, *code.co_freevars):
             value = region.names.get(name)
-            waiting.append(code_of(value))
+            waiting.append(code_of(methods.get(name) if value is None else value))
+
+
+def _methods(value: Any) -> dict[str, Any]:
+    kinds = type(value).__mro__[::-1] if value is not None else ()
+    return {name: each for kind in kinds for name, each in vars(kind).items()}
