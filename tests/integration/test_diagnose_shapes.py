@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import signal
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -70,6 +71,15 @@ def test_inputs_that_were_left_on_the_cpu_are_named() -> None:
     assert "the tensor that it is given is on the CPU" in found.failures[0].message
 
 
+@pytest.fixture
+def _interrupted_as_ever() -> Iterator[None]:
+    """What runs in the background ignores the signal, and asyncio.run puts no handler in its place there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupted_as_ever")
 def test_asyncio_run_makes_text_of_a_result_and_is_told_so() -> None:
     # GIVEN a function that runs a coroutine by asyncio.run, whose signal handler is turned into text
     def step(x: torch.Tensor) -> torch.Tensor:
