@@ -44,7 +44,7 @@ def frozen(
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     around, inside, stay, reached, binding = _sides(tree, functions, moved, ran)
-    if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
+    if any(map(_steps, stay)) and any(_groups(each, rates) for each in reached):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     if mode := set_for_good(stay, binding)[0]:
         return f".{mode}"

@@ -206,7 +206,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         counts.add_up_the_largest,
         shapes.reduce_the_whole,
         shapes.reduce_the_selected,
-        each_alone.pick_by_index,
+        each_alone.masked_select_as_index,
         shapes.weigh_the_whole,
         shapes.assign_by_where,
         shapes.assign_each_by_where,

@@ -21,7 +21,7 @@ from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.rewrite.counting.counted import counters
-from paramgraph_kit.rewrite.own_lines import PLAIN as PLAIN
+from paramgraph_kit.rewrite.own_lines import PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of

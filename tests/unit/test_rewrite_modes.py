@@ -6,7 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
+import torch
 
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.counting.elsewhere import gives_rates
 from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.source.edits import Function
 from paramgraph_kit.rewrite.source.modes import GRADED, TRAINING, set_for_good
@@ -92,3 +95,14 @@ def test_a_mode_that_each_call_sets_ahead_of_its_rounds_is_theirs() -> None:
     for before, what in ((always, ""), (once, TRAINING)):
         lines = text.format(before).splitlines(keepends=True)
         assert moved_around(lines, "validate", "validate_round", [], [], ["validate_round"])[0] == what
+
+
+def test_rates_beside_a_part_are_filled_where_its_optimizer_has_tensors() -> None:
+    # GIVEN an optimizer with a number as its rate, and one with a tensor
+    net = torch.nn.Linear(2, 2)
+    for rate, has in ((0.1, False), (torch.tensor(0.1), True)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+        state = HostState(lambda optimizer=optimizer: optimizer.step(), (), {})
+        # WHEN asked whether lines can fill it THEN they can if it has one, or if a line of the rewritten ones makes it
+        assert gives_rates(["opt.step()\n"], {}, state) == has
+        assert gives_rates([], {"a.py": ["opt = SGD(ps, lr=torch.tensor(0.1))\n"]}, state)

@@ -24,23 +24,23 @@ def begun_inside(region: Region, makes: Callable[[torch.Tensor], bool]) -> Itera
     """
     held = attributes_of(region.names.get("self"))
     for code in codes_of(region):
-        for node in nodes_of(code):
+        for node in (n for n in nodes_of(code) if isinstance(n, ast.If)):
             name = _begun(node)
             value = held.get(name)
             if name and is_a(value, torch.Tensor) and makes(value):
                 text = f"self.{name} was None at the capture: each replay begins it anew, and never takes the other way"
-                line = f"if {ast.unparse(node.test)}:"  # type: ignore[attr-defined]
+                line = f"if {ast.unparse(node.test)}:"
                 after = (
                     f"`self.{name}` is a tensor from the start, `self.begun = torch.zeros((), dtype=torch.bool, ...)` "
-                    f"beside it, and `torch.where(self.begun, ..., ...)` chooses between both ways"
+                    "beside it, and `torch.where(self.begun, ..., ...)` chooses between both ways"
                 )
-                failure = BY_ID["branch-frozen"].failure(text, frame_at(code, node.lineno))  # type: ignore[attr-defined]
+                failure = BY_ID["branch-frozen"].failure(text, frame_at(code, node.lineno))
                 yield replace(failure, fix=f"before  {line}\nafter   {after}")
 
 
-def _begun(node: ast.AST) -> str:
+def _begun(node: ast.If) -> str:
     """The attribute that a branch begins where it is None, or ""."""
-    if not isinstance(node, ast.If) or not node.orelse or not isinstance(node.test, ast.Compare):
+    if not node.orelse or not isinstance(node.test, ast.Compare):
         return ""
     asked, (is_, *_), (none, *_) = node.test.left, node.test.ops, node.test.comparators
     nothing = isinstance(is_, ast.Is) and isinstance(none, ast.Constant) and none.value is None

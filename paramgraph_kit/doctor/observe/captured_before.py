@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
-from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph
+from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
@@ -281,13 +281,8 @@ def _objects(values: list[Any], file: str) -> Iterator[Any]:
     for value in values:
         owner = value.__self__ if isinstance(value, MethodType) else value
         for each in (owner, *attributes_of(owner).values()):
-            if not is_a(each, type) and any(c.co_filename == file for c in _methods(type(each)).values()):
+            if not is_a(each, type) and any(c.co_filename == file for c in methods_of(type(each)).values()):
                 yield each
-
-
-def _methods(kind: type) -> dict[str, CodeType]:
-    held = [(n, f) for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)]
-    return {name: code for name, f in held if (code := code_of(unwrap(f))) is not None}
 
 
 def _graphs(node: ast.AST) -> ast.Call | None:
@@ -362,7 +357,7 @@ def _scopes(
         yield dict(space), compile("", file, "exec")  # whose name and file count
         return
     for owner in objects:
-        code = _methods(type(owner)).get(method.name)
+        code = methods_of(type(owner)).get(method.name)
         if code is not None and code.co_filename == file and code.co_firstlineno <= method.lineno:
             own = {method.args.args[0].arg: owner}
             for given in given_to_method(method, tree, space, owner, code) if len(method.args.args) > 1 else ():

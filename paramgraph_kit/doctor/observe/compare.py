@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from types import CodeType
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
@@ -21,6 +21,8 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
+_OF_GRADIENTS = ("create_graph", "requires_grad")
+_SET_GRADIENTS = ("requires_grad_", "set_grad_enabled")
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 _NO_DRAW = re.compile(r"normali[sz]|(?:up|down|grid)_?sampl|(?:pixel|channel)_(?:un)?shuffle|operand", re.IGNORECASE)
@@ -155,9 +157,6 @@ def _equal(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return a == b or (len(a) == len(b) and all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True)))
 
 
-_OF_GRADIENTS = ("create_graph", "requires_grad")
-
-
 def _is_fraction(value: object) -> bool:
     return isinstance(value, float) and value % 1 != 0 and abs(value) < 1
 
@@ -246,9 +245,8 @@ def _graphed(place: Place) -> Frame | None:
             continue
         calls = (node for node in nodes_of(code) if isinstance(node, ast.Call))
         for call in sorted(calls, key=lambda n: n.lineno):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             given = [each.value for each in call.keywords if each.arg in _OF_GRADIENTS]
-            given += [*call.args] if name in ("requires_grad_", "set_grad_enabled") else []
+            given += call.args if last_name(call.func) in _SET_GRADIENTS else []
             if any(not isinstance(value, ast.Constant) for value in given):
                 return frame_at(code, given[0].lineno)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import unwrap
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, TypeGuard, TypeVar
 
@@ -60,6 +61,12 @@ def code_of(value: Any) -> CodeType | None:
     """The code of a function, or of a method; other objects may answer what they like."""
     function = value.__func__ if is_a(value, MethodType) else value
     return function.__code__ if is_a(function, FunctionType) else None
+
+
+def methods_of(kind: type) -> dict[str, CodeType]:
+    """The code of each method of a class, also of one that is decorated."""
+    held = [(n, f) for k in reversed(kind.__mro__) for n, f in vars(k).items() if isinstance(f, FunctionType)]
+    return {name: code for name, f in held if (code := code_of(unwrap(f))) is not None}
 
 
 def cells_of(function: Any) -> dict[str, CellType]:

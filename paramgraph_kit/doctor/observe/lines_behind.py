@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, methods_of
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region
 from paramgraph_kit.driver.files import is_library
 
@@ -108,7 +108,7 @@ class LinesBehind:
 
 def codes_of(region: Region) -> Iterator[CodeType]:
     """The code of what is captured, and of the functions beside it and methods of its object that it names."""
-    own, methods = region.function, _methods(region.names.get("self"))
+    own, methods = region.function, methods_of(type(region.names.get("self")))
     first = code_of(own.forward if is_a(own, torch.nn.Module) else own)
     waiting, seen = [first], set[CodeType]()
     while waiting:
@@ -119,9 +119,4 @@ def codes_of(region: Region) -> Iterator[CodeType]:
         yield code
         for name in (*code.co_names, *code.co_freevars):
             value = region.names.get(name)
-            waiting.append(code_of(methods.get(name) if value is None else value))
-
-
-def _methods(value: Any) -> dict[str, Any]:
-    kinds = type(value).__mro__[::-1] if value is not None else ()
-    return {name: each for kind in kinds for name, each in vars(kind).items()}
+            waiting.append(methods.get(name) if value is None else code_of(value))

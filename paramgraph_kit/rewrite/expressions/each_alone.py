@@ -28,7 +28,7 @@ def in_its_own_line(place: Place) -> list[Edit]:
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
-def pick_by_index(place: Place) -> list[Edit]:
+def masked_select_as_index(place: Place) -> list[Edit]:
     """``torch.masked_select(x, mask)`` becomes ``x[mask]``, where both are as large in all directions."""
     sizes = re.match(r"masked_select of \w+\[([\d, ]*)\], bool\[([\d, ]*)\]", place.failure.message)
     calls = list(place.calls("masked_select"))
