@@ -161,6 +161,9 @@ class Driver(Protocol):
         Each with the line that touches it first, where that is known; nothing where the device cannot tell.
         """
 
+    def touched(self, graph: Any) -> list[int]:
+        """Addresses of all memory from outside of a graph's capture that it touches; nothing where nobody can tell."""
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:

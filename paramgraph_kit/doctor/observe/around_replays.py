@@ -69,7 +69,8 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
         return frame is not None and (moved or not names.isdisjoint(re.findall(r"[\w.]+", frame.text)))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
-    return [f for f in problems if not (f.code == "freed-input" and renamed(f.frame))]
+    told = {f.frame for f in problems if f.code == "stale-input"}
+    return [f for f in problems if not (f.code == "freed-input" and (f.frame in told or renamed(f.frame)))]
 
 
 def _body_around(region: Region) -> ast.AST | None:

@@ -186,7 +186,7 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
-        told += self.graphs.around()
+        told = self.graphs.with_held([*told, *self.graphs.around()])
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         ended = last.ended or watched.ended
         told += [ended] if ended is not None else []
@@ -430,6 +430,7 @@ class _Examiner(Caller):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems += self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
+        problems = self.graphs.with_held(problems)
         found.notes += moved_ahead(self.first or call, call, launched) if not problems else ()
         return as_replayed(problems, (region.code.co_filename for region in launched))
 

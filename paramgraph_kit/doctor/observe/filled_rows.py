@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ class _Write:
     key: int
     rows: int
     of: int  # rows in all
+    size: int  # of a row, in bytes
     from_start: bool
     place: Place
 
@@ -59,7 +60,8 @@ class FilledRows:
                 storage = tensor.untyped_storage().nbytes() // tensor.element_size()
                 of = storage * rows // max(tensor.numel(), 1)
                 start = tensor.storage_offset() == 0 and tensor.is_contiguous()
-                self._writes[key].append(_Write(key, rows, of, start, place))
+                size = tensor.numel() // len(tensor) * tensor.element_size() if tensor.dim() else 0
+                self._writes[key].append(_Write(key, rows, of, size, start, place))
         if self._parts:
             self._cut(name, given, result, place)
 
@@ -75,9 +77,9 @@ class FilledRows:
             elif storage_key(tensor) in part.results:
                 part.reads.append(place)
 
-    def launched(self, reads: Collection[int], results: Collection[int]) -> None:
-        """A graph is replayed that reads, and writes, this memory."""
-        own = [w for key in reads for w in self._writes.pop(key, ())]
+    def launched(self, reads: Mapping[int, int], results: Collection[int]) -> None:
+        """A graph is replayed that reads, and writes, this memory; each with where what it reads of it ends, or 0."""
+        own = [_as_read(w, end) for key, end in reads.items() for w in self._writes.pop(key, ())]
         some = [w for w in own if w.rows < w.of]
         self._whole |= {(w.key, _line(w.place)) for w in own if w.rows == w.of and w.from_start}
         is_last = some and all(w.from_start and (w.key, _line(w.place)) in self._whole for w in some)
@@ -94,6 +96,12 @@ class FilledRows:
                 said = f"{write.rows} of the {write.of} rows are of this batch: the others are those of a batch before"
                 failure = BY_ID["size-frozen"].failure(said, places[0].frame())
                 yield replace(failure, fix=_fix(part, places[0], made))
+
+
+def _as_read(write: _Write, end: int) -> _Write:
+    """The same of the rows alone that a graph reads: that of two rows reads the first two of a buffer for all sizes."""
+    rows = -(-end // write.size) if end and write.size else write.of
+    return replace(write, of=rows, rows=min(write.rows, rows)) if rows < write.of else write
 
 
 def _line(place: Place) -> _Line:

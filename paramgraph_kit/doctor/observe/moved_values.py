@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
+from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
@@ -77,6 +78,10 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             continue  # the same, read at another line
         seen.add((code, name if code != "parameter-rebound" else ""))
         lines = [*_given_at(region, moved)]
+        done = [
+            line for line in lines if line.function == "<module>" or has_run(region.ran, line.file, line.node.lineno)
+        ]
+        lines = done or lines
         if any(is_switched_back(region, line.node) for line in lines):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
@@ -312,6 +317,8 @@ def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:
         top = NAME if is_made_of(file) else "<module>"
         for line in _lines(file, tree, top) if tree is not None else ():
             is_its = not local or (file, line.function) == (use.code.co_filename, local)
+            # What a module has is exchanged anywhere; only its name is one of the function's own.
+            is_its = is_its or (moved.part != "" and not isinstance(line.target, ast.Name))
             is_its = is_its and not _is_anothers(line, moved, region)
             if is_its and _gives(line, moved) and _comes_behind(line, region, file):
                 yield line

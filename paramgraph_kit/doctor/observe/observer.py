@@ -131,6 +131,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and op.name not in VIEWS:
             written = {id(args[i]) for i in op.written if i < len(args)}
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
+            self.graphs.wrote(t for t in tensors if id(t) in written)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
         inside = self._of_custom(func, tensors)
@@ -179,7 +180,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and not self.makes_graph:
             given: list[torch.Tensor] = []
             _sort((*args, *kwargs.values()), given, [])
-            self.graphs.saw(self._device, given, result, self.places.here())
+            self.graphs.saw(operation(func).name, given, result, self.places.here())
         return result
 
     def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:

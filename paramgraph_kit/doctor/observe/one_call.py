@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.optimizers import at_its_line
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
+from paramgraph_kit.doctor.observe.ran import noting
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -158,6 +159,7 @@ class Caller:
                 threads_watched(observer),
                 asking(places) as asked,
                 doubting(places) as doubted,
+                noting(self.graphs.ran, bool(self.graphs) and self.graphs.regions is not None),
             ):
 
                 def may_raise(frame: FrameType | None) -> bool:

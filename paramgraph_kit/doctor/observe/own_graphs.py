@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
@@ -53,6 +55,8 @@ class _Own:
 
     graph: object  # whose id stays its own so
     reads: dict[int, tuple[Any, Place, int]] = field(default_factory=dict)  # memory from outside of the capture
+    touched: list[int] = field(default_factory=list)  # of one captured before: addresses of that memory
+    ends: dict[int, int] = field(default_factory=dict)  # by memory, up to where it is read, in bytes
     made: set[int] = field(default_factory=set)
     of_others: set[int] = field(default_factory=set)  # of what it reads, what other graphs make: in their pools
     memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
@@ -89,9 +93,10 @@ class OwnGraphs:
         self.stands_in = False  # something else stands for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
-        self.unexecuted = Unexecuted()
+        self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed = GivenNumbers(), GraphedResults()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
+        self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
@@ -107,6 +112,7 @@ class OwnGraphs:
         for pair in pairs or ():
             self.graphed.belong(*pair)
         self.numbers.begin(graph)
+        self.held.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
             self.regions.append(region)
             if self.stands_in:
@@ -121,6 +127,7 @@ class OwnGraphs:
             with suppress(Exception):  # it may hold none any more
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
+                own.touched = driver().touched(graph)
             freed = [(at, place) for at, place in driver().freed(graph) if place is not None]
             own.freed = [(at, frame_of_line(*place)) for at, place in freed if not is_library(place[0])]
 
@@ -128,6 +135,7 @@ class OwnGraphs:
         """Captures of before: what their lines name now is what they read, and write."""
         self.regions = [*regions]
         for region in self.regions:
+            region.ran = self.ran
             self.adopt(region.graph)
             for graph in filter(None, region.of_torch):
                 self.adopt(graph)
@@ -143,15 +151,26 @@ class OwnGraphs:
             for tensor in read:
                 if tensor.device.type == self.device and (key := storage_key(tensor)) and key not in own.made:
                     own.reads[key] = (_weak(tensor.untyped_storage()), Place(()), tensor.data_ptr())
+        roots = [names for region in self.regions for names in (region.space, region.names)]
+        self.held.note_before({key: own.touched for key, own in self._known.items()}, self.device, roots)
+
+    def _waiting(self) -> dict[int, Collection[int]]:
+        """Memory that graphs read which were captured and not replayed yet."""
+        chosen = (each for each in self._known.values() if not each.by_torch and each is not self._open)
+        return {id(each.graph): each.reads for each in chosen if not each.before and not each.launched}
 
     def ended(self, graph: object) -> None:
         """The capture of a graph has ended well."""
         for region in self.regions or ():
             if region.graph is graph:
                 region.ended()
+                region.ran = self.ran
+        self._open = None
+        self.held.note(self._waiting(), self.device)
 
-    def saw(self, device: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
+    def saw(self, name: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation was captured."""
+        device = self.device
         if (own := self._open) is None:
             return
         keys = set[int]()
@@ -161,6 +180,8 @@ class OwnGraphs:
                 own.reads[key] = (_weak(tensor.untyped_storage()), place, tensor.data_ptr())
                 if any(key in other.memory for other in self._known.values()):
                     own.of_others.add(key)
+            if key in own.reads and name not in VIEWS:
+                own.ends[key] = max(own.ends.get(key, 0), _end_of(tensor))
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
@@ -172,6 +193,7 @@ class OwnGraphs:
     def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
         """An operation outside of all captures reads these; what is told where somebody sees what it computes."""
         self.misread += self.graphed.read(tensors)
+        self.held.note(self._waiting(), self.device)
         keys = [storage_key(tensor) for tensor in tensors]
         pending = self.unexecuted.read(tensors)
         for own in self._known.values():
@@ -197,11 +219,29 @@ class OwnGraphs:
         else:
             self.unexecuted.computed(pending, made)
 
+    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+        """An operation outside of all captures writes to these."""
+        for tensor in tensors:
+            self.held.wrote(storage_key(tensor))
+
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from self.unordered.problems
         yield from self.kept.failures(self.writes)
         yield from self.filled_in_part()
+
+    def with_held(self, told: list[Failure]) -> list[Failure]:
+        """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
+        more = [*self.held.failures(self.ran, told)]
+        frames, tables = {f.frame for f in more}, {re.split(r"\W", f.message, maxsplit=1)[0] for f in more}
+        kept = []
+        for f in told:
+            of_table = f.frame is not None and not tables.isdisjoint(re.findall(r"\w+", f.frame.text))
+            if not (f.frame in frames and f.code in ("stale-input", "output-alias")) and not (
+                of_table and f.code in ("freed-input", "output-alias")
+            ):
+                kept.append(f)
+        return [*kept, *more]
 
     def filled_in_part(self) -> Iterator[Failure]:
         """Batches of which a replay computes more rows than they have."""
@@ -230,9 +270,11 @@ class OwnGraphs:
             self.misread += self.graphed.launched(graph, place)
         else:
             self.unordered.launched(stream, one.reads, one.memory, place)
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                self.held.launched(graph, None if one.before else one.reads, self.device, place)
         self.looked_at(graph)
         if self.regions is not None:
-            self.filled.launched(one.reads.keys(), one.memory.keys())
+            self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):
                 other.spoiled = place
@@ -268,7 +310,7 @@ class OwnGraphs:
         gone = [(at, place) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
         gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
-        told = {each.then[1] for each in moved if each.then[0] == "memory"}  # another one has its name now
+        told = {each.then[1] for each in moved if each.then[0] == "memory"} | self.held.gone  # another has its name now
         lines = [place.frame() for at, place in gone if at not in told]
         if own is not None and not own.by_torch:  # torch keeps what it is given to graph
             lines += [frame for at, frame in own.freed if at not in told]
@@ -322,6 +364,14 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
+
+
+def _end_of(tensor: torch.Tensor) -> int:
+    """Where a tensor ends in its memory, in bytes."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(tensor.storage_offset() + last + 1) * tensor.element_size()
 
 
 def _is_put_back(place: Place) -> bool:

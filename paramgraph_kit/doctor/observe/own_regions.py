@@ -8,7 +8,7 @@ import inspect
 import linecache
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -97,6 +97,7 @@ class Region:
     cells: dict[str, Any] = field(default_factory=dict)  # its variables that other functions share
     known: dict[str, Any] = field(default_factory=dict)  # what variables of that function mean to these
     of_torch: tuple[object, ...] = ()  # graphs of a callable that torch has graphed before anybody looked
+    ran: Collection[CodeType] = ()  # functions that have run behind captures, as far as anybody knows
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
 
     def ended(self) -> None:

@@ -154,6 +154,11 @@ class CudaDriver:
         """Nothing: which of a kernel's words were addresses, and whose memory that was, nobody has noted."""
         return []
 
+    @staticmethod
+    def touched(graph: Any) -> list[int]:
+        """Nothing, for the same reason."""
+        return []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:

@@ -353,6 +353,10 @@ class CUDAGraph:
         """Memory that it reads or writes, and that was freed since, with the lines that do (an addition, too)."""
         return machine().gone(self._capture.touched) if self._capture is not None and self._ready else []
 
+    def touched(self) -> list[int]:
+        """Addresses of all memory that it reads or writes and that lies in no pool of graphs (an addition, too)."""
+        return [*self._capture.touched] if self._capture is not None and self._ready else []
+
     def __getattr__(self, name: str) -> Any:
         raise missing("CUDAGraph", name)
 

@@ -246,6 +246,11 @@ class SimDriver:
         """Memory from outside that a graph touches, and that was freed since."""
         return graph.gone() if isinstance(graph, CUDAGraph) else []
 
+    @staticmethod
+    def touched(graph: Any) -> list[int]:
+        """All memory from outside that a graph touches."""
+        return graph.touched() if isinstance(graph, CUDAGraph) else []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:

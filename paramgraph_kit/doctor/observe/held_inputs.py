@@ -1,0 +1,309 @@
+"""Where a program holds what its graphs read: entries of tables, and attributes, that are given another tensor.
+
+``self.inputs[size] = padded`` ahead of ``self.graphs[size].replay()`` gives the table another tensor, and the graph
+reads the one of its capture. Found by memory: a place that held what a graph reads, and holds something else at a
+replay, while nothing was written to what it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
+from paramgraph_kit.doctor.observe.ran import has_run
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
+
+_MOST_ENTRIES, _MOST_PLACES = 256, 4096
+_MOST_LOOKS = 16  # behind a capture, ahead of the first replay
+_MOST_S = 2.0  # that looking at replays may take in all
+_DEEP = 2  # objects in objects, and tables in tables
+_OF_MODULES = ("_parameters", "_buffers", "_modules")  # which are told by their own names
+_ALIKE = ("stale-input", "parameter-rebound")
+_FIRST = ("__init__", "__post_init__", "__new__")
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as one-tuples
+Key = tuple[int, Chain]  # what has it, by its id, and the way from there
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor that a place has: where it lies, and how."""
+
+    key: int
+    ref: Any  # a weak reference, which also keeps the key from being given to somebody else
+    address: int
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A place that has another tensor at a replay than the one which the graph reads."""
+
+    chain: Chain
+    place: Place  # the replay
+    running: tuple[tuple[CodeType, int], ...]  # the functions that ran then, and at which lines
+
+
+class HeldInputs:
+    """Those of the graphs of one examination."""
+
+    def __init__(self) -> None:
+        self._then: dict[tuple[int, Key], _Held] = {}  # by the graph and the place
+        self._readers: dict[int, set[int]] = {}  # by memory, the graphs that read it from such a place
+        self._written: set[tuple[int, int]] = set()  # graphs, and memory that they read and that was written since
+        self._moved: dict[Chain, _Moved] = {}
+        self._looks, self._spent_s = 0, 0.0
+        self.gone: set[int] = set()  # addresses of what such places held
+
+    def begin(self, graph: object) -> None:
+        """The capture of a graph begins: what was noted of it is of another."""
+        number, self._looks = id(graph), 0
+        self._then = {at: held for at, held in self._then.items() if at[0] != number}
+        self._written = {at for at in self._written if at[0] != number}
+
+    def note(self, graphs: Mapping[int, Collection[int]], device: str) -> None:
+        """Look where it is held what graphs read that were not replayed yet; ``graphs``: memory that each reads."""
+        self._looks += 1
+        if self._looks <= _MOST_LOOKS and graphs:
+            places = _places(device, ())
+            for number, read in graphs.items():
+                self._note(number, ((key, held) for key, held in places.items() if held.key in read))
+
+    def note_before(self, graphs: Mapping[int, Collection[int]], device: str, roots: Iterable[Any]) -> None:
+        """The same of graphs captured before anybody looked, by the addresses that they read."""
+        places = _places(device, roots) if any(graphs.values()) else {}
+        for number, read in graphs.items():
+            self._note(number, ((key, held) for key, held in places.items() if held.address in read))
+
+    def wrote(self, key: int) -> None:
+        """Something is written to memory."""
+        self._written |= {(number, key) for number in self._readers.get(key, ())}
+
+    def launched(self, graph: object, read: Collection[int] | None, device: str, place: Place) -> None:
+        """A graph is replayed; ``read``: memory that it reads, None where that is not known."""
+        number, begun = id(graph), time.monotonic()
+        if self._spent_s > _MOST_S or (read is None and all(of != number for of, _ in self._then)):
+            return
+        places, frames = _places(device, ()), [*frames_of_the_user()]
+        for (of, key), then in self._then.items():
+            now = places.get(key) if of == number else None
+            if now is None or now.key == then.key or (now.shape, now.dtype) != (then.shape, then.dtype):
+                continue
+            if now.key not in self._readers and (number, then.key) not in self._written:
+                running = tuple((frame.f_code, frame.f_lineno) for frame in frames)
+                self._moved.setdefault(key[1], _Moved(key[1], place, running))
+                self.gone.add(then.address)
+        if read is not None:
+            self._note(number, ((key, held) for key, held in places.items() if held.key in read))
+        self._spent_s += time.monotonic() - begun
+
+    def _note(self, number: int, held: Iterable[tuple[Key, _Held]]) -> None:
+        for key, each in held:
+            self._then.setdefault((number, key), each)
+            self._readers.setdefault(each.key, set()).add(number)
+
+    def failures(self, ran: Collection[CodeType], known: Iterable[Failure] = ()) -> Iterator[Failure]:
+        """The lines that give these places another tensor; the replay where nobody knows which does.
+
+        ``ran``: functions that have; ``known``: what is told already, by the names of attributes.
+        """
+        told = set[tuple[str, int]]()
+        said = {word for f in known if f.code in _ALIKE for word in re.findall(r"\.(\w+)", f.message)}
+        for moved in self._moved.values():
+            path = _written(moved.chain)
+            if moved.chain[-1] in said:
+                continue
+            text = f"{path} has other memory from here on, and the graph reads that of its capture"
+            lines = [*_given_at(moved, ran)]
+            for code, node, words in lines if len(lines) == 1 else []:
+                if (at := (code.co_filename, node.lineno)) not in told:
+                    told.add(at)
+                    fix = f"before  {ast.unparse(node)}\nafter   {words}"
+                    yield replace(BY_ID["stale-input"].failure(text, frame_at(code, node.lineno)), fix=fix)
+            frame = moved.place.frame()
+            if len(lines) != 1 and frame is not None and (at := (frame.file, frame.line)) not in told:
+                told.add(at)
+                text = f"{path} has other memory by now, and the graph reads that of its capture"
+                fix = f"before  {path} = new\nafter   {path}.copy_(new), ahead of {frame.text}"
+                yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
+
+
+def _places(device: str, roots: Iterable[Any]) -> dict[Key, _Held]:
+    """Where tensors of a device are held that functions which run now can name."""
+    found: dict[Key, _Held] = {}
+    seen: set[int] = set()
+    spaces = {}
+    for frame in frames_of_the_user():
+        spaces[id(frame.f_globals)] = frame.f_globals
+        _in_names(id(frame), _locals(frame), device, found, seen)
+    for space in spaces.values():
+        _in_names(id(space), space, device, found, seen)
+    for root in roots:
+        _in_names(id(root), root, device, found, seen) if type(root) is dict else None
+    return found
+
+
+def _locals(frame: FrameType) -> dict[str, Any]:
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a file, whose names are looked at as such
+        return {}
+    held = frame.f_locals
+    names = dict(held)
+    if sys.version_info < (3, 13):
+        held.clear()  # a copy, which would keep what the function lets go
+    return names
+
+
+def _in_names(owner: int, names: Mapping[str, Any], device: str, found: dict[Key, _Held], seen: set[int]) -> None:
+    for name, value in list(names.items()):
+        if is_a(value, (list, dict)):  # what names mean by themselves is told from their lines
+            _in_table(owner, (name,), value, device, found, _DEEP)
+        else:
+            _in_object(value, device, found, seen, _DEEP)
+
+
+def _in_object(value: Any, device: str, found: dict[Key, _Held], seen: set[int], deep: int) -> None:
+    kind = type(value)
+    if id(value) in seen or not deep or issubclass(kind, (type, torch.Tensor, tuple)) or not _is_users(kind):
+        return
+    seen.add(id(value))
+    for name, part in list(attributes_of(value).items()):
+        if name in _OF_MODULES and is_a(value, torch.nn.Module):
+            continue
+        if is_a(part, torch.Tensor):
+            _note_tensor((id(value), (name,)), part, device, found)
+        elif is_a(part, (list, dict)):
+            _in_table(id(value), (name,), part, device, found, _DEEP)
+        else:
+            _in_object(part, device, found, seen, deep - 1)
+
+
+def _in_table(owner: int, chain: Chain, table: Any, device: str, found: dict[Key, _Held], deep: int) -> None:
+    entries = list(table.items()) if type(table) is dict else enumerate(table) if type(table) is list else ()
+    for number, (key, part) in enumerate(entries):
+        if number >= _MOST_ENTRIES or len(found) >= _MOST_PLACES:
+            return
+        with suppress(TypeError):  # a key of the user's that is a tensor
+            if is_a(part, torch.Tensor):
+                _note_tensor((owner, (*chain, (key,))), part, device, found)
+            elif deep > 1 and is_a(part, (list, dict)):
+                _in_table(owner, (*chain, (key,)), part, device, found, deep - 1)
+
+
+def _note_tensor(at: Key, tensor: torch.Tensor, device: str, found: dict[Key, _Held]) -> None:
+    key = storage_key(tensor) if tensor.device.type == device and not is_a(tensor, torch.nn.Parameter) else 0
+    if key:
+        storage = tensor.untyped_storage()
+        found[at] = _Held(key, _weak(storage), storage.data_ptr(), tensor.shape, tensor.dtype)
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is one of the user's own, as far as one of its methods tells."""
+    codes = (getattr(each, "__code__", None) for each in vars(kind).values())
+    return any(code is not None and not is_library(code.co_filename) for code in codes)
+
+
+def _written(chain: Chain) -> str:
+    """``inputs[4]``: the last name, and the keys behind it."""
+    return "".join(f"[{part[0]!r}]" if type(part) is tuple else str(part) for part in chain)
+
+
+def _given_at(moved: _Moved, ran: Collection[CodeType]) -> Iterator[tuple[CodeType, Any, str]]:
+    """Lines of the functions that ran at the replay which give such a place a value, each with what is right there."""
+    for code, line in moved.running:
+        tree = tree_of(code.co_filename)
+        functions = [n for n in ast.walk(tree) if _is_of(n, code)] if tree is not None else []
+        body = functions[-1:] or ([tree] if tree is not None and code.co_name == "<module>" else [])
+        found = [(code, *each) for part in body for each in _lines(part, moved.chain)]
+        ahead = [each for each in found if each[1].lineno <= line]
+        if found:
+            yield from ahead[-1:] or found[-1:]
+            return
+    file = moved.running[0][0].co_filename if moved.running else ""
+    tree = tree_of(file) if file else None
+    for node in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])) if tree is not None else ():
+        known = [code for code, _ in moved.running if _is_of(node, code)]
+        done = not ran or has_run(ran, file, node.body[0].lineno)
+        if not known and done and node.name not in _FIRST and not _captures(node):
+            code = moved.running[0][0].replace(co_name=node.name)
+            yield from ((code, *each) for each in _lines(node, moved.chain))
+
+
+def _is_of(node: ast.AST, code: CodeType) -> bool:
+    if not isinstance(node, FUNCTIONS[:2]) or node.name != code.co_name:
+        return False
+    begins = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return begins == code.co_firstlineno
+
+
+def _captures(node: ast.AST) -> bool:
+    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
+    return any(last_name(call.func) in ("graph", "capture_begin") for call in calls)
+
+
+def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
+    """Assignments to the place, in a function that does not itself make what is captured, and the same in place."""
+    inside = {id(n) for b in ast.walk(body) if isinstance(b, ast.If) and _captures(b) for n in ast.walk(b)}
+    for node in ast.walk(body):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, given = node.targets[0], ast.unparse(node.value)
+            if _is_place(target, chain):
+                yield node, f"{ast.unparse(target)}.copy_({given})"
+            elif _is_table(target, chain):
+                path = ast.unparse(target)
+                pairs = f"for key, new in ({given}).items(): {path}[key].copy_(new)"
+                several = f"for held, new in zip({path}, {given}): held.copy_(new)"
+                yield node, several if isinstance(chain[-1][0], int) and _is_list(node.value) else pairs
+        elif isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
+            func = call.func
+            if isinstance(func, ast.Attribute) and func.attr == "update" and _is_table(func.value, chain):
+                path = ast.unparse(func.value)
+                given = ast.unparse(call.args[0]) if call.args else f"dict({ast.unparse(call).partition('(')[2]}"
+                yield node, f"for key, new in {given}.items(): {path}[key].copy_(new)"
+
+
+def _is_list(value: ast.expr) -> bool:
+    return isinstance(value, (ast.List, ast.ListComp))
+
+
+def _is_place(target: ast.expr, chain: Chain) -> bool:
+    """Whether a target may be the last part of the way: ``x.inputs[n]`` for ``inputs[4]``."""
+    last = chain[-1]
+    if type(last) is not tuple:
+        return isinstance(target, ast.Attribute) and target.attr == last
+    if not isinstance(target, ast.Subscript) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
+        return False
+    if isinstance(target.slice, ast.Constant):
+        return bool(target.slice.value == last[0])
+    name = next(part for part in reversed(chain) if type(part) is str)
+    held = target.value
+    while isinstance(held, ast.Subscript):
+        held = held.value
+    return last_name(held) == name
+
+
+def _is_table(target: ast.expr, chain: Chain) -> bool:
+    """Whether a target is the table that has the entry."""
+    if type(chain[-1]) is not tuple or len(chain) != 2 or type(chain[0]) is not str:
+        return False
+    return isinstance(target, (ast.Name, ast.Attribute)) and last_name(target) == chain[0]
