@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.source.writes import MODULES
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
 )
+_NEW = frozenset(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "arange", "zeros_like"))
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
 
@@ -48,6 +49,7 @@ def frozen(
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     if mode := set_for_good(stay, binding)[0]:
         return f".{mode}"
+    tensors = {*tensors, *_made_as_tensors(tree)}
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
@@ -297,7 +299,7 @@ def _bound_in(
 ) -> Iterator[Read]:
     for node in (part for top in body for part in within(top)):
         targets = node.targets if isinstance(node, ast.Assign) and not _stays_where_it_is(node) else []
-        targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node) else targets
+        targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node, tensors) else targets
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
             changed = path_of(node.func.value).rpartition(".")[2]
             targets = [node.func.value] if changed in containers else []
@@ -329,9 +331,48 @@ def _stays_where_it_is(node: ast.Assign) -> bool:
     return bool(path) and isinstance(method, ast.Attribute) and path_of(method.value) == path
 
 
-def _is_in_place(node: ast.AugAssign) -> bool:
-    """``p.grad /= scale``, which writes where the gradient lies."""
-    return isinstance(node.target, ast.Attribute) and node.target.attr in ("grad", "data")
+def _is_in_place(node: ast.AugAssign, tensors: Collection[str]) -> bool:
+    """``p.grad /= scale``, which writes where the gradient lies, and ``self.pos += 1`` of what is always a tensor."""
+    target = node.target
+    if isinstance(target, ast.Attribute) and target.attr in ("grad", "data"):
+        return True
+    return _slot(target) in tensors
+
+
+def _slot(target: ast.expr) -> str:
+    """``.pos`` of ``self.pos``, ``["pos"]`` of ``cache["pos"]``, and a name as it is; "" of anything else."""
+    if isinstance(target, ast.Attribute):
+        return f".{target.attr}"
+    if isinstance(target, ast.Subscript):
+        return f"[{target.slice.value!r}]" if isinstance(target.slice, ast.Constant) else ""
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _made_as_tensors(tree: ast.Module) -> set[str]:
+    """Slots that a file gives nothing but new tensors: ``self.pos = torch.tensor(0)``, ``{"pos": torch.zeros(1)}``."""
+    given: list[tuple[str, ast.expr | None]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            given += [(f"[{key.value!r}]", value) for key, value in pairs if isinstance(key, ast.Constant)]
+        elif isinstance(node, ast.AnnAssign):
+            given += [(_slot(node.target), node.value), (f".{_slot(node.target)}", node.value)]  # also of a class
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                several = isinstance(target, (ast.Tuple, ast.List))
+                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+                values = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else []
+                if not several:
+                    given.append((_slot(target), node.value))
+                elif len(values) == len(parts):
+                    given += [(_slot(part), value) for part, value in zip(parts, values, strict=True)]
+                else:
+                    given += [(_slot(part), None) for part in parts]
+    return {slot for slot, _ in given if slot} - {slot for slot, value in given if not _is_new_tensor(value)}
+
+
+def _is_new_tensor(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and path_of(value.func) in _NEW
 
 
 def _unread(function: Function, ran: list[Function]) -> set[ast.expr]:
