@@ -46,12 +46,20 @@ from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
-from paramgraph_kit.doctor.observe.source_lines import defined_at, entered_after, gives_memory, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import (
+    called_at,
+    defined_at,
+    entered_after,
+    gives_memory,
+    tests_of,
+    written_at,
+)
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
@@ -298,10 +306,19 @@ class _Examiner(Caller):
         return found
 
     def depends(self, frame: Frame, asked: set[tuple[str, int]]) -> bool:
-        """Whether a line runs or not for a reason that is a problem itself."""
+        """Whether a line runs or not for a reason that is a problem itself, also one where its function is called."""
         codes = self.codes(self.first) if self.first is not None else []
-        own = [c for c in codes if c.co_name == frame.function or _comprehends(c, frame)]
-        return any((frame.file, line) in asked for code in own for line in entered_after(code, frame.line))
+        todo = [(code, frame.line) for code in codes if code.co_name == frame.function or _comprehends(code, frame)]
+        seen = set[tuple[CodeType, int]]()
+        while todo:
+            code, line = at = todo.pop()
+            if at not in seen and any(
+                (display_name(code.co_filename), test) in asked for test in entered_after(code, line)
+            ):
+                return True
+            todo += called_at(codes, code.co_name) if at not in seen else []
+            seen.add(at)
+        return False
 
     def compare(self, a: Call, b: Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""

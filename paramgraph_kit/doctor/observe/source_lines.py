@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
@@ -394,3 +394,11 @@ def entered_after(code: CodeType, line: int) -> Iterator[int]:
     for node in nodes_of(code):
         if isinstance(node, (ast.If, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
             yield from range(node.lineno, (node.test.end_lineno or node.lineno) + 1)
+
+
+def called_at(codes: Iterable[CodeType], name: str) -> Iterator[tuple[CodeType, int]]:
+    """The lines of some functions at which one is called, by its name."""
+    for code in codes:
+        for node in nodes_of(code):
+            if isinstance(node, ast.Call) and last_name(node.func) == name:
+                yield code, node.lineno
