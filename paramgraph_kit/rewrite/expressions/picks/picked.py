@@ -70,23 +70,24 @@ def take_by_rank(place: Place) -> list[Edit]:
     """``x.topk(k)`` with a ``k`` of the device picks of all of ``x``, sorted: ``x.sort(...).values[arange < k]``."""
     for call in place.calls("topk"):
         of_torch = path_of(call.func) == "torch.topk"
-        given = call.args[of_torch:]
-        x = (
-            call.args[0]
-            if of_torch and call.args
-            else call.func.value
-            if isinstance(call.func, ast.Attribute)
-            else None
-        )
-        form = form_of(place, x) if isinstance(x, ast.Name) else None
-        if x is None or len(given) != 1 or call.keywords or integer(given[0]) is not None:
+        method = call.func.value if isinstance(call.func, ast.Attribute) else None
+        x = call.args[0] if of_torch and call.args else method
+        options = {str(option.arg): option.value for option in call.keywords}
+        given = [*call.args[of_torch:], *([options.pop("k")] if "k" in options else [])]
+        largest, ordered = options.pop("largest", None), options.pop("sorted", None)
+        if any(each is not None and not isinstance(each, ast.Constant) for each in (largest, ordered)):
             continue
-        if form is None or len(form.shape) != 1:
+        along = [*given[1:], *([options.pop("dim")] if "dim" in options else [])]
+        form = form_of(place, x) if x is not None and _is_named(x) else None
+        if x is None or not given or options or integer(given[0]) is not None or len(along) > 1:
+            continue
+        if form is None or len(form.shape) != 1 or any(integer(each) not in (0, -1) for each in along):
             continue
         above, node = place.source.parents.get(call), place.statement
         name = place.source.bracketed(x)
         at = f"torch.arange({name}.shape[0], device={name}.device) < {place.source.bracketed(given[0])}"
-        text = f"{name}.sort(descending=True).values[{at}]"
+        falls = not isinstance(largest, ast.Constant) or bool(largest.value)
+        text = f"{name}.sort({'descending=True' if falls else ''}).values[{at}]"
         first = isinstance(above, ast.Subscript) and integer(above.slice) == 0
         if first or (isinstance(above, ast.Attribute) and above.attr == "values"):
             return [place.source.replace(above, text)] if isinstance(above, ast.expr) else []
@@ -94,6 +95,13 @@ def take_by_rank(place: Place) -> list[Edit]:
         if isinstance(target, ast.Tuple) and len(target.elts) == 2 and not _is_read(place, target.elts[1]):
             return [place.source.replace(node, f"{place.text(target.elts[0])} = {text}")]
     return []
+
+
+def _is_named(node: ast.expr) -> bool:
+    """``losses``, ``self.losses``, and one row ``losses[b]``: what may be written twice."""
+    if isinstance(node, ast.Subscript):
+        return _is_named(node.value) and isinstance(node.slice, (ast.Name, ast.Constant))
+    return bool(path_of(node))
 
 
 def _is_read(place: Place, target: ast.expr) -> bool:
