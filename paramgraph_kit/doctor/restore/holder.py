@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.restore.classes import of_library
 from paramgraph_kit.driver.host_random import put_back, state_of
 
@@ -114,13 +116,24 @@ class Change:
     key: Any = None  # of a dictionary, the entry
 
     def entries(self, kinds: tuple[type, ...] = (int, float)) -> list[Change]:
-        """The same for each entry, where a dictionary has other values of these kinds under the same names."""
+        """The same for each entry, where a dictionary has other values of these kinds under the same names.
+
+        Where it has other tensors beside them, these are one more change.
+        """
         if self.kind != "container" or not isinstance(self.after, dict) or self.before.keys() != self.after.keys():
             return [self]
         pairs = [(key, then, self.after[key]) for key, then in self.before.items() if not same(then, self.after[key])]
-        if not all(isinstance(value, kinds) for _, then, now in pairs for value in (then, now)):
+        numbers = [(key, then, now) for key, then, now in pairs if _are(kinds, then, now)]
+        alone = [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in numbers]
+        rest = [(key, then, now) for key, then, now in pairs if not _are(kinds, then, now)]
+        if not alone or not all(isinstance(now, torch.Tensor) for _, _, now in rest):
             return [self]
-        return [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in pairs]
+        before, after = {key: then for key, then, _ in rest}, {key: now for key, _, now in rest}
+        return [*alone, *([Change(self.kind, self.name, before, after, self.owner)] if rest else [])]
+
+
+def _are(kinds: tuple[type, ...], *values: Any) -> bool:
+    return all(isinstance(each, kinds) for each in values)
 
 
 def is_array(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What only the first of a few calls does: told where a test that decides it is a problem, not where it is made once."""
+"""What differs among a few calls: what only the first does, and numbers that lie beside tensors."""
 
 from __future__ import annotations
 
@@ -44,3 +44,27 @@ def test_a_helper_that_the_first_call_alone_comes_to_is_told_where_a_count_decid
     found = {(f.code, f.frame.text.strip()) for f in pgk.diagnose(names["f"], *names["args"]).failures if f.frame}
     # THEN its size is a problem where the pairs are made again now and then
     assert ("dynamic-shape" in {code for code, _ in found}) is told, found
+
+
+MIXED = """
+state = {"h": torch.zeros(3, device=device), "n": 0, "rate": 0.5}
+args = (torch.randn(3, device=device),)
+@torch.no_grad()
+def f(x):
+    h = state["h"] * 0.9 + x * state["rate"]
+    state["h"] = h
+    state["n"] += 1
+    state["rate"] *= 0.9
+    return h.sum()
+"""
+
+
+def test_numbers_of_a_dictionary_that_has_tensors_too_are_told_each_at_its_line(tmp_path: Path) -> None:
+    # GIVEN a state of one dictionary, with a tensor and two numbers that all are others in each call WHEN diagnosed
+    names = run(MIXED, tmp_path)
+    told = {(f.code, f.frame.text.strip()) for f in pgk.diagnose(names["f"], *names["args"]).failures if f.frame}
+    # THEN each number is a problem where it is moved, and the tensor where it is read
+    assert ("host-counter", 'state["n"] += 1') in told, told
+    assert ("host-counter", 'state["rate"] *= 0.9') in told, told
+    assert ("stale-input", 'h = state["h"] * 0.9 + x * state["rate"]') in told, told
+    assert not any(code == "output-alias" for code, _ in told), told
