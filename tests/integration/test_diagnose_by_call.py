@@ -68,3 +68,33 @@ def test_numbers_of_a_dictionary_that_has_tensors_too_are_told_each_at_its_line(
     assert ("host-counter", 'state["rate"] *= 0.9') in told, told
     assert ("stale-input", 'h = state["h"] * 0.9 + x * state["rate"]') in told, told
     assert not any(code == "output-alias" for code, _ in told), told
+
+
+RESTING = """
+net = nn.Linear(3, 2).to(device)
+class Spotter:
+    rest, made = 0, None
+    def push(self, x):
+        p = net(x).sigmoid().mean()
+        if self.rest > 0:
+            self.rest -= 1
+            return 0
+        if self.made is None:
+            self.made = torch.ones(3, device=device).nonzero()
+        if p.item() > -1:
+            self.rest = 3
+        return 1
+spotter = Spotter()
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    return spotter.push(x)
+"""
+
+
+def test_what_a_return_leaves_out_is_told_where_a_count_decides_it(tmp_path: Path) -> None:
+    # GIVEN a detector that rests for some calls after each event, and makes something once WHEN diagnosed
+    names = run(RESTING, tmp_path)
+    told = {(f.code, f.frame.text.strip()) for f in pgk.diagnose(names["f"], *names["args"]).failures if f.frame}
+    # THEN what it reads in the others is a problem, and what it makes once is none
+    assert ("sync-item", "if p.item() > -1:") in told, told
+    assert not any(code == "dynamic-shape" for code, _ in told), told

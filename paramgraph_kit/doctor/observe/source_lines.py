@@ -390,10 +390,12 @@ def _has_key(node: ast.expr, change: Change) -> bool:
 
 
 def entered_after(code: CodeType, line: int) -> Iterator[int]:
-    """The lines of the tests that decide whether a line of a function runs."""
-    for node in nodes_of(code):
-        if isinstance(node, (ast.If, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
-            yield from range(node.lineno, (node.test.end_lineno or node.lineno) + 1)
+    """The lines of the tests that decide whether a line of a function runs, also by returning before it."""
+    tests = [node for node in nodes_of(code) if isinstance(node, (ast.If, ast.While))]
+    around = [node for node in tests if node.body[0].lineno <= line <= (node.end_lineno or 0)]
+    ends = [node for node in tests if isinstance(node.body[-1], ast.Return) and (node.end_lineno or line) < line]
+    for node in around or ends:  # what has a test of its own may be made once
+        yield from range(node.lineno, (node.test.end_lineno or node.lineno) + 1)
 
 
 def called_at(codes: Iterable[CodeType], name: str) -> Iterator[tuple[CodeType, int]]:
