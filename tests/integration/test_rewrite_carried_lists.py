@@ -64,3 +64,39 @@ def f(x):
     # THEN inputs of one row raise where they would have been repeated
     assert found.complete, found
     assert {f"{name}.copy_({name}_now.detach().view_as({name}))" for name in ("prev", "last")} <= {*lines_of(found)}
+
+
+AVERAGE = """
+class Average:
+    def __init__(self, net):
+        self.shadow = {}
+        self.register(net)
+    def register(self, net):
+        for name, p in net.named_parameters():
+            self.shadow[name] = MADE
+    def update(self, net):
+        for name, p in net.named_parameters():
+            new = 0.9 * self.shadow[name] + 0.1 * p.detach()
+            self.shadow[name] = new.clone()
+net = torch.nn.Linear(3, 2, device=device)
+average = Average(net)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    average.update(net)
+    return x + 1
+"""
+
+
+def test_averages_that_a_maker_begins_in_a_loop_are_written_in_place(fixed: Fixed) -> None:
+    # GIVEN averages of parameters in a dictionary, which a loop of their maker has begun as copies WHEN rewritten
+    found = fixed(AVERAGE.replace("MADE", "p.detach().clone()"))
+    # THEN each is written where a graph reads it
+    assert found.complete, found
+    assert "self.shadow[name].copy_(new.clone().detach())" in found.diff
+
+
+def test_averages_that_begin_as_the_parameters_themselves_are_not_written_in_place(fixed: Fixed) -> None:
+    # GIVEN the same, which begin as what the parameters hold: a first write would go there WHEN rewritten
+    found = fixed(AVERAGE.replace("MADE", "p.data"))
+    # THEN no line writes there
+    assert "self.shadow[name].copy_" not in found.diff

@@ -19,7 +19,12 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
-_MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
+_VIEWS = frozenset(  # perhaps
+    ("cpu", "cuda", "detach", "double", "float", "reshape", "squeeze", "to", "view", "view_as")
+)
+_MAKERS = frozenset(
+    ("__init__", "register", "reset", "reset_state", "init_hidden")
+)  # what they do is done outside the step
 
 
 def hand_on(place: Place) -> list[Edit]:
@@ -241,15 +246,30 @@ def keeps_or_exchanges(place: Place, table: ast.expr) -> bool:
     """Whether another function, or a loop around the step, keeps an entry of a table or puts another one there."""
     source, function = place.source, place.source.function_of(place.statement)
     own = set(ast.walk(function)) if function is not None else set[ast.AST]()
+    helpers = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
     for node in (n for n in ast.walk(source.tree) if isinstance(n, ast.Subscript) and n not in own):
         if path_of(node.value).rpartition(".")[2] != path_of(table).rpartition(".")[2]:
             continue
         where = source.function_of(node)
-        again = where is not None and where.name not in _MAKERS
-        again |= any(isinstance(above, (ast.For, ast.While)) for above in source.above(node))
+        rounds = [above for above in source.above(node) if isinstance(above, (ast.For, ast.While))]
+        again = where.name not in _MAKERS if where is not None else any(_calls_any(loop, helpers) for loop in rounds)
+        made = source.statement_of(node)
+        again |= bool(rounds) and isinstance(made, ast.Assign) and not _is_a_copy(made.value)
         if is_kept(source, node) if isinstance(node.ctx, ast.Load) else again:
             return True
     return False
+
+
+def _is_a_copy(value: ast.expr) -> bool:
+    """Whether a value has memory of its own: ``p.data.clone()``, but not ``p.data``, which would be written through."""
+    if isinstance(value, ast.Call) and called(value) in _VIEWS and isinstance(value.func, ast.Attribute):
+        return _is_a_copy(value.func.value)
+    return isinstance(value, (ast.Call, ast.BinOp))
+
+
+def _calls_any(loop: ast.AST, helpers: set[str]) -> bool:
+    """Whether a loop calls a function of the file, which may be the step: else it makes entries ahead of all steps."""
+    return any(called(n) in helpers for n in ast.walk(loop) if isinstance(n, ast.Call))
 
 
 def _has_others(place: Place, table: ast.expr) -> bool:
