@@ -49,3 +49,19 @@ def test_a_zero_point_is_rounded_on_the_device_as_python_rounds_it(tmp_path: Pat
     assert f"zero = (3 - {low} / scale.clamp(min=1e-8)).round().long()" in lines, fix
     # THEN of whole numbers none is asked whether it is one
     assert "zero = zero.clamp(max=255).clamp(min=0)" in lines, fix
+
+
+QUANTIZED = OBSERVER.replace(
+    "return ((x / scale + zero).round().clamp(0, 255) - zero) * scale",
+    "return torch.fake_quantize_per_tensor_affine(x, scale, zero, 0, 255)",
+)
+
+
+def test_a_quantization_takes_the_types_that_a_gpu_takes(tmp_path: Path) -> None:
+    # GIVEN the same, by which torch quantizes: a GPU takes no doubles and no integers of 64 bits there
+    assert QUANTIZED != OBSERVER
+    # WHEN its step is rewritten
+    fix = rewritten(QUANTIZED, tmp_path)
+    # THEN it is whole, and gives both in their types
+    assert fix.complete, fix
+    assert "return torch.fake_quantize_per_tensor_affine(x, scale.float(), zero.int(), 0, 255)" in lines_of(fix)

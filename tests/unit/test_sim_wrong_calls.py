@@ -156,6 +156,22 @@ def test_types_that_cuda_has_no_kernel_for_are_refused_though_the_cpu_could(call
     assert str(refused.value) == str(eager.value)
 
 
+@pytest.mark.parametrize(
+    ("scale", "zero", "words"),
+    [
+        (torch.float64, torch.int32, "expected scalar type Float but found Double"),
+        (torch.float32, torch.int64, "expected scalar type Int but found Long"),
+    ],
+)
+def test_a_scale_and_a_zero_point_of_other_types_are_refused(scale: torch.dtype, zero: torch.dtype, words: str) -> None:
+    # GIVEN a scale and a zero point as tensors, of which the CPU takes any type
+    x = torch.arange(4.0).to(device())
+    given = new(x, dtype=scale), new(x, dtype=zero)
+    # WHEN numbers are quantized by them THEN it is refused in words of CUDA's
+    with pytest.raises(RuntimeError, match=words):
+        torch.fake_quantize_per_tensor_affine(x, *given, 0, 255)
+
+
 def test_types_that_cuda_has_a_kernel_for_are_computed_though_the_cpu_has_none() -> None:
     # GIVEN whole numbers and halves
     x = torch.arange(16.0).to(device())

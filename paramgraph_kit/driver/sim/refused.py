@@ -165,6 +165,13 @@ def check_pixel_classes(scores: torch.Tensor, target: torch.Tensor, *_: Any, **_
         raise RuntimeError(f"expected scalar type Long but found {TYPES[target.dtype]}")
 
 
+def check_quantization(_: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, *__: Any, **___: Any) -> None:
+    """Raise RuntimeError for a scale that is no float32, or a zero point that is no int32, of fake quantization."""
+    for given, wanted in ((scale, torch.float32), (zero_point, torch.int32)):
+        if given.dtype != wanted:
+            raise RuntimeError(f"expected scalar type {TYPES[wanted]} but found {TYPES[given.dtype]}")
+
+
 def check_exponents(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise NotImplementedError for a softmax of integers."""
     if not tensor.is_floating_point():
@@ -195,6 +202,8 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel that refuses first what CUDA's does."""
     if name == "nll_loss2d_forward":
         run = _first(check_pixel_classes, run)
+    if name == "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams":
+        run = _first(check_quantization, run)
     operation = name.partition(".")[0]  # those that write into given tensors refuse the same
     for kernels, refused in ((FLOATS_ONLY, _is_whole), (NO_HALVES, _HALVES.__contains__)):
         if (kernel := kernels.get(operation)) is not None:

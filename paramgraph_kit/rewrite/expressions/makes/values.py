@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import assert_on_devi
 from paramgraph_kit.rewrite.expressions.decisions.chains import choose_among
 from paramgraph_kit.rewrite.expressions.decisions.gates import run_the_rest
 from paramgraph_kit.rewrite.expressions.makes.made import is_a_tensor
+from paramgraph_kit.rewrite.expressions.makes.quantized import quantized
 from paramgraph_kit.rewrite.expressions.numbers.exact import as_python_has_it, is_exact, where_it_decides
 from paramgraph_kit.rewrite.expressions.numbers.filled import default_for, taken_as_it_is
 from paramgraph_kit.rewrite.expressions.numbers.readings import (
@@ -102,7 +103,7 @@ def keep_on_device(place: Place, *, alone: bool = False) -> list[Edit]:
                 found.append(place.source.replace(whole, f"{text}.to({moved})" if moved else text))
             else:
                 found.append(place.source.replace(node, text))
-            found += [*_zero_point(place, node), *_from_the_beginning(place)]
+            found += [*quantized(place, node), *_from_the_beginning(place)]
     found += _made_of_it(place) if found else []
     if alone or not found:
         return found
@@ -195,18 +196,6 @@ def _is_written_behind(place: Place, value: ast.expr) -> bool:
     stores: list[ast.expr] = [n for n in behind if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
     stores += [*added, *(each.value for each in filled if isinstance(each, ast.Attribute))]
     return any(path_of(n) == path for n in stores)
-
-
-def _zero_point(place: Place, scale: ast.Call) -> list[Edit]:
-    """``fake_quantize_per_tensor_affine(x, scale, 0, a, b)`` with a tensor as scale wants one as zero point."""
-    above = place.source.parents.get(scale)
-    if not isinstance(above, ast.Call) or called(above) != "fake_quantize_per_tensor_affine" or len(above.args) < 3:
-        return []
-    zero = above.args[2]
-    if above.args[1] is not scale or integer(zero) is None:
-        return []
-    text = f"torch.full((), {place.text(zero)}, dtype=torch.int32, device={place.device})"
-    return [place.source.replace(zero, text)]
 
 
 def _adds_up(place: Place) -> bool:
