@@ -95,8 +95,15 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
 
 def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
     """What is advised at the place of each."""
-    places = ((failure, _place(attempt, failure)) for failure in failures)
-    return {id(failure): (place, hint(place)) for failure, place in places if place is not None}
+    places = [(failure, _place(attempt, failure)) for failure in failures]
+    ways = [place.statement for failure, place in places if place is not None and failure.code == "branch-frozen"]
+    return {id(failure): (place, _of_its_way(place, hint(place), ways)) for failure, place in places if place}
+
+
+def _of_its_way(place: Place, text: str, ways: Sequence[ast.stmt]) -> str:
+    """The same, where only a way that the host chooses draws, counts or reads what it tells: others do not."""
+    inside = any(above in ways and isinstance(above, ast.If) for above in place.source.above(place.statement))
+    return text.replace("before each launch", "before each launch of this way") if inside else text
 
 
 def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:

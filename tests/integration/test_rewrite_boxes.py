@@ -64,10 +64,10 @@ def test_a_box_that_a_helper_draws_in_one_of_two_ways_can_be_followed(tmp_path: 
     told = str(pgk.diagnose(names["f"], *names["args"], fix=True).fix)
     assert "write `if chosen:` here; before each launch do `r = np.random.rand()` (line 20) and find" in told
     assert "`chosen = bool(r < 0.7)`, and launch the graph of that" in told
-    assert "belongs before each launch, after `share = np.random.beta(1.0, 1.0)` (line 22): once `a_in, b_in" in told
+    assert "belongs before each launch of this way, after `share = np.random.beta(1.0, 1.0)` (line 22): once" in told
     for line in STEP.splitlines()[5:8]:
         assert f"`{line.strip()}`" in told
-    assert "`share` is the host's number, which lines 22, 23 and 25 make: do these before each launch" in told
+    assert "`share` is the host's number, which lines 22, 23 and 25 make: do these before each launch of this" in told
     # AND followed, with a graph for each way, they give eager's numbers
     rows = [torch.randn(4, 6, 6) for _ in range(24)]
     device, order = pgk.device(), names["args"][1]

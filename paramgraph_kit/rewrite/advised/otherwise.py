@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, 
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh, is_training, target_of
+from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh, is_training, target_of, value_of
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
@@ -348,6 +348,11 @@ def at_least(place: Place) -> str:
             )
         own = {*arguments_of(function)} if function is not None and function.name == place.entry else set()
         made = place.text(node.value) if isinstance(node, ast.Assign) and isinstance(target, ast.Name) else ""
+        if made and _is_a_module(place, node):
+            return (
+                f"once `{name}_in = {made}`, ahead of all launches, and here `{name} = {name}_in`, into which "
+                "`load_state_dict` copies today's values in place; what is kept of it beyond this call is a clone"
+            )
         if made and "rand" not in made and place.local(node.value) <= own:  # type: ignore[attr-defined]
             return (
                 f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
@@ -380,6 +385,13 @@ def at_least(place: Place) -> str:
     if code in DECIDED and ends:
         return _ended_before(place, [])  # who knows what is decided: all before it is the same each time
     return ""
+
+
+def _is_a_module(place: Place, node: ast.AST) -> bool:
+    """Whether it makes a network, which nothing copies into as a whole: ``model = Net().to(device)``."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    kinds = [value_of(place.space, path) for call in calls if (path := path_of(call.func))]
+    return any(isinstance(kind, type) and issubclass(kind, torch.nn.Module) for kind in kinds)
 
 
 def _of_the_host(place: Place, names: Sequence[str]) -> list[str]:

@@ -238,11 +238,14 @@ class Prover:
             for tensor in self.adding if without else ():
                 tensor.grad = None
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
+            versions = {id(grad): grad._version for _, grad in begun if grad is not None}
             drawn = HostDraws(self.state.holders)
             with keeper.paused(), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
+            # Those that are there still, and that it wrote: others it has not met, or the host puts them there.
             begun = [(tensor, grad) for tensor, grad in begun if grad is not None and tensor.grad is grad]
+            begun = [(tensor, grad) for tensor, grad in begun if getattr(grad, "_version", 0) != versions[id(grad)]]
             self.adding[:] = [tensor for tensor, _ in begun]
             if look is not None:
                 look(graph)

@@ -33,7 +33,7 @@ def picked_together(place: Place) -> str:
     picks = [n for n in value.elts if isinstance(n, ast.Subscript)]
     masks = {place.text(n.slice) for n in picks}
     shrinks = any(isinstance(loop, ast.While) and stored([node]) & names_in(loop.test) for loop in place.loops())
-    if len(picks) < 2 or len(masks) != 1 or shrinks:
+    if len(picks) < 2 or len(masks) != 1 or shrinks or place.trains:  # a loss is made of what is picked
         return ""
     mask, names = masks.pop(), [place.text(n.value) for n in picks]
     function = place.source.function_of(node)

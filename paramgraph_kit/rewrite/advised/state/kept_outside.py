@@ -32,9 +32,11 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
         function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
         rate = f"{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})"
+        own = not {f"before_{function}", f"after_{function}"}.isdisjoint(moved)  # it is the step itself
+        what = "it" if own else f"its call, `{function}`,"
         return (
-            f"`{path}` decides the rate, {place}: that belongs before each launch, so take its call, `{function}`, "
-            f"out of the step, and write there `{rate}`; "
+            f"`{path}` decides the rate, {place}: that belongs before each launch, so take {what} out of the step, "
+            f"and write there `{rate}`; "
             'once, where the optimizer has been made, give each of its groups a tensor, `group["lr"] = '
             f'torch.tensor(group["lr"], device={device})`'
         )

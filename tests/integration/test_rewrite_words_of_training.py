@@ -1,0 +1,111 @@
+"""Words about training steps that can be followed: networks made in a step, picks that a loss is made of, rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+LOCAL = """\
+server = nn.Linear(3, 2).to(device)
+def step(x):
+    model = nn.Linear(3, 2).to(device)
+    model.load_state_dict(server.state_dict())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(x).sum().backward()
+    opt.step()
+    server.load_state_dict({k: (v + server.state_dict()[k]) / 2 for k, v in model.state_dict().items()})
+args = (torch.randn(4, 3, device=device),)
+"""
+PICKED = """\
+net = nn.Linear(3, 2).to(device)
+def step(x, y):
+    p, keep = net(x).softmax(1), y != 9
+    p, y = p[keep], y[keep]
+    error, order = (p[:, 1] - y).abs().sort()
+    loss = torch.dot(error, order.float().cumprod(0))
+    loss.backward()
+    return loss.detach()
+args = (torch.randn(6, 3, device=device), torch.tensor([0, 1, 9, 1, 0, 9], device=device))
+"""
+MERGED = """\
+net = nn.Linear(3, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+met = 0
+def merge(grads):
+    global met
+    for g in grads:
+        if torch.dot(g, grads[0]).item() < 0:
+            met += 1
+    return torch.stack(grads).mean(0)
+def step(x):
+    losses = [net(x).sum(), net(x).pow(2).sum()]
+    grads = [torch.autograd.grad(l, [net.weight])[0].flatten() for l in losses]
+    net.weight.grad = merge(grads).view_as(net.weight)
+    opt.step()
+args = (torch.randn(4, 3, device=device),)
+"""
+RATE = """\
+def step(x):
+    for group in opt.param_groups:
+        group["lr"] = schedule[it]
+    opt.step()
+
+def after_step():
+    global it
+    it += 1
+"""
+
+
+def told(text: str, path: Path) -> str:
+    """What is told of a program's ``step`` with its fix."""
+    names = load(PRELUDE + text, path / "program.py")
+    with quiet():
+        return str(pgk.diagnose(names["step"], *names["args"], fix=True))
+
+
+def test_nothing_is_copied_into_a_network_as_a_whole(tmp_path: Path) -> None:
+    # GIVEN a step that makes a network anew and loads values into it WHEN its fix is told
+    found = told(LOCAL, tmp_path)
+    # THEN no line copies into the network, which has no such method
+    assert "model_in.copy_(" not in found
+    assert "model_in.clone()" not in found
+
+
+def test_what_a_loss_is_made_of_is_not_picked_behind_the_launch(tmp_path: Path) -> None:
+    # GIVEN rows that a mask picks, and a loss of these WHEN its fix is told
+    found = told(PICKED, tmp_path)
+    # THEN nobody is told to pick once the step is over
+    assert "behind the launch" not in found
+
+
+def test_gradients_that_a_graph_does_not_write_are_not_said_to_add_up(tmp_path: Path) -> None:
+    # GIVEN gradients that the host puts together, behind the launch, of those that a graph returns
+    # WHEN its fix is told
+    found = told(MERGED, tmp_path)
+    # THEN nothing adds to them in the graph
+    assert "after_step" in found
+    assert "each launch adds to the gradients" not in found
+
+
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        ({"after_step"}, "belongs before each launch, so take it out of the step, and write there `group['lr'].fill_"),
+        ({"count"}, "so take its call, `step`, out of the step"),
+    ],
+    ids=["the step itself", "a helper"],
+)
+def test_a_rate_that_a_count_decides_is_told_where_it_is_set(moved: set[str], words: str) -> None:
+    # GIVEN a count that moves outside the launch, and a rate that it decides within
+    lines = RATE.replace("after_step", next(iter(moved))).splitlines(keepends=True)
+    # WHEN it is told what to do THEN the step is not told to take out its own call
+    assert words in kept_outside("it", lines, lines, moved, {"step"}, "cuda")
