@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.compare import may_draw
+from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
 from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
+MOST_LINES = 4  # that a note names
+_DRAWS = re.compile(r"(random|np\.random|numpy\.random)\.(?!seed|[gs]et_?state|default_rng|[A-Z])\w+$")
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -48,6 +51,20 @@ def noted(call: Call, codes: Iterable[CodeType], calls: int) -> str:
     )
 
 
+def named(codes: Iterable[CodeType], problems: Iterable[Failure]) -> list[str]:
+    """A note on the lines that draw on the host where no problem stands, as what they draw shows elsewhere."""
+    told = {(f.frame.file, f.frame.line) for f in problems if f.frame is not None}
+    lines = dict.fromkeys(
+        frame_at(code, n.lineno)
+        for code in codes
+        for n in nodes_of(code)
+        if isinstance(n, ast.Call) and _DRAWS.match(ast.unparse(n.func))
+    )
+    labels = [at.label() for at in lines if (at.file, at.line) not in told]
+    text = "the host draws at {}: no replay does, so draw outside, and before a launch into what stays"
+    return [text.format(", ".join(labels[:MOST_LINES]))] if labels else []
+
+
 def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collection[Frame | None]) -> Iterator[Failure]:
     """What was drawn has picked one of several tensors: of ``y = a if random.random() < 0.5 else b`` both are made.
 
@@ -69,6 +86,12 @@ def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collectio
         text = f"{what} read what one operation made in one call, and what another one made in the next"
         text = text if pairs else f"{what} was made by one operation in one call, and by another one in the next"
         yield BY_ID["branch-frozen" if near else "host-random"].failure(text, frame)
+
+
+def picks_what_is_read(found: list[Failure], frames: Collection[Frame | None]) -> list[Failure]:
+    """The same, where what some lines read is another tensor by what was drawn: ``batch = random.sample(kept, 8)``."""
+    picked = [f.code == "stale-input" and f.message.endswith(ANOTHER) and f.frame in frames for f in found]
+    return [BY_ID["host-random"].failure(f.message, f.frame) if p else f for f, p in zip(found, picked, strict=True)]
 
 
 def _asks(test: ast.expr, drawn: set[str]) -> bool:

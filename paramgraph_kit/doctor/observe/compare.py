@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import CodeType
 
+from paramgraph_kit import driver
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
@@ -20,6 +23,9 @@ from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
+SIMULATED = Path(driver.__file__).parent / "sim"
+ASKS = "it asks for "  # of a branch that both calls have taken the same way
+NOWHERE: Mapping[int, tuple[Frame, str]] = {}
 MOST = 4000  # differing operations that are aligned with care
 _OF_GRADIENTS = ("create_graph", "requires_grad")
 _SET_GRADIENTS = ("requires_grad_", "set_grad_enabled")
@@ -47,12 +53,14 @@ def differences(
     guess: bool = True,
     told: Collection[int] = (),
     rebound: Collection[Frame | None] = (),
+    exchanged_at: Mapping[int, tuple[Frame, str]] = NOWHERE,
 ) -> list[Failure]:
     """Every frozen value, size, branch and input, each at its line once.
 
     ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs;
     ``guess``: a fraction may be one of them, as they were no tensors, or as nothing else has changed;
-    ``told``: memory whose exchange is told already; ``rebound``: lines that exchange tensors of the user's.
+    ``told``: memory whose exchange is told already; ``rebound``: lines that exchange tensors of the user's;
+    ``exchanged_at``: by memory that was given up the line that did so, and what is said of that.
     """
     first, second = ([step for step in steps if step.on_device] for steps in (first, second))
     found: dict[tuple[str, Frame | None], Failure] = {}
@@ -69,12 +77,15 @@ def differences(
                 code = "host-random" if only_random else "stale-input"
                 exchanged.setdefault(pair, []).append(_failure(code, text, a.place))
         for failure in _of_one(a, b, random_drawn, only_random, guess):
-            if failure.code == "size-frozen" and sized and failure.frame is None:
+            if failure.code == "size-frozen" and ((sized and failure.frame is None) or _is_simulated(a)):
                 continue
             sized = sized or failure.code == "size-frozen"
             found.setdefault((failure.code, failure.frame), failure)
-    for reads in exchanged.values():  # told once, and rather where it is written too
+    for pair, reads in exchanged.items():  # told once, and rather where it is written too
         failure = next((f for f in reads if f.frame in rebound), reads[0])
+        at = next((exchanged_at[each] for each in pair if each in exchanged_at), None)
+        if at is not None and at[0] != failure.frame:
+            failure = replace(failure, message=failure.message + at[1])
         found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(blocks, first, second):
         if ("size-frozen", failure.frame) not in found or _is_branch(
@@ -146,6 +157,11 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         yield _failure("size-frozen", said, a.place)
 
 
+def _is_simulated(step: Step) -> bool:
+    """Whether the simulated device makes it of the shapes of what it is given, as attention makes its mask."""
+    return any(file.startswith(str(SIMULATED)) for file in step.place.files)
+
+
 def _is_filled_otherwise(a: Step, b: Step) -> bool:
     """Whether a tensor of the same size has another value."""
     sizes = len(a.values) - (2 if isinstance(a.values[-1], bool) else 1)
@@ -210,8 +226,11 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
         if all(s.place.in_backward for s in (*first[a:b], *second[c:d])):
             frame = _graphed(ran[0]) or frame
-        # torch leaves out a slice of all: no branch has decided that.
-        sized = set(names) <= FACTORIES_AND_VIEWS and frame == ran[0].frame() and not _is_branch(frame)
+        # torch leaves out a slice of all: no branch has decided that, also where its line is in a loop.
+        own = ran[0].frame()
+        if not (a < b and c < d) and more <= 3 and {*names} == {"slice"} and own is not None and "[" in own.text:
+            frame = own
+        sized = set(names) <= FACTORIES_AND_VIEWS and frame == own and not _is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
 
 

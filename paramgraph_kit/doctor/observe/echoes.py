@@ -6,7 +6,7 @@ import ast
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
+from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.trace.model import Failure, Frame
@@ -48,7 +48,8 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
     read = {f.frame for f in loud if f.code not in _GIVES_NOTHING}
     rng = {f.frame for f in problems if f.code == "host-random"}
     read_again = {f.frame for f in problems if f.code == "stale-input"}
-    ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
+    went = [f for f in problems if f.code == "branch-frozen" and not f.message.startswith(ASKS)]
+    ways = {(f.frame.file, f.frame.function) for f in went if f.frame}
     branches = {f.frame for f in problems if f.code == "branch-frozen"}
     given = {key for f in loud if f.code in _READS for key in _given(f)}
     return [

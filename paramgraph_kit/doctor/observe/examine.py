@@ -26,7 +26,8 @@ from paramgraph_kit.doctor.observe.begun_inside import begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
-from paramgraph_kit.doctor.observe.compare import ANOTHER, differences, may_draw
+from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
+from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
@@ -206,7 +207,7 @@ class _Examiner(Caller):
         """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
         if not base.random_drawn:
             return []
-        known = {(f.code, f.frame) for f in seen}
+        known = {(f.code, f.frame) for f in [*seen, *base.found]}
         more: dict[tuple[str, Frame | None], Failure] = {}
         last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
         for number in range(MOST_OF_CHANCE):
@@ -226,22 +227,30 @@ class _Examiner(Caller):
             for earlier in (base, last) if last is not base else (base,):
                 drawn = {(f.code, f.frame): f for f in self.compare(earlier, other) if f.code in _DRAWN}
                 more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
+            # A way that no call before has taken has waits and copies of its own.
+            more = {**{(f.code, f.frame): f for f in other.found if (f.code, f.frame) not in known}, **more}
             last = other
-        if not more and not any(f.code in _DRAWN for f in seen):
+        if not any(f.code in _DRAWN for f in [*seen, *more.values()]):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
 
     def without_counted(self, base: Call, seen: list[Failure]) -> list[Failure]:
-        """The same, where a number that moves although the same ones are drawn again is none that is drawn."""
+        """The same, where a number that moves although the same ones are drawn again is none that is drawn.
+
+        And what is read as ever where the same ones are drawn again, and from elsewhere where others are, they pick.
+        """
         drawn = {f.frame for f in seen if f.code == "host-random" and ANOTHER not in f.message}
-        if not drawn or not base.changes:
+        read = {f.frame for f in seen if f.code == "stale-input" and ANOTHER in f.message and base.random_drawn}
+        if not (drawn or read) or not base.changes:
             return seen
         other = self.call(self.args, self.kwargs, drawing=base.number)
         if other.ended is not None:
             return seen
-        moved = {f.frame: f for f in differences(base.steps, other.steps, random_drawn=False) if f.code in _NUMBERS}
+        found = differences(base.steps, other.steps, random_drawn=False)
+        moved = {f.frame: f for f in found if f.code in _NUMBERS}
         moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
-        return [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
+        seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
+        return chance.picks_what_is_read(seen, read - {f.frame for f in found})
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
         """What numbers decide that move with the calls shows only many calls later, where they move slowly."""
@@ -287,7 +296,8 @@ class _Examiner(Caller):
         if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
-        found.problems = around_replays.without_freed(without_echoes(list(problems.values())))
+        told_once = without_echoes(with_what_sets_it(problems.values(), self.codes(self.first or calls[0])))
+        found.problems = around_replays.without_freed(told_once)
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *order_of(f.frame)))
@@ -298,6 +308,9 @@ class _Examiner(Caller):
         found.notes += doubts_of({**last.doubted, **first.doubted})
         for name in calls[-1].counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
+        if first.random_drawn and not any(" at " in note for note in found.notes if "random numbers" in note):
+            ran = codes_in(step.place.stack for step in steps)
+            found.notes += chance.named(reached(ran, self.codes(first)), found.problems)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:
@@ -328,8 +341,16 @@ class _Examiner(Caller):
         told, only = a.moved if moved else (), drawn and not b.changes
         guess = a.numbers_drawn or b.numbers_drawn or not b.changes
         lines = {written_at(entry, codes) for each in b.changes for entry in each.entries((int, float, torch.Tensor))}
+        named = exchanged_at(b.changes, codes)
         found = differences(
-            a.steps, b.steps, random_drawn=drawn, only_random=only, guess=guess, told=told, rebound=lines
+            a.steps,
+            b.steps,
+            random_drawn=drawn,
+            only_random=only,
+            guess=guess,
+            told=told,
+            rebound=lines,
+            exchanged_at=named,
         )
         found += moved
         known = [*found, *a.found, *b.found]
@@ -365,7 +386,7 @@ class _Examiner(Caller):
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""
         if not isinstance(change.after, (int, float)):
             return []
-        said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
+        said = f"{ASKS}{change.name}, which went from {change.before} to {change.after} in one call"
         lines = {f.frame.line for f in known if f.frame}
         told = {f.frame for f in known if f.code == "branch-frozen"}
         waited = [f.frame for f in self.first.found if f.code in _ASKED] if self.first is not None else []

@@ -251,6 +251,8 @@ class Caller:
             if any(isinstance(group.get("lr"), torch.Tensor) for group in getattr(optimizer, "param_groups", ())):
                 at = place  # the kernels read it, so it is the scheduler's step that is missing
             text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
+            if at is not place and (called := place.frame()) is not None:
+                text += f", at {called.label()}"
             observer.findings.silent("learning-rate-frozen", text, at)
         stepped = {id(optimizer) for optimizer, _ in observer.optimizers.stepped}
         alone = [(s.optimizer, at) for s, at in observer.optimizers.scheduled if hasattr(s, "optimizer")]
