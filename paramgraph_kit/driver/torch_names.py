@@ -69,6 +69,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:DispatchKeySet", "calling a CPU kernel that touches metadata only"),
         ("torch._C:DispatchKey", "naming the CPU's kernels"),
         ("torch._C:_ExcludeDispatchKeyGuard", "running an operation below autocast"),
+        ("torch.amp.autocast_mode:_cast", "what custom_fwd casts, for the device"),
         ("torch._C:_SetExcludeDispatchKeyGuard", "asking autograd for a node from inside a kernel"),
         ("torch._C:_dispatch_get_all_op_names", "which operations there are"),
         ("torch._C:_dispatch_has_kernel_for_dispatch_key", "which of them have a CPU kernel"),

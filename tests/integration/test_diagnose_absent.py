@@ -32,20 +32,6 @@ def compares_the_device(x: Tensor) -> Tensor:
     return x.nonzero() if x.device.type == "cuda" else x + 1
 
 
-def casts_for_cuda(x: Tensor) -> Tensor:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        return x @ x
-
-
-def casts_for_cuda_as_of_old(x: Tensor) -> Tensor:
-    with torch.cuda.amp.autocast():
-        return x @ x
-
-
-def scales(x: Tensor) -> Tensor:
-    return torch.amp.GradScaler("cuda").scale(x.sum())
-
-
 def seeds(x: Tensor) -> Tensor:
     torch.cuda.manual_seed(0)
     return F.dropout(x)
@@ -69,9 +55,6 @@ def goes_past_torch(x: Tensor) -> Tensor:
         (asks_for_memory, "torch.cuda.memory_allocated()"),
         (asks_for_cuda, "is_cuda"),
         (compares_the_device, "names 'cuda'"),
-        (casts_for_cuda, "torch.autocast('cuda')"),
-        (casts_for_cuda_as_of_old, "torch.autocast('cuda')"),
-        (scales, "GradScaler('cuda')"),
         (seeds, "torch.cuda.manual_seed()"),
         (tries_kernels, "cudnn.flags(benchmark=True)"),
         (goes_past_torch, "it calls ctypes"),
@@ -85,6 +68,33 @@ def test_what_a_gpu_answers_otherwise_is_told(function: Callable[[Tensor], Any],
     # THEN a note says what, and nothing is said of a capture that was not seen
     assert found.codes == ()
     assert any(named in note for note in found.notes), found.notes
+
+
+def casts_for_cuda(x: Tensor) -> Tensor:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        return x @ x
+
+
+def casts_for_cuda_as_of_old(x: Tensor) -> Tensor:
+    with torch.cuda.amp.autocast(dtype=torch.bfloat16):
+        return x @ x
+
+
+def scales(x: Tensor) -> Tensor:
+    return torch.amp.GradScaler("cuda").scale((x @ x).to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("function", [casts_for_cuda, casts_for_cuda_as_of_old, scales])
+def test_autocast_for_cuda_is_the_devices_and_nothing_to_tell(function: Callable[[Tensor], Any]) -> None:
+    # GIVEN a function that names CUDA to autocast alone WHEN it is called and diagnosed
+    x = torch.eye(4, device=DEVICE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch.cuda.amp is old
+        made = function(x)
+        found = pgk.diagnose(function, x)
+    # THEN it has done what a GPU does, and there is nothing that was not seen
+    assert made.dtype == torch.bfloat16 or made[0, 0].item() == 2.0**16
+    assert (found.codes, found.notes) == ((), ())
 
 
 def chooses_a_device(x: Tensor) -> Tensor:

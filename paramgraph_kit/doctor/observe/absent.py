@@ -61,22 +61,6 @@ def asking(places: Places) -> Iterator[Asked]:
 
         return property(read)
 
-    def made(what: str) -> Callable[[Any], Any]:
-        """Of a thing that is made for a kind of device, and off where there is none of it."""
-
-        def make(function: Any) -> Any:
-            def init(made: Any, device: Any = CUDA, *args: Any, **kwargs: Any) -> None:
-                if str(kwargs.get("device_type", kwargs.get("device", device))).partition(":")[0] == CUDA:
-                    note(f"{what}({CUDA!r})", _outside(sys._getframe(1)))
-                if {"device_type", "device"} & set(kwargs):
-                    function(made, *args, **kwargs)
-                else:
-                    function(made, device, *args, **kwargs)
-
-            return init
-
-        return make
-
     def flags(function: Any) -> Any:
         def set_for_a_while(*args: Any, **kwargs: Any) -> Any:
             if kwargs.get("benchmark", args[1] if len(args) > 1 else False):
@@ -84,14 +68,6 @@ def asking(places: Places) -> Iterator[Asked]:
             return function(*args, **kwargs)
 
         return set_for_a_while
-
-    def scales(function: Any) -> Any:
-        def scale(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(scaler, "_device", "") == CUDA and not scaler.is_enabled():
-                note(f"GradScaler({CUDA!r})", sys._getframe(1))
-            return function(scaler, *args, **kwargs)
-
-        return scale
 
     if driver().device.type == CUDA:
         yield asked
@@ -101,9 +77,6 @@ def asking(places: Places) -> Iterator[Asked]:
             stack.enter_context(replaced(torch.cuda, name, called(name)))
         stack.enter_context(replaced(torch.backends.cudnn, "flags", flags))
         stack.enter_context(replaced(torch.Tensor, "is_cuda", is_cuda))
-        stack.enter_context(replaced(torch.amp.GradScaler, "__init__", made("GradScaler")))
-        stack.enter_context(replaced(torch.amp.GradScaler, "scale", scales))
-        stack.enter_context(replaced(torch.amp.autocast_mode.autocast, "__init__", made("torch.autocast")))
         yield asked
 
 
@@ -118,10 +91,3 @@ def doubting(places: Places) -> Iterator[Asked]:
     doubt = driver().doubt
     with doubt(tell) if doubt is not None else nullcontext():
         yield doubted
-
-
-def _outside(frame: FrameType | None) -> FrameType | None:
-    """The first frame that is none of torch's."""
-    while frame is not None and package_of(frame.f_code.co_filename) == "torch":
-        frame = frame.f_back
-    return frame

@@ -16,6 +16,8 @@ from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.restore.host_state import DEEP
 from paramgraph_kit.driver.select import driver
 
+# These take "cuda" for the simulated device.
+_AS_ON_A_GPU = ("autocast", "GradScaler", "custom_fwd", "custom_bwd", "get_autocast_dtype", "is_autocast_enabled")
 _PAST_TORCH = ("ctypes", "cffi", "cuda", "cupy", "pycuda", "numba")
 
 
@@ -89,8 +91,18 @@ def _imported(code: CodeType) -> Iterator[str]:
 
 
 def _texts(code: CodeType) -> Iterator[object]:
-    for each in code.co_consts:
-        yield from _texts(each) if isinstance(each, CodeType) else each if isinstance(each, tuple) else (each,)
+    """The constants that a function's code loads, but for what it gives to autocast, which takes it as on a GPU."""
+    last = ""
+    for each in dis.get_instructions(code):
+        if each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+            last = str(each.argval)
+        elif isinstance(each.argval, tuple):
+            yield from each.argval
+        elif isinstance(each.argval, str) and each.opname == "LOAD_CONST" and last not in _AS_ON_A_GPU:
+            yield each.argval
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _texts(part)
 
 
 def _names(code: CodeType) -> set[str]:

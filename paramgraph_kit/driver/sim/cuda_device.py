@@ -122,8 +122,8 @@ def set_device(device: Any) -> None:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """What ``torch.autocast`` may use."""
-    return [torch.float16, torch.bfloat16]
+    """What ``torch.autocast`` may use: for CUDA it asks for none of them."""
+    return [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @contextmanager

@@ -50,6 +50,7 @@ def register() -> torch.device:
     from . import cuda_twin
     from .attention import install_attention
     from .autocast import install_autocast
+    from .autocast_names import install_names
     from .ctc import install_ctc
     from .cuda_runtime import install_ranges
     from .draws import drawing_kernels
@@ -109,6 +110,7 @@ def register() -> torch.device:
     install_int_mm()
     install_offloading()
     install_ranges()
+    install_names()
     tell_of_versions()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
