@@ -18,9 +18,16 @@ from torch import nn
 from paramgraph_kit.driver.sim.errors import PAGEABLE_COPY
 from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.driver.sim.machine import machine
+from paramgraph_kit.driver.sim.stream import _table
 from tests.unit.test_sim_capture import Body, captured
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.fixture(autouse=True)
+def _streams_as_of_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has 32 streams of a priority, and the next ones served before: other tests have taken some."""
+    monkeypatch.setattr(_table, "_pools", {})
 
 
 def broken(name: str, sim: torch.device, cuda: Any) -> Body:
