@@ -121,6 +121,29 @@ def test_a_scaler_for_cuda_scales(make: Callable[[], Any]) -> None:
     assert (seen, weight.tolist(), scaler.get_scale()) == ([8.0, 8.0], [0.0, 0.0], 4.0)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_are_one_kernel_in_the_lower_precision(kind: Any) -> None:
+    # GIVEN a recurrent layer of the device, and one of the host WHEN they run in a region for CUDA
+    layer, host = kind(4, 4).to(device()), kind(4, 4)
+    with torch.autocast("cuda"):
+        made, state = layer(torch.ones(3, 1, 4, device=device()))
+        of_host, _ = host(torch.ones(3, 1, 4))
+    made.sum().backward()
+    # THEN the device's gives halves, its state too, and its gradients are float32
+    states = state if isinstance(state, tuple) else (state,)
+    assert {made.dtype, *(each.dtype for each in states)} == {HALF}
+    assert (of_host.dtype, layer.weight_ih_l0.grad.dtype) == (FLOAT, FLOAT)
+
+
+def test_what_takes_the_widest_type_takes_no_other() -> None:
+    # GIVEN tensors of half precision, float32 and bfloat16 WHEN they meet in what widens THEN as on CUDA
+    half, one = (torch.ones(2, device=device(), dtype=kind) for kind in (HALF, FLOAT))
+    with torch.autocast("cuda"):
+        assert [torch.dot(half, half).dtype, torch.dot(half, one).dtype] == [HALF, FLOAT]
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType in at::autocast::prioritize"):
+            torch.dot(half, half.to(BFLOAT16))
+
+
 def test_without_the_device_torch_is_as_it_was(repository: Path) -> None:
     # GIVEN a process that imports the package and makes no device WHEN it asks for CUDA's autocast
     program = (

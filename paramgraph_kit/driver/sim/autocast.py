@@ -74,6 +74,22 @@ def _cast(value: torch.Tensor, target: torch.dtype) -> torch.Tensor:
     return cast
 
 
+def as_one_kernel(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call what is one kernel of cuDNN's on a GPU, and many operations here: all that it is given is cast before."""
+    if not torch.is_autocast_enabled(DEVICE_NAME):
+        return function(*args, **kwargs)
+    with _guard(_KEYS):
+        target = torch.get_autocast_dtype(DEVICE_NAME)
+        flat, spec = flatten(args, kwargs)
+        cast, options = unflatten([_cast(value, target) if _eligible(value) else value for value in flat], spec)
+        return function(*cast, **options)
+
+
+def _eligible(value: Any) -> bool:
+    on_device = isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+    return on_device and value.is_floating_point() and value.dtype != torch.float64
+
+
 def _forget_casts() -> None:
     """Let torch's own call at the end of a region drop the casts that are kept here."""
     clear = torch.clear_autocast_cache
@@ -92,7 +108,7 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
             target = dtype()
             flat, spec = flatten(args, kwargs)
             for i, value in enumerate(flat):
-                if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64:
+                if _eligible(value):
                     flat[i] = _cast(value, target)
             cast, options = unflatten(flat, spec)
             return op(*cast, **options)
@@ -104,11 +120,12 @@ def _widening(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with _guard(_KEYS):
             flat, spec = flatten(args, kwargs)
-            found = [v for v in flat if isinstance(v, torch.Tensor) and v.is_floating_point()]
-            if len({value.dtype for value in found}) > 1:
-                widest = functools.reduce(torch.promote_types, (value.dtype for value in found))
-                flat = [value.to(widest) if any(value is each for each in found) else value for value in flat]
-            cast, options = unflatten(flat, spec)
+            lower = torch.get_autocast_dtype(DEVICE_NAME)
+            kinds = {value.dtype for value in flat if _eligible(value)}
+            if not kinds <= {lower, torch.float32}:
+                raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
+            widest = torch.float32 if torch.float32 in kinds else lower
+            cast, options = unflatten([_cast(value, widest) if _eligible(value) else value for value in flat], spec)
             return op(*cast, **options)
 
     return call

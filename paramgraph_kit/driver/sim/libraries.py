@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
+from .autocast import as_one_kernel
 from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
@@ -468,7 +469,7 @@ def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
         if len(args) == PADDED and args[0].device.type == DEVICE_NAME and args[DROPOUT] and args[DROPOUT + 1]:
             _make_dropout_state()
         with as_one():
-            return function(*args, **kwargs)
+            return as_one_kernel(function, *args, **kwargs)
 
     return call
 
