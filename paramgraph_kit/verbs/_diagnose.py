@@ -333,11 +333,11 @@ def _examined(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limi
     from paramgraph_kit.verbs._left_over import let_go
 
     caller = outside()
-    found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
+    found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True)
     if any(failure.code == LEGACY for failure in found.problems) and (gone := let_go()):
         del found  # with what its calls returned
         with redirect_stdout(io.StringIO()):  # as the first time
-            found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
+            found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True)
         found.notes = [gone, *found.notes]
     return found
 

@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe import (
     made_inside,
     now_and_then,
     other_numbers,
+    other_ways,
     taken_before,
 )
 from paramgraph_kit.doctor.observe.begun_inside import begun_inside
@@ -87,10 +88,12 @@ def examine(
     *,
     limit_s: float,
     caller: Frame | None = None,
+    others: bool = False,
 ) -> Examination:
     """Call ``function`` a few times and find all that a capture would refuse or freeze.
 
-    ``caller`` is the line that stands for problems where no line of the user's was running.
+    ``caller`` is the line that stands for problems where no line of the user's was running; with ``others`` a few
+    calls are led into branches that none has taken.
     Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
 
     Raises:
@@ -100,6 +103,7 @@ def examine(
     if lost := synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
     examiner = _Examiner(function, args, kwargs, limit_s)
+    examiner.others = others
     try:
         found = examiner.examine()
         place = caller or defined_at(function)
@@ -113,6 +117,7 @@ class _Examiner(Caller):
     """One examination: its calls, and what differs among them."""
 
     first: Call | None = None
+    others = False
 
     def examine(self) -> Examination:
         self.graphs.captured_before(captured_before(self.function, self.graphs.device))
@@ -168,6 +173,8 @@ class _Examiner(Caller):
                 given = self.args, self.kwargs
                 silent += kept_arguments.problems(self.first, given, self.codes(self.first), [*pair[1].found, *silent])
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
+            if self.others:
+                silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
         return self.finish(found, pair, [*silent, *ended])
 
     def failed(self, found: Examination, ended: Failure) -> Examination | None:

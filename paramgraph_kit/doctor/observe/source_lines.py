@@ -51,6 +51,13 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     return _named_in(change, codes)
 
 
+def written_in(change: Change, nodes: Iterable[tuple[CodeType, ast.AST]]) -> Frame | None:
+    """The line of some that made a change, or None where none of them writes to that name."""
+    writing = [(code, node) for code, node in nodes if _writes(node, change)]
+    likely = [each for each in writing if not _writes_other(each[1], change)] or writing
+    return next((frame_at(code, node.lineno) for code, node in likely), None)  # type: ignore[attr-defined]
+
+
 def _writes_other(node: ast.AST, change: Change) -> bool:
     """Whether it assigns a constant that is not what the name holds now, as where a count begins again."""
     value = node.value if isinstance(node, ast.Assign) else None

@@ -1,0 +1,257 @@
+"""What stands in branches that no call has taken, and that a later one may: a few more calls are led into them.
+
+``if done.any():`` of an environment, ``if step % 100 == 0:``, ``if self.good == self.interval:``. What led calls show
+there is told at its line; what they leave in Python, and a call behind them reads, is told where it is read.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import CodeType
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.led import Key, Led
+from paramgraph_kit.doctor.observe.moving import Line, Moving, Test, of_host
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.source_lines import frame_at, written_in
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure, Frame
+
+MOST = 12  # ways that are gone
+SECONDS = 3.0  # that they may take together
+DEEP = 3  # turns of one call
+LED = "no call came here by itself, and a later one may"
+BEHIND = "once a branch is taken that none of these calls took"
+_ENDS = ("raises", "exits", "time-limit", "not-simulated", "empty-graph")
+_WAITS = ("sync-item", "copy-to-cpu", "data-dependent-branch")
+_SIZED = ("dynamic-shape", "hidden-size")
+_MOVED = ("scalar-frozen", "learning-rate-frozen", "host-random", "cpu-scalar-frozen")
+_BEHIND = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen", "stale-input")
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_MAY_ASSERT = frozenset(
+    "gather scatter scatter_ index_select index_copy_ take multinomial one_hot embedding cross_entropy nll_loss".split()  # noqa: SIM905
+)
+
+
+@dataclass(slots=True)
+class _Way:
+    """A way that some turns lead to."""
+
+    turns: dict[Key, bool]
+    code: CodeType
+    node: Test
+    part: list[ast.stmt]  # what runs there
+
+
+@dataclass(slots=True)
+class OtherWays:
+    """Those of one examination."""
+
+    caller: Caller
+    base: Call
+    codes: list[CodeType]
+    seen: Collection[Failure]
+    more: list[Failure] = field(default_factory=list)
+    moving: Moving = field(init=False)
+    passed: frozenset[Key] = frozenset()  # that a call comes by which is not led
+    tests: dict[Key, tuple[CodeType, Test]] = field(default_factory=dict)
+
+    def problems(self) -> None:
+        """Find what such ways have, beside what is told already."""
+        self._read()
+        if not self.tests:
+            return
+        led, begun, gone = Led(self.caller.state.functions), time.monotonic(), 0
+        held = self.caller.state.read()
+        try:
+            self._call(led, {}, self.base.number)
+            todo, self.passed = list(self._open(led, {})), frozenset(led.asked)
+            while todo and gone < MOST and time.monotonic() - begun < SECONDS:
+                way = todo.pop(0)
+                gone += 1
+                todo += self._go(led, way)
+        finally:
+            self.caller.state.set_to(held)
+
+    def _read(self) -> None:
+        """Find the tests, with all that is known by now."""
+        told = [*self.base.found, *self.seen, *self.more]
+        given = {"branch-frozen", "data-dependent-branch"}
+        numbers = [name for name, value in _given(self.caller).items() if type(value) is int]
+        self.moving = Moving(
+            self.codes,
+            of_host(self.base.changes),
+            _lines(f for f in told if f.code in _WAITS),
+            _lines(f for f in told if f.code in _SIZED),
+            _lines(f for f in told if f.code in given),
+            numbers,
+        )
+        self.tests = {_key(code, node): (code, node) for code, node in self.moving.tests()}
+
+    def _call(self, led: Led, turns: dict[Key, bool], drawing: int = 0) -> Call:
+        self.caller.state.set_to(self.base.before) if drawing else None
+        with led.to(turns):
+            return self.caller.call(self.caller.args, self.caller.kwargs, drawing=drawing)
+
+    def _open(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
+        """Ways that a call has come by and not gone."""
+        for key, ways in led.asked.items():
+            if key not in self.tests or key in turns or key in self.passed or len(ways) != 1:
+                continue
+            code, node = self.tests[key]
+            other = not next(iter(ways))
+            part = node.body if other else node.orelse
+            if not other and not part and isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES):
+                part = _behind(node, code)
+            if isinstance(node, ast.For) and not other:
+                continue
+            if _is_work(part) and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
+                yield _Way({**turns, key: other}, code, node, part)
+
+    def _go(self, led: Led, way: _Way) -> list[_Way]:
+        """Go one way, and look; the ways that are open there."""
+        one = self._call(led, way.turns, self.base.number)
+        if one.ended is not None and one.ended.code == "time-limit":
+            return []
+        inside = _Inside(way, self.codes)
+        found = [f for f in one.found if f.code not in _ENDS and inside(f.frame)]
+        base = {(c.kind, c.owner, c.name, c.key) for each in self.base.changes for c in each.entries()}
+        changes = [c for each in one.changes for c in each.entries()]
+        changes = [c for c in changes if (c.kind, c.owner, c.name, c.key) not in base]  # which is told
+        counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
+        later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
+        if one.ended is None:
+            two = self._call(led, way.turns)
+            drawn = one.random_drawn or two.random_drawn
+            moved = differences(one.steps, two.steps, random_drawn=drawn) if two.ended is None else []
+            found += [f for f in moved if f.code in _MOVED and inside(f.frame)]
+            if changes:
+                behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
+                moved = differences(self.base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
+                later += [f for f in moved if f.code in _BEHIND]
+        # Where the host decides, and nothing of the device's is there, it all is done ahead of or behind a launch.
+        of_device = [*later, *(f for f in found if f.code != "host-counter")]
+        if of_device or not isinstance(way.node, ast.If) or self.moving.is_read(way.node.test, way.code):
+            self._tell([*found, *counted], LED)
+        self._tell(later, BEHIND)
+        self._read()
+        inner = list(self._open(led, way.turns)) if len(way.turns) < DEEP else []
+        if of_device:
+            self._tell_test(way)
+        return inner
+
+    def _tell(self, found: Iterable[Failure], how: str) -> None:
+        known = (*self.base.found, *self.seen, *self.more)
+        told, lines = {(f.code, f.frame) for f in known}, {f.frame for f in known}
+        for each in found:
+            if each.frame is None or (each.code, each.frame) in told or (each.code in _BEHIND and each.frame in lines):
+                continue  # of what moves, that line has its problem
+            told.add((each.code, each.frame))
+            self.more.append(replace(each, message=f"{each.message} ({how})"))
+
+    def _tell_test(self, way: _Way) -> None:
+        """A branch that the host decides is frozen, where what stands in it matters to the device."""
+        node = way.node
+        if not isinstance(node, ast.If) or self.moving.is_read(node.test, way.code):
+            return
+        at, lines = frame_at(way.code, node.lineno), _lines((*self.base.found, *self.seen, *self.more))
+        if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):
+            text = "none of these calls took its other way, and a later one may"
+            self.more.append(BY_ID["branch-frozen"].failure(text, at))
+
+
+class _Inside:
+    """Whether a line is one that runs only where some way is gone."""
+
+    def __init__(self, way: _Way, codes: list[CodeType]) -> None:
+        last = max(part.end_lineno or part.lineno for part in way.part)
+        self.file, self.lines = display_name(way.code.co_filename), range(way.part[0].lineno, last + 1)
+        called = _called(way.part, codes)
+        self.functions = {(display_name(c.co_filename), c.co_name) for c in called}
+        self.nodes = [(way.code, n) for each in way.part for n in ast.walk(each)]
+        self.nodes += [(code, n) for code in called for n in nodes_of(code)]
+
+    def __call__(self, frame: Frame | None) -> bool:
+        if frame is None:
+            return False
+        is_here = frame.file == self.file and frame.line in self.lines
+        return is_here or (frame.file, frame.function) in self.functions
+
+
+def _called(part: Iterable[ast.AST], codes: list[CodeType]) -> list[CodeType]:
+    """The user's functions that a part of a branch calls, and those that they call."""
+    found: list[CodeType] = []
+    names = {last_name(n.func) for each in part for n in ast.walk(each) if isinstance(n, ast.Call)} - {""}
+    while True:
+        more = [code for code in codes if code.co_name in names and code not in found]
+        if not more:
+            return found
+        found += more
+        names |= {last_name(n.func) for code in more for n in nodes_of(code) if isinstance(n, ast.Call)} - {""}
+
+
+def _key(code: CodeType, node: Test) -> Key:
+    return code.co_filename, node.lineno, node.col_offset
+
+
+def _behind(node: ast.If, code: CodeType) -> list[ast.stmt]:
+    """What stands behind a branch that leaves, in the same block."""
+    for each in nodes_of(code):
+        for block in (getattr(each, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and node in block:
+                return block[block.index(node) + 1 :]
+    return []
+
+
+def _is_work(part: list[ast.stmt]) -> bool:
+    """Whether a part of a branch does more than to leave, or to refuse."""
+    plain = (ast.Raise, ast.Pass, ast.Break, ast.Continue, ast.Assert)
+    does = [each for each in part if not isinstance(each, plain)]
+    if part and isinstance(part[-1], ast.Raise):
+        return False
+    calls = (ast.Call, ast.Assign, ast.AugAssign, ast.If, ast.Subscript)
+    return any(isinstance(n, calls) for each in does for n in ast.walk(each))
+
+
+def _may_assert(part: list[ast.stmt], codes: list[CodeType]) -> bool:
+    """Whether a kernel there may find an index that is none, which would end a GPU's context."""
+    nodes = [n for each in part for n in ast.walk(each)]
+    nodes += [n for code in _called(part, codes) for n in nodes_of(code)]
+    return any(
+        (isinstance(n, ast.Subscript) and not isinstance(n.slice, ast.Constant))
+        or (isinstance(n, ast.Call) and last_name(n.func) in _MAY_ASSERT)
+        for n in nodes
+    )
+
+
+def _lines(found: Iterable[Failure]) -> set[Line]:
+    return {(f.frame.file, f.frame.line) for f in found if f.frame is not None}
+
+
+def _given(caller: Caller) -> dict[str, object]:
+    try:
+        return dict(inspect.signature(caller.function).bind(*caller.args, **caller.kwargs).arguments)
+    except (TypeError, ValueError):
+        return dict(caller.kwargs)
+
+
+def problems(caller: Caller, base: Call, seen: Collection[Failure], codes: list[CodeType]) -> list[Failure]:
+    """What ways have that no call has gone."""
+    found = OtherWays(caller, base, codes, seen)
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        found.problems()
+    return found.more
+
+
+def is_led(failure: Failure) -> bool:
+    """Whether a problem is one of a line that only calls have run which were led there."""
+    return f"({LED})" in failure.message

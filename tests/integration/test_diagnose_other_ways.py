@@ -1,0 +1,162 @@
+"""What stands in branches that no call takes, and that a later one may, is told; nothing that is done there stays."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.rewrite import rewriting
+from paramgraph_kit.trace.model import Failure
+from tests.integration.apart import APART
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+DEVICE = pgk.device()
+
+
+def told(found: Diagnosis) -> set[tuple[str, str]]:
+    """The class and the line of each problem."""
+    return {(failure.code, failure.frame.text) for failure in found if failure.frame}
+
+
+def test_a_reset_that_no_environment_has_come_to_is_told_with_what_it_reads() -> None:
+    # GIVEN environments, of which none is done in these calls, one reset by a branch and one by a loop
+    steps, x, log = torch.zeros(4, dtype=torch.long, device=DEVICE), torch.zeros(4, 2, device=DEVICE), list[float]()
+
+    def reset(ids: torch.Tensor) -> None:
+        if len(ids) == 0:
+            return
+        log.append(x[ids].mean().item())
+
+    def branch(a: torch.Tensor) -> None:
+        steps.add_(1)
+        done = steps > 200
+        if done.any():
+            log.append(x[done].sum().item())
+
+    def loop(a: torch.Tensor) -> None:
+        steps.add_(1)
+        for i in torch.where(steps > 200)[0].tolist():
+            log.append(float(x[i].norm()))
+
+    def early(a: torch.Tensor) -> None:
+        steps.add_(1)
+        reset((steps > 200).nonzero().flatten())
+
+    # WHEN diagnosed THEN what the branch, the loop and the rest of a function have is told, and nothing of it stays
+    a = torch.randn(4, 2, device=DEVICE)
+    found = pgk.diagnose(branch, a)
+    assert ("sync-item", "log.append(x[done].sum().item())") in told(found), found
+    assert any("no call came here by itself" in each.message for each in found)
+    assert ("sync-item", "log.append(float(x[i].norm()))") in told(pgk.diagnose(loop, a))
+    assert ("sync-item", "log.append(x[ids].mean().item())") in told(pgk.diagnose(early, a))
+    assert (log, int(steps.sum())) == ([], 0)
+
+
+def test_a_scale_that_doubles_long_after_these_calls_is_told_where_it_is_read() -> None:
+    # GIVEN a scale that a count of good steps doubles
+    state = {"scale": 8.0, "good": 0}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * state["scale"]
+        state["good"] += 1
+        if state["good"] == 50:
+            state["scale"] *= 2.0
+            state["good"] = 0
+        return y
+
+    # WHEN diagnosed THEN the number, the branch and the line that doubles it are told, and all is as before
+    found = told(pgk.diagnose(f, torch.ones(2, device=DEVICE)))
+    assert ("scalar-frozen", 'y = x * state["scale"]') in found
+    assert ("branch-frozen", 'if state["good"] == 50:') in found
+    assert ("host-counter", 'state["scale"] *= 2.0') in found
+    assert state == {"scale": 8.0, "good": 0}
+
+
+def test_branches_that_never_turn_are_no_problem() -> None:
+    # GIVEN guards, options and modes, whose other ways would wait
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.debug, self.cache = torch.nn.Linear(3, 3), False, None
+
+        def forward(self, x: torch.Tensor, mask: Any = None, stats: bool = False) -> Any:
+            if x.dim() != 2:
+                raise ValueError(f"bad shape {tuple(x.shape)}")
+            y = self.fc(x)
+            if self.debug or x.shape[0] > 100:
+                print(y.mean().item())
+            if mask is not None:
+                y = y[mask]
+            if self.cache is not None:
+                y = y + float(self.cache)
+            return (y, y.mean().item()) if stats else y
+
+    # WHEN diagnosed THEN nothing is told
+    assert not pgk.diagnose(Net().to(DEVICE), torch.ones(2, 3, device=DEVICE))
+
+
+def test_nothing_reaches_out_where_a_call_is_led(tmp_path: Path) -> None:
+    # GIVEN a step that saves, sends and deletes now and then, beside what it reads back
+    kept = tmp_path / "kept.txt"
+    kept.write_text("mine", encoding="utf-8")
+    wire = (tmp_path / "sent.txt").open("w", encoding="utf-8")
+    layer = torch.nn.Linear(2, 2).to(DEVICE).requires_grad_(False)
+    state = {"n": 0}
+
+    def f(x: torch.Tensor) -> Any:
+        y = layer(x)
+        state["n"] += 1
+        if state["n"] % 100 == 0:
+            layer.requires_grad_(True)
+            print("loss", y.mean().item())
+            torch.save(y, tmp_path / "y.pt")
+            kept.unlink()
+            wire.write(str(y.sum().item()))
+        return y
+
+    before = f.__code__
+
+    # WHEN diagnosed THEN what is read back is told, and neither files, nor parameters, nor functions are touched
+    found = told(pgk.diagnose(f, torch.ones(1, 2, device=DEVICE)))
+    assert ("sync-item", 'print("loss", y.mean().item())') in found
+    assert ("sync-item", "wire.write(str(y.sum().item()))") in found
+    wire.close()
+    assert {each.name: each.read_text(encoding="utf-8") for each in tmp_path.iterdir()} == {
+        "kept.txt": "mine",
+        "sent.txt": "",
+    }
+    assert (state, layer.weight.requires_grad) == ({"n": 0}, False)
+    assert f.__code__ is before
+    assert not any(name.startswith("__pgk") for name in vars(builtins))
+
+
+def test_a_line_that_no_trial_runs_is_not_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN codes that are revived each hundredth call, as many as are dead
+    codes, usage, state = torch.randn(4, 2).to(DEVICE), torch.zeros(4, device=DEVICE), {"n": 0}
+
+    def f(z: torch.Tensor) -> torch.Tensor:
+        usage.add_(z.mean())
+        state["n"] += 1
+        if state["n"] % 100 == 0:
+            dead = usage < 1.0
+            codes[dead] = z[: int(dead.sum())]
+        return codes + z
+
+    given = list[Failure]()
+
+    def rewrite(function: Any, args: Any, kwargs: Any, failures: Any, **options: Any) -> None:
+        given.extend(failures)
+        raise RuntimeError("no more is asked")
+
+    # WHEN it is to be fixed THEN the line is told, and not among those that are rewritten; its branch is
+    monkeypatch.setattr(rewriting, "rewrite", rewrite)
+    found = pgk.diagnose(f, torch.randn(4, 2).to(DEVICE), fix=True)
+    line = "codes[dead] = z[: int(dead.sum())]"
+    assert line in {text for _, text in told(found)}
+    assert {each.frame.text for each in given if each.frame} == {'state["n"] += 1', 'if state["n"] % 100 == 0:'}
