@@ -95,7 +95,7 @@ class Caller:
         self.number = 0
         self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
         self.lost = False  # the device
-        self.modes: list[tuple[dict[str, Any], bool]] = []  # of torch's modules, as a call has left them that captures
+        self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
         self.graphs = OwnGraphs(driver().device.type)
 
     def put_back(self) -> None:
@@ -131,8 +131,9 @@ class Caller:
             if isinstance(holder.target, torch.Generator):  # the keeper puts these back after each call
                 holder.target.manual_seed(977 * drawing + 1)
         drawn_from = RandomState()
-        for attributes, mode in self.modes:
-            attributes["training"] = mode
+        for attributes, name, value in self.set_on_modules:
+            attributes[name] = value
+        self.surroundings.freeze()
         before, memory = self.state.read(), self.state.memory()
         cuda, target = twin(), driver()
         keeper = Keeper()
@@ -210,9 +211,10 @@ class Caller:
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
-        if observer.captures:  # a mode is set for the capture, perhaps, and stays
-            self.modes = self.state.modes()
+        self.set_on_modules = self.state.set_on_modules()  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)
+        if not observer.captures:  # else it is a program of its own, which begins as ever
+            self.surroundings.note_frozen()
         self.surroundings.need_no_more()
         if not self.lost:
             self.random.put_back_device()

@@ -30,6 +30,7 @@ DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
+_SET = (bool, int, float)
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
@@ -43,6 +44,7 @@ class HostState:
         self.names: list[str] = []  # of the tensors
         self.generators: list[torch.Generator] = []  # of the device, whose states torch keeps
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
+        self._plain: set[int] = set()  # attributes of modules of torch's own, by id
         self._seen: set[int] = set()
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
@@ -139,10 +141,16 @@ class HostState:
             if isinstance(now, torch.Tensor) and isinstance(then.get(name), torch.Tensor) and then[name] is not now
         ]
 
-    def modes(self) -> list[tuple[dict[str, Any], bool]]:
-        """The attributes of torch's own modules, and whether each is in training."""
-        held = (h.target for h in self.holders if h.of_torch and h.kind == "attributes")
-        return [(each, each["training"]) for each in held if type(each.get("training")) is bool]
+    def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
+        """The modes and numbers of torch's own modules that a call has set, which ``put_back`` undoes."""
+        found: list[tuple[dict[str, Any], str, Any]] = []
+        for holder, then in zip(self.holders, self.kept, strict=True):
+            if holder.of_torch and holder.kind == "attributes" and type(then.get("training")) is bool:
+                now = holder.target
+                # What a library keeps of its own goes with memory that is put back, as the length of a table.
+                names = [n for n in now if not n.startswith("_")] if id(now) in self._plain else ["training"]
+                found += [(now, n, now[n]) for n in names if type(now[n]) in _SET and not same(now[n], then.get(n))]
+        return found
 
     def memory(self) -> list[int]:
         """Which memory each tensor in reach has."""
@@ -300,6 +308,8 @@ class HostState:
         if own:
             self._visit(type(value), name, depth)
         self.holders.append(Holder("attributes", name, attributes, not own))
+        if is_module and torchs:
+            self._plain.add(id(attributes))
         for key, part in list(attributes.items()):
             if torchs and isinstance(part, (list, dict)) and not is_module:
                 self._container(part, key, depth + 1, of_torch=True)

@@ -57,6 +57,7 @@ class Surroundings:
         self._folder, self._printed = _folder(), (sys.stdout, sys.stderr)
         self._environment = dict(os.environ)
         self._tensors = [entry for tensor in tensors for entry in _as_it_is(tensor)]
+        self._frozen: list[tuple[torch.Tensor, bool]] = []  # parameters, and whether each needs gradients
 
     def put_back(self) -> None:
         """All as it was."""
@@ -84,6 +85,16 @@ class Surroundings:
             if _made_of(tensor) != _made_of(then):
                 tensor.data = then
         self.need_no_more()
+
+    def note_frozen(self) -> None:
+        """Which parameters need gradients now and did not, or did and need none."""
+        held = [(each, then) for each, _, then in self._tensors if isinstance(each, torch.nn.Parameter)]
+        self._frozen = [(each, each.requires_grad) for each, then in held if each.requires_grad != then]
+
+    def freeze(self) -> None:
+        """Parameters need gradients, or none, as they did when that was noted last."""
+        for parameter, requires_grad in self._frozen:
+            parameter.requires_grad_(requires_grad)
 
     def need_no_more(self) -> None:
         """Tensors that need gradients now and did not, as an argument after ``x.requires_grad_(True)``, have none."""
