@@ -27,6 +27,9 @@ def f(ids, lengths):
 """
 SAID = {
     "n = lengths.max().item()\n    return emb(ids[:, :n]).mean(1)": "leave the cut out, `n = ids.shape[1]`",
+    "some = lengths.argsort()\n    n = lengths.max().item()\n    return emb(ids[some, :n]).mean(1)": (
+        "leave the cut out, `n = ids.shape[1]`"
+    ),
     "rows = [emb(ids[b, :n]).median(0)[0] for b, n in enumerate(lengths.tolist())]\n    return torch.stack(rows)": (
         "`at = torch.arange(ids[b].shape[0], device=ids[b].device)` and `inside = (at < n)` mark what `ids[b, :n]` is"
     ),

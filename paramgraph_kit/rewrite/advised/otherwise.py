@@ -49,10 +49,11 @@ def cut_out(place: Place) -> str:
         if _is_joined(place, node) and (told := _one_round(place)):
             return told
         if cut.lower is None and isinstance(cut.upper, ast.Name) and _is_largest(place):
-            name = cut.upper.id
+            at -= len(parts) * any(isinstance(n, ast.Constant) and n.value is Ellipsis for n in parts[:at])
+            name, whole = cut.upper.id, place.source.bracketed(node.value)  # also where a tensor picks its rows
             return (
-                f"leave the cut out, `{name} = {x}.shape[{dim}]`: right where a mask leaves out what lies behind the "
-                f"ends already; else cut `[:, :{name}]` behind the launch, or give `{name}` as a number among the "
+                f"leave the cut out, `{name} = {whole}.shape[{at}]`: right where a mask leaves out what lies behind "
+                f"the ends already; else cut `[:, :{name}]` behind the launch, or give `{name}` as a number among the "
                 "arguments, of which each has a graph"
             )
         last = _returned_with(place, node)
