@@ -26,10 +26,10 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.rest_ahead import rest_ahead
-from paramgraph_kit.rewrite.loops.round_numbers import lend, lend_arrays, together, zeroed
+from paramgraph_kit.rewrite.loops.round_numbers import heads, lend_all, zeroed
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
-from paramgraph_kit.rewrite.loops.states import hand_over
+from paramgraph_kit.rewrite.loops.states import hand_over, numbers_held
 from paramgraph_kit.rewrite.loops.unbound import none_before, unbound, zeros_before
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS
@@ -224,12 +224,13 @@ class _Cutting:
         if self.begin is None and not self.told:
             ahead, self.behind = rest_ahead(self.source, self.loop, self.definition, self._is_pure)
             self.told += ahead
-        plain = self._cut()
-        if plain is None:
+        if (plain := self._cut()) is None:
             return None
         part = [node for node in self.loop.body if self._is_of(node, plain)]
         self.part = [old for each in plain.part if (old := self._was(each)) is not None]
         self._hand_over(part)
+        held = numbers_held(self.source, self.loop, part, self.whole._value)
+        self.lent = self._lend(part, held)
         self.rates = self._rates(part)
         if not self.rated and not self.ends and any(".fill_(" in edit.text for edit in self.rates):
             self.later = [replace(each, code="learning-rate-frozen") for each in self.stepped]
@@ -260,12 +261,7 @@ class _Cutting:
             return None  # it may move by so little that no trial shows what a graph keeps
         run.varying |= {*self.varying} & {*found.parameters}
         if run.varying or run.arrays:
-            host, device = self.whole._host_test(self.definition), self.whole.device
-            numbers_in = lend(self.source, self.definition, part, run.varying, host, device) if run.varying else []
-            self.lent = together(numbers_in, lend_arrays(self.source, part, run.arrays, device))
-            if self.lent and part:
-                at = self.loop.body.index(part[0])
-                self.before[at] = self.before.get(at, 0) + self.lent[0].text.count("\n")
+            self.lent = self._lend(part, held, run.varying, run.arrays)
             if not self.lent or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
         if not run.is_steady():
@@ -289,15 +285,24 @@ class _Cutting:
             return []
         return [f for f in self.failures if f.code == "learning-rate-frozen"] or [*self.later]
 
+    def _lend(self, part: Sequence[ast.stmt], *wanted: Collection[str]) -> list[Edit]:
+        """Have a part given some numbers, held by others or by names, and arrays, in tensors."""
+        known = self.whole._host_test(self.definition), self.whole.device, self.whole.tensors
+        found = lend_all(self.source, self.definition, part, wanted, *known)
+        self._shift(part, heads(found) - heads(self.lent))
+        return found
+
+    def _shift(self, part: Sequence[ast.stmt], lines: int) -> None:
+        """Note that so many more are new before a part."""
+        at = self.loop.body.index(part[0]) if part else 0
+        self.before[at] = self.before.get(at, 0) + lines
+
     def _hand_over(self, part: Sequence[ast.stmt]) -> None:
         """Have a part of a block given what others hold, and rebind."""
-        if self.begin is None or not part:
-            return
-        self.held, ahead, behind = hand_over(self.source, self.definition, part, self.whole._value)
-        if ahead:
-            self.held.append(self.source.before(part[0], ahead, KEPT))
-            at = self.loop.body.index(part[0])
-            self.before[at] = self.before.get(at, 0) + len(ahead)
+        loop = self.loop if self.begin is None else None
+        self.held, ahead, behind = hand_over(self.source, self.definition, part, self.whole._value, loop)
+        self.held += [self.source.before(part[0], ahead, KEPT)] if ahead else []
+        self._shift(part, len(ahead))
         if behind:
             self.held.append(self.source.after(part[-1], behind))
             self.behind[self.loop.body.index(part[-1])] = len(behind)
@@ -367,14 +372,9 @@ class _Cutting:
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
         source, definition, loop, asked = self._edited()
         closed = self.whole.entry.__code__.co_freevars if self.whole.entry is not None else ()
+        known = source, definition, loop, asked[0], asked[1], graded, bound
         found = cut(
-            source,
-            definition,
-            loop,
-            asked[0],
-            asked[1],
-            graded,
-            bound,
+            *known,
             closed=closed,
             taken=self.others,
             only_telling=self.only_telling,

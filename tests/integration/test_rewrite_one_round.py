@@ -301,21 +301,6 @@ def f():
         run.step = run.step % 3 + 1
         print(loss.item())
 """,
-    "an attribute that the loop moves by so little that no trial shows it": NET
-    + """\
-class Run:
-    beta = 0.0
-run = Run()
-def f():
-    for x, y in data:
-        x, y = x.to(device), y.to(device)
-        loss = F.mse_loss(net(x), y) * (1 + run.beta)
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        run.beta = min(1.0, run.beta + 1e-6)
-        print(loss.item())
-""",
     "an attribute that something else moves so": NET
     + """\
 class Net(nn.Module):

@@ -8,13 +8,16 @@ what is true or false stays a bool, for each of which there is a graph.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from paramgraph_kit.rewrite.loops.spans import LENT
+from paramgraph_kit.rewrite.loops.states import Held
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, free_names, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import called, fresh
+from paramgraph_kit.rewrite.source.place import Form, called, fresh
 
 _ALONE = frozenset("min max abs int float bool round len pow".split())  # noqa: SIM905
 _MODULES = frozenset(("math", "np", "numpy"))
@@ -29,25 +32,28 @@ def lend(
     varying: Collection[str],
     is_host: Callable[[ast.expr], bool],
     device: str,
+    reals: Collection[str] = (),
 ) -> list[Edit]:
     """Edits that find what a round computes of some numbers before it, and have it read that; none where one cannot.
 
     Args:
         part: the statements of the round.
-        varying: names that have another number in some rounds.
+        varying: names that have another number in some rounds, also what others hold, as it is written: ``self.h``.
+        reals: those of them that have to keep all their digits, beside tensors of 64 bits.
     """
     taken, made = names_in(source.tree) | {function.name}, stored(part)
     lines: dict[str, str] = {}
     names: dict[str, str] = {}
     edits = []
     for node in part:
-        for found in _of_host(node, varying, is_host):
+        for found in _of_host(source, node, varying, is_host):
             if free_names(found) & made or found.lineno != found.end_lineno:
                 return []
             text = source.text(found)
             if text not in names:
                 names[text] = name = fresh(f"{_called(source, found)}_in", taken | set(lines))
-                lines[name] = text if _decides(found) else f"torch.full((), {text}, device={device})"
+                kind = ", dtype=torch.float64" if any(each in text for each in reals) else ""
+                lines[name] = text if _decides(found) else f"torch.full((), {text}{kind}, device={device})"
             edits.append(source.replace(found, names[text]))
     head = [f"{name} = {text}" for name, text in lines.items()]
     return [source.before(part[0], head, LENT), *edits] if edits else []
@@ -68,7 +74,29 @@ def lend_arrays(source: Source, part: Sequence[ast.stmt], names: Collection[str]
     return [source.before(part[0], head, LENT), *edits] if edits else []
 
 
-def together(one: Sequence[Edit], other: Sequence[Edit]) -> list[Edit]:
+def lend_all(
+    source: Source,
+    function: Function,
+    part: Sequence[ast.stmt],
+    wanted: Sequence[Collection[str]],
+    is_host: Callable[[ast.expr], bool],
+    device: str,
+    tensors: Mapping[str, Form],
+) -> list[Edit]:
+    """Edits for numbers of others' (those that map to them), for names of such, and for names of arrays."""
+    held, names, arrays = (*wanted, (), ())[:3]
+    double = any(form.dtype is torch.float64 for form in tensors.values())
+    reals = [text for text, n in held.items() if isinstance(n, float)] if double and isinstance(held, Mapping) else []
+    numbers_in = lend(source, function, part, {*held, *names}, is_host, device, reals)
+    return _together(numbers_in, lend_arrays(source, part, arrays, device))
+
+
+def heads(edits: Sequence[Edit]) -> int:
+    """How many lines such edits put before the round."""
+    return edits[0].text.count("\n") if edits else 0
+
+
+def _together(one: Sequence[Edit], other: Sequence[Edit]) -> list[Edit]:
     """Edits of both, of which the first stands before the round."""
     if not one or not other:
         return [*one, *other]
@@ -98,19 +126,23 @@ def zeroed(
     return edits
 
 
-def _of_host(node: ast.AST, varying: Collection[str], is_host: Callable[[ast.expr], bool]) -> Iterator[ast.expr]:
+def _of_host(
+    source: Source, node: ast.AST, varying: Collection[str], is_host: Callable[[ast.expr], bool]
+) -> Iterator[ast.expr]:
     """What the host alone computes of some names below a node, each as much of it as there is."""
     if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, Function)):
         return
-    if isinstance(node, ast.expr) and free_names(node) & set(varying) and _is_alone(node) and is_host(node):
-        every = list(ast.walk(node))
+    every = list(ast.walk(node)) if isinstance(node, ast.expr) else []
+    held = [n for n in every if isinstance(n, Held) and isinstance(n.ctx, ast.Load) and source.text(n) in varying]
+    meant = held or (isinstance(node, ast.expr) and free_names(node) & set(varying))
+    if isinstance(node, ast.expr) and meant and _is_alone(node) and (node in held or is_host(node)):
         sums = not isinstance(node, ast.Name) and all(isinstance(n, _PLAIN) for n in every)
         # those are done on the device, where they are read, but for powers: 2**64 is none of its whole numbers
         if not sums or any(isinstance(n, ast.Pow) for n in every):
             yield node
             return
     for child in ast.iter_child_nodes(node):
-        yield from _of_host(child, varying, is_host)
+        yield from _of_host(source, child, varying, is_host)
 
 
 def _is_alone(node: ast.expr) -> bool:
@@ -143,5 +175,13 @@ def _called(source: Source, node: ast.expr) -> str:
         return above.arg
     if _decides(node):
         return "chosen"
-    first = next((n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))), None)
-    return path_of(first).rpartition(".")[2] if first is not None and path_of(first) else "number"
+    every = (n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)))
+    first = next((n for n in every if not isinstance(n, ast.Subscript) or _entry(n)), None)
+    name = _entry(first) or path_of(first).rpartition(".")[2] if first is not None else ""
+    return name or "number"
+
+
+def _entry(node: ast.AST) -> str:
+    """``h`` of ``state["h"]``."""
+    key = node.slice.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else None
+    return key if isinstance(key, str) and key.isidentifier() else ""
