@@ -36,6 +36,7 @@ MOVABLE = frozenset(
     """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
     captured-event learning-rate-frozen blocking-copy""".split()  # noqa: SIM905
 )
+_PICKS = ("dynamic-shape", "hidden-size")
 OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
 
 
@@ -57,6 +58,8 @@ class Behind(Ahead):
             if failure.code in MOVABLE:
                 for top in self._statements(source, function, failure, failures):
                     wanted.setdefault(top, []).append(failure)
+        for node, failure in self._picks_for(source, function, failures, wanted):
+            wanted.setdefault(node, []).append(failure)
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         rates = choosing.rates_behind(function) if wanted or failures else []
         # A graph would freeze what these move or ask, if not in the calls that were watched.
@@ -227,6 +230,25 @@ class Behind(Ahead):
         if place[0] is source and (top := moving.top_of(source, function, place[1])) is not None:
             return order.index(top)
         return next((number for number, node in enumerate(order) if self._calls(node, failure)), -1)
+
+    def _picks_for(
+        self, source: Source, function: Function, failures: Sequence[Failure], wanted: dict[ast.stmt, list[Failure]]
+    ) -> Iterator[tuple[ast.stmt, Failure]]:
+        """Picks of another size each time that only moved lines read, and that nothing makes of a fixed size."""
+        order = list(moving.body_of(function))
+        for failure in sorted((f for f in failures if f.code in _PICKS), key=lambda f: -f.frame.line if f.frame else 0):
+            place = self.place(failure)
+            if not wanted or place is None or place[0] is not source or place[1] not in order:
+                continue
+            node, names = place[1], moving.stored([place[1]])
+            behind = order[order.index(node) + 1 :]
+            readers = [each for each in behind if names_in(each) & names]
+            alone = isinstance(node, ast.Assign) and all(isinstance(n, ast.Name) for n in node.targets)
+            if not alone or not readers or not all(each in wanted for each in readers):
+                continue
+            if not edits_for(self._place_of(*place, failure)):
+                wanted.setdefault(node, [])
+                yield node, failure
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
