@@ -72,3 +72,22 @@ def twin() -> Any:
     from paramgraph_kit.driver.sim import cuda_twin
 
     return cuda_twin
+
+
+def try_backward(device: torch.device) -> None:
+    """The smallest backward on the simulated device, which is as before it: no program counts its memory.
+
+    Raises:
+        RuntimeError: autograd has no queue for the device.
+    """
+    from paramgraph_kit.driver.sim import cuda_twin
+    from paramgraph_kit.driver.sim.guard import rest
+
+    fresh = not cuda_twin.memory_reserved()
+    probe = torch.zeros(1).to(device).requires_grad_()
+    torch.autograd.grad(probe.sum(), probe)
+    del probe
+    if fresh:
+        rest()  # its thread lets go of the gradient
+        cuda_twin.empty_cache()
+        cuda_twin.reset_peak_memory_stats()

@@ -70,10 +70,11 @@ def check_backward(device: torch.device) -> None:
     """
     import torch
 
+    from paramgraph_kit.driver.select import try_backward
+
     with torch.inference_mode(False), torch.enable_grad():
-        probe = torch.zeros(1).to(device).requires_grad_()
         try:
-            torch.autograd.grad(probe.sum(), probe)
+            try_backward(device)
         except RuntimeError as error:
             if "device_ready_queues_" not in str(error):
                 raise

@@ -162,6 +162,7 @@ def page(cuda: Any) -> str:
         ("errors behind errors, on an H100", single_operations.SEQUENCES),
         ("as users write them", single_operations.USERS),
         ("of one theme each", single_operations.OBSERVED),
+        ("blind, of everything", single_operations.BLIND),
     ):
         each = Counter(map(single_outcome, cases))
         rows.append(f"| {what} | {each.total()} | {' | '.join(str(each[column]) for column in columns)} |")
@@ -170,7 +171,7 @@ def page(cuda: Any) -> str:
     left_out = sorted((single_operations.LEFT_OUT | single_operations.OTHERWISE).items())
     unknown += [f"| `{name}` | one operation each | {why} |" for name, why in left_out]
     for name, why in sorted(sequences.NOT_COMPARED.items()):
-        kinds = {"u": "as users write them", "c": "of one theme each"}
+        kinds = {"u": "as users write them", "c": "of one theme each", "v": "blind, of everything"}
         kind = kinds.get(name.partition(".")[0], "errors behind errors")
         unknown.append(f"| `{name}` | {kind} | {why} |")
     return TEXT.format(
@@ -202,8 +203,9 @@ What those do not cover is in programs of our own, recorded on the same H200 by 
 `tests/data/h200_single_operations.json`, `tests/data/h200_idioms.json` and `tests/data/h200_captures.json`; one NVIDIA
 H100 80GB HBM3, of the same driver and torch, did what is in `tests/data/h100_captures.json`, and one what is in
 `tests/data/h100_sequences.json`, whose programs go on after an error and print what each of their steps raised; an
-H200 did what is in `tests/data/h200_user_programs.json`, which are 5 to 25 lines each, as users write them, and what is
-in `tests/data/h200_observed.json`, each of which looks at many operations or interfaces of one theme:
+H200 did what is in `tests/data/h200_user_programs.json`, which are 5 to 25 lines each, as users write them, what is in
+`tests/data/h200_observed.json`, each of which looks at many operations or interfaces of one theme, and what is in
+`tests/data/h200_blind_captures.json`, half as users write them and half at the edges, of which autocast is a part:
 
 {own}
 
@@ -229,8 +231,9 @@ lacked), and as an H200 in 245 of 253 of `tests/data/h200_user_programs.json` (6
 divides by what is left of sums that are zero), in 119 of the first 136 of `tests/data/h200_observed.json` (2 say so, 15
 differed: four in what has no deterministic implementation, two in CTC loss in a capture, two in a leaf whose backward
 had failed, one each in other things) and in 40 of its other 56 (6 say so, 10 differed; one more, in which torch 2.11's
-process ended, is not kept). Of all those these still differ, beside names of the device, wordings, and warnings, which
-are not compared:
+process ended, is not kept), and in 255 of 267 of `tests/data/h200_blind_captures.json` (2 say so, 10 differed: two in
+autocast, two in memory of a probe, two in signs of zeros, one each in other things). Of all those these still differ,
+beside names of the device, wordings, and warnings, which are not compared:
 
 - what is a matter of time: pinned memory that another thread asks for while a capture begins, whether one thread waits
   for the device before another begins its capture, and whether a stream with a long kernel is done: here it is at once;
@@ -275,6 +278,10 @@ stays), with the largest and the order of numbers that differ in their last digi
 which was freed and has served others, or pinned memory that was freed, with memory for a process's 33rd stream while
 another one captures, with an index out of range, with what is left of a matrix that has no Cholesky factor, with
 numbers beyond 8 bits with a point, and where torch ends the process of a GPU.
+
+`torch.autocast("cuda")`, `GradScaler("cuda")`, `custom_fwd(device_type="cuda")` and the functions that ask or set what
+they do mean the simulated device, once it is made and where there is no CUDA. Whatever else names `"cuda"` to torch
+raises without CUDA, and `pgk.diagnose` says what to write.
 
 The first call of cuBLAS, cuDNN and cuSOLVER on a thread makes a handle, which a capture forbids: it fails here as it
 does on a GPU, so warm up before each capture, as torch asks for. Autograd's thread has handles of its own.

@@ -49,7 +49,8 @@ SINGLE = SINGLE_H200 | CAPTURES_H100
 SEQUENCES = _recorded("h100_sequences.json")  # these go on after an error, and print what each step raised
 USERS = _recorded("h200_user_programs.json")  # written as users write theirs, most of one feature each
 OBSERVED = _recorded("h200_observed.json")  # each looks at many operations or interfaces of one theme
-EVERY = SINGLE | SEQUENCES | USERS | OBSERVED
+BLIND = _recorded("h200_blind_captures.json")  # half as users write them, half at the edges; autocast first of all
+EVERY = SINGLE | SEQUENCES | USERS | OBSERVED | BLIND
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
 OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
@@ -107,6 +108,11 @@ ALONE = (
     "mem.temps_shared_pool_reserved",
     "thr.global.empty_cache",
     "tool.logging_tensor",
+    "v.api_reset_peak_and_stats_keys",
+    "v.p6_33_streams",
+    "v.p6_large_blocks_addresses",
+    "v.p6_large_blocks_two_segments",
+    "v.user_gru_hidden_rebound",
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
 _DEVICE = re.compile(r"\bcuda\b")

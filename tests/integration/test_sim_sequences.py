@@ -8,13 +8,20 @@ import pytest
 import torch
 
 from tests.integration.sequences import NOT_COMPARED
-from tests.integration.single_operations import OBSERVED, SEQUENCES, USERS, have_fresh_processes, seen_and_recorded
+from tests.integration.single_operations import (
+    BLIND,
+    OBSERVED,
+    SEQUENCES,
+    USERS,
+    have_fresh_processes,
+    seen_and_recorded,
+)
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 have_fresh_processes()
 
 
-@pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS, *OBSERVED} - {*NOT_COMPARED}))
+@pytest.mark.parametrize("name", sorted({*SEQUENCES, *USERS, *OBSERVED, *BLIND} - {*NOT_COMPARED}))
 def test_the_simulator_does_step_by_step_what_a_card_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose steps a card has taken WHEN it runs on the simulator
     seen, recorded = seen_and_recorded(name, cuda)

@@ -122,8 +122,8 @@ def set_device(device: Any) -> None:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """What ``torch.autocast`` may use: for CUDA it asks for none of them."""
-    return [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    """What ``torch.autocast`` may use: for CUDA torch takes any, and operations refuse what they cannot do."""
+    return [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
 
 
 @contextmanager

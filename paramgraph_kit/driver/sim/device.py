@@ -58,9 +58,9 @@ def register() -> torch.device:
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel
-    from .libraries import install_convolutions, install_recurrent
+    from .libraries import install_convolutions
     from .pinned import install_factories, is_pinned, pin
-    from .recurrent import recurrent_kernels
+    from .recurrent import install_recurrent, recurrent_kernels
     from .refused import install_int_mm, refusing
     from .sparse import install_sparse, making_sparse
     from .special import special_kernels

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -98,4 +101,21 @@ def _host_number(capture: Capture, values: torch.Tensor) -> Any:
     return None
 
 
+def is_number_of_host(capture: Capture, target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a copy is that of ``x[0, 1] = 5.0``: into a place of one number CUDA copies it, and fills others.
+
+    Under ``torch.vmap`` there are as many such places as it maps over.
+    """
+    if source.dim() or capture.scalar_fill is None or capture.scalar_fill[0] != source.data_ptr():
+        return False
+    return not target.dim() or _in_vmap(sys._getframe(1))
+
+
+def _in_vmap(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.endswith(_VMAP):
+        frame = frame.f_back
+    return frame is not None
+
+
+_VMAP = str(Path("torch", "_functorch", "vmap.py"))
 _index_put = Kernel(aten._index_put_impl_.default, doubt=put)

@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
-from .autocast import as_one_kernel
 from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
@@ -57,8 +56,8 @@ SOLVERS = (
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
 # These solve by triangles, which are cuBLAS's, too.
 BY_TRIANGLES, FEW_ROWS = ("_linalg_solve_ex", "linalg_inv_ex"), 64
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-PADDED, DROPOUT = 9, 5  # how many arguments these have, of batches that are not packed, and where dropout stands
+PLACES = (torch.int32, torch.int64)  # types of what tells rows
+LU_SOLVE = 3  # arguments of linalg_lu_solve that stand by place: factors, pivots, right sides
 
 # Those that cuSOLVER fails to do in a capture, in the call that it names.
 UNSOLVED = {
@@ -153,7 +152,7 @@ def forget() -> None:
     forget_blocks()
     forget_plans()
     _tried.clear()
-    _once.clear()
+    once.clear()
     for handles in list(_everyone):
         handles.of.clear()
     _free.clear()
@@ -172,7 +171,7 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
                 if op._opname in ("linalg_qr", "geqrf"):
                     call_ = _of_type(QR, first.dtype)
                     _tell_late(RuntimeError(CUSOLVER.format(status="EXECUTION_FAILED", call=call_)))
-                which = "cuBLAS" if batched and first.dim() > 2 else library
+                which = "cuBLAS" if (batched and first.dim() > 2) or _solved_by_triangles(op, args) else library
                 use(which, lambda: _check(op, args, kwargs))
                 if op._opname in BY_TRIANGLES and first.size(-1) < FEW_ROWS:
                     use("cuBLAS")
@@ -184,6 +183,14 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
         raise RuntimeError(words)
 
     return call
+
+
+def _solved_by_triangles(op: Any, args: Sequence[Any]) -> bool:
+    """Whether ``linalg.lu_solve`` is cuBLAS's: but for one or two larger systems, which are cuSOLVER's."""
+    if op._opname != "linalg_lu_solve" or len(args) < LU_SOLVE:
+        return False
+    n, several = int(args[0].size(-1)), int(args[2].size(-1))
+    return n == several or n < FEW_ROWS or int(args[2].numel()) > 2 * n * several
 
 
 def _factor(op: Any, matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -209,7 +216,7 @@ def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     )
     try:
         op(*metas[0], **metas[1])
-        fits = len({each.dtype for each in args if isinstance(each, torch.Tensor)}) == 1
+        fits = len({each.dtype for each in args if isinstance(each, torch.Tensor) and each.dtype not in PLACES}) == 1
     except (RuntimeError, ValueError):
         fits = False
     if not fits:
@@ -456,32 +463,7 @@ def _lies_last(tensor: torch.Tensor) -> bool:
     return True
 
 
-def install_recurrent() -> None:
-    """LSTM, GRU and RNN are cuDNN's, whose handle ``module.cuda()`` has made; here they are products."""
-    for name in RECURRENT:
-        setattr(torch._VF, name, _as_one(getattr(torch._VF, name)))
-
-
-def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.backends.cudnn.enabled:
-            return function(*args, **kwargs)
-        if len(args) == PADDED and args[0].device.type == DEVICE_NAME and args[DROPOUT] and args[DROPOUT + 1]:
-            _make_dropout_state()
-        with as_one():
-            return as_one_kernel(function, *args, **kwargs)
-
-    return call
-
-
-def _make_dropout_state() -> None:
-    """What cuDNN draws its masks from: made at the first call that drops anything, and not in a capture."""
-    if "dropout" not in _once:
-        forbid_in_capture(current_stream())
-        _once.add("dropout")
-
-
-_once: set[str] = set()  # what is made once in a process
+once: set[str] = set()  # what is made once in a process
 
 
 @contextmanager

@@ -5,14 +5,22 @@ Gates are laid out as CUDA's kernels have them: in, forget, cell, out for LSTM; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .autocast import as_one_kernel
 from .kernels import Kernel
+from .libraries import as_one, once, use
+from .machine import DEVICE_NAME
+from .stream import current_stream
+from .under_way import forbid_in_capture
 
 Grad = Tensor | None
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+PADDED, DROPOUT = 9, 5  # how many arguments these have, of batches that are not packed, and where dropout stands
 
 
 def lstm_cell(gates: Tensor, hidden: Tensor, cx: Tensor, b1: Grad = None, b2: Grad = None) -> tuple[Tensor, ...]:
@@ -76,3 +84,31 @@ def recurrent_kernels() -> dict[str, Any]:
         "_thnn_fused_gru_cell": Kernel(aten._thnn_fused_gru_cell.default, gru_cell),
         "_thnn_fused_gru_cell_backward": Kernel(aten._thnn_fused_gru_cell_backward.default, gru_cell_backward),
     }
+
+
+def install_recurrent() -> None:
+    """LSTM, GRU and RNN are cuDNN's, whose handle ``module.cuda()`` has made; here they are products."""
+    for name in RECURRENT:
+        setattr(torch._VF, name, _as_one(getattr(torch._VF, name)))
+
+
+def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.backends.cudnn.enabled:
+            return function(*args, **kwargs)
+        if len(args) == PADDED and args[0].device.type == DEVICE_NAME and args[DROPOUT] and args[DROPOUT + 1]:
+            _make_dropout_state()
+        weights = [each for each in args if isinstance(each, (list, tuple)) and isinstance(each[0], torch.Tensor)][-1]
+        if args[0].device.type == DEVICE_NAME and any(each.device.type != DEVICE_NAME for each in weights):
+            use("cuDNN")  # they were never moved there, with which it was made
+        with as_one():
+            return as_one_kernel(function, *args, **kwargs)
+
+    return call
+
+
+def _make_dropout_state() -> None:
+    """What cuDNN draws its masks from: made at the first call that drops anything, and not in a capture."""
+    if "dropout" not in once:
+        forbid_in_capture(current_stream())
+        once.add("dropout")

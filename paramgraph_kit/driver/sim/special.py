@@ -17,7 +17,7 @@ from .asking import ASKING, asking_kernel
 from .errors import require_device
 from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
-from .indexed import index_kernel, index_put_impl_
+from .indexed import index_kernel, index_put_impl_, is_number_of_host
 from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
@@ -242,10 +242,8 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     ):
         return target
     if stream.capture is not None:
-        if not source.dim() and not target.dim() and (stream.capture.scalar_fill or (0,))[0] == source.data_ptr():
-            pageable_copy_forbidden(
-                stream
-            )  # x[0, 1] = 5.0: into a place of one number CUDA copies it, and fills others
+        if is_number_of_host(stream.capture, target, source):
+            pageable_copy_forbidden(stream)
         stream.capture.check()
         meta = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in (target, source)]
         check_overlap(target, (source,))
