@@ -367,7 +367,7 @@ inputs = (torch.randn(4, device=device),)
 def f(x):
     n = x.norm()
     if n > 1e3:  # problem: data-dependent-branch
-        warnings.warn(f"large {n}")
+        warnings.warn(f"large {n}")  # problem: print
     return x / n
 """,
 }

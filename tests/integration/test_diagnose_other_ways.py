@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import random
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,24 @@ def test_a_scale_that_doubles_long_after_these_calls_is_told_where_it_is_read() 
     assert ("branch-frozen", 'if state["good"] == 50:') in found
     assert ("host-counter", 'state["scale"] *= 2.0') in found
     assert state == {"scale": 8.0, "good": 0}
+
+
+def test_a_memory_that_is_not_warm_yet_is_told_with_what_trains_on_it() -> None:
+    # GIVEN a memory that is drawn from once it has more than any of these calls has put there
+    memory, weight = deque[torch.Tensor](maxlen=100), torch.ones(2).to(DEVICE)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        memory.append(x.detach())
+        if len(memory) > 32:
+            loss = (torch.stack(random.sample(list(memory), 32)) * weight).sum()
+            print(loss.item())
+        return x * 2
+
+    # WHEN diagnosed THEN the branch and what it reads back are told, and the memory is as before
+    found = told(pgk.diagnose(f, torch.ones(2, device=DEVICE)))
+    assert ("branch-frozen", "if len(memory) > 32:") in found
+    assert ("sync-item", "print(loss.item())") in found
+    assert not memory
 
 
 def test_branches_that_never_turn_are_no_problem() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.led import Key, Led
 from paramgraph_kit.doctor.observe.moving import Line, Moving, Test, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.places import Place, frame_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_in
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
@@ -28,6 +30,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 MOST = 12  # ways that are gone
 SECONDS = 3.0  # that they may take together
+MANY = 256  # entries
 DEEP = 3  # turns of one call
 LED = "no call came here by itself, and a later one may"
 BEHIND = "once a branch is taken that none of these calls took"
@@ -97,10 +100,21 @@ class OtherWays:
         )
         self.tests = {_key(code, node): (code, node) for code, node in self.moving.tests()}
 
-    def _call(self, led: Led, turns: dict[Key, bool], drawing: int = 0) -> Call:
+    def _call(self, led: Led, turns: dict[Key, bool], drawing: int = 0, *, filled: bool = False) -> Call:
         self.caller.state.set_to(self.base.before) if drawing else None
+        if filled:
+            self._fill()
         with led.to(turns):
             return self.caller.call(self.caller.args, self.caller.kwargs, drawing=drawing)
+
+    def _fill(self) -> None:
+        """Let what grows with the calls have many entries: a branch may draw more of them than there are."""
+        state = self.caller.state
+        for holder, then in zip(state.holders, self.base.before, strict=False):
+            held = holder.target
+            grows = isinstance(held, (list, deque)) and not holder.of_torch and isinstance(then, (list, deque))
+            if grows and len(held) and any(c.name == holder.name and c.kind == holder.kind for c in self.base.changes):
+                held.extend([held[-1]] * MANY)
 
     def _open(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
         """Ways that a call has come by and not gone."""
@@ -120,6 +134,8 @@ class OtherWays:
     def _go(self, led: Led, way: _Way) -> list[_Way]:
         """Go one way, and look; the ways that are open there."""
         one = self._call(led, way.turns, self.base.number)
+        if filled := one.ended is not None and one.ended.code == "raises":
+            one = self._call(led, way.turns, self.base.number, filled=True)
         if one.ended is not None and one.ended.code == "time-limit":
             return []
         inside = _Inside(way, self.codes)
@@ -130,8 +146,9 @@ class OtherWays:
         counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
-            two = self._call(led, way.turns)
+            two = self._call(led, way.turns, filled=filled)
             drawn = one.random_drawn or two.random_drawn
+            found += [f for f in two.found if f.code not in _ENDS and inside(f.frame)]
             moved = differences(one.steps, two.steps, random_drawn=drawn) if two.ended is None else []
             found += [f for f in moved if f.code in _MOVED and inside(f.frame)]
             if changes:
@@ -145,7 +162,7 @@ class OtherWays:
         self._tell(later, BEHIND)
         self._read()
         inner = list(self._open(led, way.turns)) if len(way.turns) < DEEP else []
-        if of_device:
+        if of_device or any(step.on_device and inside.runs(step.place) for step in one.steps):
             self._tell_test(way)
         return inner
 
@@ -179,6 +196,12 @@ class _Inside:
         self.functions = {(display_name(c.co_filename), c.co_name) for c in called}
         self.nodes = [(way.code, n) for each in way.part for n in ast.walk(each)]
         self.nodes += [(code, n) for code in called for n in nodes_of(code)]
+
+    def runs(self, place: Place) -> bool:
+        """Whether an operation came of a line that stands there."""
+        return any(
+            at is not None and at.file == self.file and at.line in self.lines for at in map(frame_of, place.stack)
+        )
 
     def __call__(self, frame: Frame | None) -> bool:
         if frame is None:
