@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.observe.captured_before import captured_before, carri
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
+from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
 from paramgraph_kit.doctor.observe.echoes import without_echoes
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
@@ -162,6 +163,7 @@ class _Examiner(Caller):
         else:
             silent += self.later(pair[1], silent)
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
+            silent += counted_by_libraries(self.state, pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)

@@ -28,6 +28,7 @@ class Holder:
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
+    goes_on: bool = False  # from call to call all the same, as what a library's module counts
 
     def read(self) -> Any:
         """What it holds now; containers are copied, one level deep."""

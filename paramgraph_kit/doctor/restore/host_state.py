@@ -44,13 +44,13 @@ class HostState:
         self.names: list[str] = []  # of the tensors
         self.generators: list[torch.Generator] = []  # of the device, whose states torch keeps
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
-        self._plain: set[int] = set()  # attributes of modules of torch's own, by id
         self._seen: set[int] = set()
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
             self._visit(value, name, 0)
         self.kept = [holder.read() for holder in self.holders]
+        self.first_counts = self.library_counts()
 
     def held_by(self, target: Any) -> Any:
         """What a container held at first, or None where it was not found."""
@@ -90,7 +90,7 @@ class HostState:
     def put_back(self, *, torchs_only: bool = False) -> None:
         """Make all hold what they held at first."""
         for holder, value in zip(self.holders, self.kept, strict=True):
-            if (holder.of_torch or not torchs_only) and not holder.is_same(value):
+            if ((holder.of_torch and not holder.goes_on) or not torchs_only) and not holder.is_same(value):
                 holder.write(value)
 
     def set_to(self, held: list[Any]) -> None:
@@ -146,11 +146,15 @@ class HostState:
         found: list[tuple[dict[str, Any], str, Any]] = []
         for holder, then in zip(self.holders, self.kept, strict=True):
             if holder.of_torch and holder.kind == "attributes" and type(then.get("training")) is bool:
-                now = holder.target
-                # What a library keeps of its own goes with memory that is put back, as the length of a table.
-                names = [n for n in now if not n.startswith("_")] if id(now) in self._plain else ["training"]
-                found += [(now, n, now[n]) for n in names if type(now[n]) in _SET and not same(now[n], then.get(n))]
+                names = [name for name in holder.target if not name.startswith("_")]
+                held = [(name, holder.target[name]) for name in names]
+                found += [(holder.target, n, v) for n, v in held if type(v) in _SET and not same(v, then.get(n))]
         return found
+
+    def library_counts(self) -> list[int]:
+        """The whole numbers that modules of libraries hold now."""
+        held = (holder.target for holder in self.holders if holder.goes_on)
+        return [value for each in held for value in each.values() if type(value) is int]
 
     def memory(self) -> list[int]:
         """Which memory each tensor in reach has."""
@@ -307,14 +311,13 @@ class HostState:
         own = not torchs and not of_library
         if own:
             self._visit(type(value), name, depth)
-        self.holders.append(Holder("attributes", name, attributes, not own))
-        if is_module and torchs:
-            self._plain.add(id(attributes))
+        goes_on = is_module and of_library and not torchs
+        self.holders.append(Holder("attributes", name, attributes, not own, goes_on))
         for key, part in list(attributes.items()):
             if torchs and isinstance(part, (list, dict)) and not is_module:
                 self._container(part, key, depth + 1, of_torch=True)
             elif is_module and key in ("_parameters", "_buffers", "_modules") and isinstance(part, dict):
-                self.holders.append(Holder("container", key, part, of_torch=True))
+                self.holders.append(Holder("container", key, part, True, goes_on and key == "_buffers"))
                 for child_name, child in part.items():
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
