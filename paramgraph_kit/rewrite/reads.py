@@ -21,7 +21,12 @@ from paramgraph_kit.rewrite.source.writes import MODULES
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
 )
-_NEW = frozenset(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "arange", "zeros_like"))
+_NEW = frozenset(
+    f"torch.{name}"
+    for name in """tensor zeros ones full empty arange linspace eye rand randn randint randperm where stack cat
+    zeros_like ones_like full_like empty_like rand_like randn_like""".split()  # noqa: SIM905
+)
+_ALIKE = frozenset("to cuda clone contiguous detach float double half long int bool requires_grad_".split())  # noqa: SIM905
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
 
@@ -115,6 +120,7 @@ def moved_around(
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     named = [each.name for each in functions]
+    tensors = _made_as_tensors(tree)
     inside = functions_of(tree, ran)
     inside += [each for each in functions if each.name == inner and each not in inside]
     # A way that no round has taken may read it, too; but `opt.step()` of a round is not the `step` that it is of.
@@ -128,13 +134,14 @@ def moved_around(
     wholes = [each for each in functions if each.name == function]
     if mode := set_for_good(inside, beside, [each for whole in wholes for each in _ahead(whole, inner)])[0]:
         return mode, set()
-    begun, rest = set[str](), set(moved) - {name for each in inside for name, _ in _bound(each, containers)}
+    begun = set[str]()
+    rest = set(moved) - {name for each in inside for name, _ in _bound(each, containers, tensors)}
     for whole in wholes:
         ahead = _ahead(whole, inner)
         for part, names in ((ahead, begun), (whole.body[len(ahead) :], rest)):
             around = _reached(functions, {*map(called, _calls(part))})
-            names.update(name for each in around if each not in inside for name, _ in _bound(each, containers))
-            names.update(name for name, _ in _bound_in(part, locals_of(whole), containers))
+            names.update(name for each in around if each not in inside for name, _ in _bound(each, containers, tensors))
+            names.update(name for name, _ in _bound_in(part, locals_of(whole), containers, tensors))
             bodies = [(whole, part), *((each, each.body) for each in around if each not in inside)]
             others = (each for one, body in bodies for each in _bound_of_others(functions, one, body))
             names.update(name for name, _ in others if name in same)
@@ -305,7 +312,7 @@ def _bound_in(
             targets = [node.func.value] if changed in containers else []
         for target in targets:
             for each in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if isinstance(each, ast.Subscript) and path_of(each) in tensors:
+                if isinstance(each, ast.Subscript) and {path_of(each), _slot(each.value)} & {*tensors}:
                     continue
                 key = None
                 while isinstance(each, ast.Subscript):
@@ -372,6 +379,9 @@ def _made_as_tensors(tree: ast.Module) -> set[str]:
 
 
 def _is_new_tensor(value: ast.expr | None) -> bool:
+    """``torch.zeros(3)``, also with ``.to(device)`` behind it."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ALIKE:
+        value = value.func.value
     return isinstance(value, ast.Call) and path_of(value.func) in _NEW
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paramgraph_kit.rewrite.reads import frozen
+from paramgraph_kit.rewrite.reads import frozen, moved_around
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,26 @@ class Engine:
     name = frozen(text.splitlines(keepends=True), ["after_decode"], ["Engine.decode"], [])
     # THEN it is that only where it is no tensor that is written where it lies
     assert name.lstrip(".") == told
+
+
+@pytest.mark.parametrize(
+    ("begins", "told"),
+    [("torch.where(torch.arange(9) < 4, 1.0, -1.0).to(device)", ""), ("[1.0] * 9", "s"), ("start()", "s")],
+)
+def test_what_a_loop_writes_into_a_tensor_beside_its_round_is_seen_by_that(begins: str, told: str) -> None:
+    # GIVEN a loop that writes one entry of an attribute around a round that reads it
+    text = f"""\
+class Spins:
+    def __init__(self):
+        self.s = {begins}
+    def step(self, u):
+        for i in range(9):
+            dE = step_round(self, i)
+            if u[i] < dE:
+                self.s[i] = -self.s[i]
+def step_round(self, i):
+    return self.s[i] * self.s.sum()
+"""
+    # WHEN it is asked what the round would keep THEN it is that only where it is no tensor for certain
+    known = text.splitlines(keepends=True), "step", "step_round", ["s"], [], ["step_round"]
+    assert moved_around(*known)[0].lstrip(".") == told
