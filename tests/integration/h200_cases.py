@@ -171,7 +171,12 @@ def page(cuda: Any) -> str:
     left_out = sorted((single_operations.LEFT_OUT | single_operations.OTHERWISE).items())
     unknown += [f"| `{name}` | one operation each | {why} |" for name, why in left_out]
     for name, why in sorted(sequences.NOT_COMPARED.items()):
-        kinds = {"u": "as users write them", "c": "of one theme each", "v": "blind, of everything"}
+        kinds = {
+            "u": "as users write them",
+            "c": "of one theme each",
+            "v": "blind, of everything",
+            "w": "blind, of everything",
+        }
         kind = kinds.get(name.partition(".")[0], "errors behind errors")
         unknown.append(f"| `{name}` | {kind} | {why} |")
     return TEXT.format(
@@ -232,8 +237,8 @@ divides by what is left of sums that are zero), in 119 of the first 136 of `test
 differed: four in what has no deterministic implementation, two in CTC loss in a capture, two in a leaf whose backward
 had failed, one each in other things) and in 40 of its other 56 (6 say so, 10 differed; one more, in which torch 2.11's
 process ended, is not kept), and in 255 of 267 of `tests/data/h200_blind_captures.json` (2 say so, 10 differed: two in
-autocast, two in memory of a probe, two in signs of zeros, one each in other things). Of all those these still differ,
-beside names of the device, wordings, and warnings, which are not compared:
+autocast, two in memory of a probe, two in signs of zeros, one each in other things; its 156 others begin with `w.`). Of
+all those these still differ, beside names of the device, wordings, and warnings, which are not compared:
 
 - what is a matter of time: pinned memory that another thread asks for while a capture begins, whether one thread waits
   for the device before another begins its capture, and whether a stream with a long kernel is done: here it is at once;

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from contextlib import redirect_stdout
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
 
@@ -144,10 +145,20 @@ def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, A
         "printed": _DEVICE.sub("sim", on_simulator(then["printed"])),
         "chain": [(kind, on_simulator(text)) for kind, text, _ in then["exceptions"]],
     }
+    if "cut" in then:
+        seen["chain"] = _as_cut(seen["chain"], recorded["chain"], then["cut"])
     seen["printed"] = _DEVICE.sub("sim", seen["printed"])  # some of its words are CUDA's own
     if _close(seen["printed"], recorded["printed"]):
         seen["printed"] = recorded["printed"]
     return seen, recorded
+
+
+def _as_cut(seen: list[tuple[str, str]], recorded: list[tuple[str, str]], cut: int) -> list[tuple[str, str]]:
+    """What was seen, as it would have been recorded: the first two errors, and so much of their texts."""
+    found = []
+    for (kind, text), (_, then) in zip_longest(seen[:2], recorded, fillvalue=("", "")):
+        found.append((kind, then if text[:cut] != text and text.startswith(then) and then else text))
+    return found
 
 
 def have_fresh_processes() -> None:
