@@ -55,11 +55,14 @@ def test_words_have_the_names_and_the_places_of_the_lines_where_they_are_written
     assert not found.failure.fix.endswith("0.9)), ahead of self.g.replay()")
 
 
-def test_a_norm_that_is_annealed_is_no_tensor_since_clipping_asks_it_for_its_number(tmp_path: Path) -> None:
+def test_a_norm_that_is_annealed_is_a_tensor_in_lines_that_clip_without_asking_it(tmp_path: Path) -> None:
     # GIVEN a captured step whose norm of gradients is another one at each replay
     names = load(f"{PRELUDE}{ANNEALED}", tmp_path / "program.py")
     # WHEN
-    found = pgk.diagnose(names["main"])
-    # THEN nothing is advised that a capture refuses
-    assert "graphs[max_norm]" in found.failure.fix
-    assert "torch.full" not in found.failure.fix
+    fix = pgk.diagnose(names["main"]).failure.fix
+    # THEN a tensor has it, and what asks a tensor for its number is not among the lines
+    assert "`max_norm_in = torch.full((), float(max_norm), device='sim')`" in fix
+    assert "p.grad.mul_((max_norm_in / (norm + 1e-6)).clamp(max=1.0))" in fix
+    assert (
+        "for `nn.utils.clip_grad_norm_(net.parameters(), max_norm)`, and ahead of g.replay() `max_norm_in.fill_" in fix
+    )

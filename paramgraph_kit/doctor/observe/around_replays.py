@@ -32,6 +32,7 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     rate_in_a_tensor,
 )
+from paramgraph_kit.doctor.observe.moved_words import clipped
 from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
@@ -193,6 +194,10 @@ class _Around(LinesBehind):
         calls = (n for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in _FLOATS)
         given = [part for n in calls for part in (*n.args, *(k.value for k in n.keywords))]
         read = any(isinstance(part, ast.Name) and part.id == name for part in given)
+        uses = self.region.values.uses if self.region.values is not None else []
+        told = (clipped(use, self.region.settings[0]) for use in uses if use.text == name)
+        if value is not None and (whole := next(filter(None, told), "")):
+            return f"{name} = {ast.unparse(value)}", f"this line as it is; {whole}"
         if read or not is_a(then, float):  # perhaps a size, or an index
             graphs = f"graphs[{name}]"
             each = f"one graph for each {name}: captured into {graphs} where it is not there yet, and {graphs}.replay()"

@@ -45,13 +45,15 @@ def broken_off(regions: Iterable[Region]) -> list[Region]:
 
 def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[Change]) -> Failure:
     """The failure with the lines of its capture, and what a run of them ahead of it would move."""
+    changes = [*changes]
     for region in regions:
         if region.whole or not work_out(region):
             continue
         body = "; ".join(map(ast.unparse, region.body))
         kept = (int, float, torch.Tensor)
         moved = {c.name: None for c in changes if isinstance(c.before, kept) and not isinstance(c.before, bool)}
-        moved |= dict.fromkeys(path for path, _ in written_in(region))
+        made = {c.name for c in changes if c.before is None}  # by the run itself: there is nothing to put back
+        moved |= dict.fromkeys(path for path, _ in written_in(region) if path.rpartition(".")[2] not in made)
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
         back = f", then put back what that moves ({', '.join(names)})" if names else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"

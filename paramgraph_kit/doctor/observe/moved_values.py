@@ -20,11 +20,13 @@ from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
     OF_TENSORS,
+    clipped,
     counted,
     held_for,
     of_entries,
     of_none,
     of_owner,
+    tested,
     through,
     with_index,
 )
@@ -208,7 +210,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
         made_there = given in map(ast.unparse, region.targets())
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
-        return f"{target}{data}.copy_({given}), {where}"
+        kept = _kept_as_it_is(line) if target.endswith(".data") else ""
+        return f"{target}{data}.copy_({given}), {where}{kept}"
     if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
         if not _same_path(line.target, moved.use.node):  # what has it is exchanged
             return of_owner(moved.use.text, kind)
@@ -227,12 +230,31 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     is_number = code == "scalar-frozen" and not moved.part and type(moved.then[1]) in (int, float)
     if is_number and (told := counted(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
         return told
-    if is_number and isinstance(moved.use.node, ast.Name):
+    if is_number and isinstance(moved.use.node, ast.Name) and not clipped(moved.use, kind):
         return _where_read(region, moved)
     if code in ("scalar-frozen", "branch-frozen"):
+        if is_number and (told := clipped(moved.use, kind)):
+            return told
         if not moved.part and _same_path(line.target, moved.use.node):
-            return _graph_for_each(target)  # what has it may have another name there
+            test = tested(moved.use) if code == "branch-frozen" and target == moved.use.text else ""
+            # What has it may have another name where it is read.
+            return _graph_for_each(f"({test})" if " " in test else test or target)
         return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
+    return ""
+
+
+def _kept_as_it_is(line: _Line) -> str:
+    """Where what a parameter has is kept to be given back, which the new numbers would be written into, too."""
+    tree = tree_of(line.file)
+    for node in ast.walk(tree) if tree is not None else ():
+        values: list[ast.expr | None] = [node.value] if isinstance(node, (ast.Assign, ast.DictComp)) else []
+        values += [node.elt] if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else []
+        values += node.args if isinstance(node, ast.Call) and last_name(node.func) == "append" else []
+        for value in values:
+            while isinstance(value, ast.Call) and last_name(value.func) in ("detach", "cpu") and not value.args:
+                value = value.func.value if isinstance(value.func, ast.Attribute) else None
+            if isinstance(value, ast.Attribute) and value.attr == "data":
+                return f"; and line {value.lineno} keeps `{ast.unparse(value)}.clone()` in place of that memory itself"
     return ""
 
 
@@ -243,6 +265,8 @@ def _where_read(region: Region, moved: Moved) -> str:
     made = of_owner(use.text, kind, "self" if own else "")
     if takes_a_tensor(use, moved.then[1]):
         return made
+    if told := clipped(use, kind):
+        return told
     more = through(use, region.values.uses) if region.values is not None and type(moved.then[1]) is not bool else None
     if more is not None:
         return f"{made}; with a tensor there {', '.join(more)}" if more else made

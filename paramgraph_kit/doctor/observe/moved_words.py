@@ -155,6 +155,34 @@ def through(use: Use, uses: Iterable[Use]) -> list[str] | None:
     return _with_tensor(code, name) if name in names else None
 
 
+def clipped(use: Use, kind: str) -> str:
+    """A limit of ``clip_grad_norm_``, which takes only a number: the same computed with a tensor; "" of others."""
+    calls = [n for n in nodes_of(use.code) if isinstance(n, ast.Call) and last_name(n.func) == "clip_grad_norm_"]
+    call = next((n for n in calls if _takes(n, use.node) and len(n.args) + len(n.keywords) == 2), None)
+    given = call.args[0] if call is not None and call.args else None
+    if call is None or given is None or given is use.node:
+        return ""
+    held, of = held_for(use.text), ast.unparse(given)
+    made = f"before the capture `{held} = torch.full((), float({use.text}), device={kind!r})`"
+    norm = f"norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in {of} if p.grad is not None]))"
+    scaled = f"for p in {of}: p.grad.mul_(({held} / (norm + 1e-6)).clamp(max=1.0)) if p.grad is not None else None"
+    filled = f"ahead of g.replay() `{held}.fill_({use.text})`"
+    return f"{made}, captured is `{norm}` and `{scaled}` for `{ast.unparse(call)}`, and {filled}"
+
+
+def tested(use: Use) -> str:
+    """The test that a value decides, as its line has it: ``self.n % 10 == 0``; "" where it reads what is elsewhere."""
+    tree = tree_of(use.code.co_filename)
+    for node in ast.walk(tree) if tree is not None else ():
+        test = node.test if isinstance(node, (ast.If, ast.IfExp)) else None
+        if test is not None and any(n is use.node for n in ast.walk(test)):
+            paths = [n for n in ast.walk(test) if isinstance(n, ast.Name)]
+            calls = any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Await)) for n in ast.walk(test))
+            own = {use.text.partition(".")[0]}
+            return ast.unparse(test) if not calls and {n.id for n in paths} <= own else ""
+    return ""
+
+
 def _takes(call: ast.Call, node: ast.expr) -> bool:
     return any(each is node for each in (*call.args, *(k.value for k in call.keywords)))
 
