@@ -27,6 +27,9 @@ _KEPT = (
     "what goes behind a launch is given what the captured call has returned: keep that at the capture, and its object "
     "where the replay stands elsewhere"
 )
+_DIAGNOSED = "diagnose("  # where what has no line of the program's is told
+_WAYS = ("branch-frozen", "host-random")
+_GONE = ("autocast-cache", "stale-input")
 _ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
 _OF_THIS_CALL = "its pinned memory is of this call"
 _NOTE = "it captures by itself: what its captures hold was run by itself, too, and what is around them is no capture's"
@@ -88,7 +91,12 @@ def of_captures(
         with region.as_it_was():
             part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
+        inside = [replace(f, fix=_without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
+        inside = [_of_its_graph(f, region) for f in inside]
         inside = [f for f in inside if not _is_chained(f, region, regions)]
+        if any(map(_is_of_the_call, inside)) and part.fix is not None:
+            part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
+        inside = [f for f in inside if not _is_of_the_call(f)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
@@ -98,8 +106,10 @@ def of_captures(
             fixed.pieces += _in_place_of(region)
     for region in regions:
         region.forget()
-    cast = {_line(f) for f in found if f.code == "autocast-cache"}  # what is kept there is gone behind the region
-    found = [f for f in found if not (f.code == "freed-input" and _line(f) in cast)]
+    gone = {_line(f) for f in found if f.code in _GONE}  # what is kept there is gone behind the region
+    found = [f for f in found if not (f.code == "freed-input" and _line(f) in gone)]
+    if any(f.code in _WAYS for f in found):  # one way has a graph there, and another has none
+        found = [f for f in found if f.code != "no-capture"]
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
@@ -214,6 +224,38 @@ def _may_be(failure: Failure, region: Region) -> bool:
     if not region.whole or failure.message.startswith(_OF_THIS_CALL):
         return True
     return _is_silent(failure) and not _tells_of_the_capture(failure)
+
+
+def _is_of_the_call(failure: Failure) -> bool:
+    """Whether it is told where `diagnose` is called: a module of torch's own has done it."""
+    return failure.frame is not None and _DIAGNOSED in failure.frame.text
+
+
+def _without_cache(region: Region) -> str:
+    """The autocast around a capture, and the same that keeps no casts, so that each replay casts again."""
+    from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+
+    tree = tree_of(region.code.co_filename)
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
+    around = [n for n in blocks if n.lineno <= region.line <= (n.end_lineno or n.lineno)]
+    calls = [item.context_expr for n in around for item in n.items if isinstance(item.context_expr, ast.Call)]
+    casts = [c for c in calls if last_name(c.func) == "autocast" and all(k.arg != "cache_enabled" for k in c.keywords)]
+    if not casts:
+        return ""
+    call, off = casts[-1], ast.keyword("cache_enabled", ast.Constant(False))
+    own = ast.unparse(ast.Call(call.func, call.args, [*call.keywords, off]))
+    return f"before  with {ast.unparse(call)}: (line {call.lineno})\nafter   with {own}: each replay casts again"
+
+
+def _of_its_graph(failure: Failure, region: Region) -> Failure:
+    """The same with the graph's own name."""
+    from paramgraph_kit.doctor.observe.own_regions import graphs_at
+
+    names = graphs_at(region)
+    if not names or "`g.register_generator_state(" not in failure.fix:
+        return failure
+    own = failure.fix.replace("`g.register", f"`{names[-1]}.register").replace("graph `g`", f"graph `{names[-1]}`")
+    return replace(failure, fix=own)
 
 
 def _is_chained(failure: Failure, region: Region, others: Sequence[Region]) -> bool:

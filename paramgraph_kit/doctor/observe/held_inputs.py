@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -84,15 +84,17 @@ class HeldInputs:
         """Look where it is held what graphs read that were not replayed yet; ``graphs``: memory that each reads."""
         self._looks += 1
         if self._looks <= _MOST_LOOKS and graphs:
-            places = _places(device, ())
-            for number, read in graphs.items():
-                self._note(number, ((key, held) for key, held in places.items() if held.key in read))
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                places = _places(device, ())
+                for number, read in graphs.items():
+                    self._note(number, ((key, held) for key, held in places.items() if held.key in read))
 
     def note_before(self, graphs: Mapping[int, Collection[int]], device: str, roots: Iterable[Any]) -> None:
         """The same of graphs captured before anybody looked, by the addresses that they read."""
-        places = _places(device, roots) if any(graphs.values()) else {}
-        for number, read in graphs.items():
-            self._note(number, ((key, held) for key, held in places.items() if held.address in read))
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            places = _places(device, roots) if any(graphs.values()) else {}
+            for number, read in graphs.items():
+                self._note(number, ((key, held) for key, held in places.items() if held.address in read))
 
     def wrote(self, key: int) -> None:
         """Something is written to memory."""
@@ -154,11 +156,9 @@ def _places(device: str, roots: Iterable[Any]) -> dict[Key, _Held]:
     spaces = {}
     for frame in frames_of_the_user():
         spaces[id(frame.f_globals)] = frame.f_globals
-        _in_names(id(frame), _locals(frame), device, found, seen)
-    for space in spaces.values():
-        _in_names(id(space), space, device, found, seen)
-    for root in roots:
-        _in_names(id(root), root, device, found, seen) if type(root) is dict else None
+        _in_names(_locals(frame), device, found, seen)
+    for space in (*spaces.values(), *roots):
+        _in_names(space, device, found, seen)
     return found
 
 
@@ -172,40 +172,43 @@ def _locals(frame: FrameType) -> dict[str, Any]:
     return names
 
 
-def _in_names(owner: int, names: Mapping[str, Any], device: str, found: dict[Key, _Held], seen: set[int]) -> None:
+def _in_names(names: Mapping[str, Any], device: str, found: dict[Key, _Held], seen: set[int]) -> None:
     for name, value in list(names.items()):
         if is_a(value, (list, dict)):  # what names mean by themselves is told from their lines
-            _in_table(owner, (name,), value, device, found, _DEEP)
-        else:
-            _in_object(value, device, found, seen, _DEEP)
+            _in_table(id(value), (name,), value, device, found, _DEEP)
+        elif id(value) not in seen and _is_users(value):
+            seen.add(id(value))
+            _in_object(id(value), (), value, device, found, _DEEP)
 
 
-def _in_object(value: Any, device: str, found: dict[Key, _Held], seen: set[int], deep: int) -> None:
-    kind = type(value)
-    if id(value) in seen or not deep or issubclass(kind, (type, torch.Tensor, tuple)) or not _is_users(kind):
-        return
-    seen.add(id(value))
+def _in_object(owner: int, chain: Chain, value: Any, device: str, found: dict[Key, _Held], deep: int) -> None:
+    """What an object of the user's has, and the objects that it has, by the way from the first of them."""
     for name, part in list(attributes_of(value).items()):
         if name in _OF_MODULES and is_a(value, torch.nn.Module):
             continue
         if is_a(part, torch.Tensor):
-            _note_tensor((id(value), (name,)), part, device, found)
-        elif is_a(part, (list, dict)):
-            _in_table(id(value), (name,), part, device, found, _DEEP)
-        else:
-            _in_object(part, device, found, seen, deep - 1)
+            _note_tensor((owner, (*chain, name)), part, device, found)
+        elif is_a(part, (list, dict, tuple)):
+            _in_table(owner, (*chain, name), part, device, found, _DEEP)
+        elif deep > 1 and _is_users(part):
+            _in_object(owner, (*chain, name), part, device, found, deep - 1)
 
 
 def _in_table(owner: int, chain: Chain, table: Any, device: str, found: dict[Key, _Held], deep: int) -> None:
-    entries = list(table.items()) if type(table) is dict else enumerate(table) if type(table) is list else ()
+    entries: Iterable[tuple[Any, Any]] = list(dict.items(table)) if is_a(table, dict) else enumerate(_plain(table))
     for number, (key, part) in enumerate(entries):
         if number >= _MOST_ENTRIES or len(found) >= _MOST_PLACES:
             return
-        with suppress(TypeError):  # a key of the user's that is a tensor
+        with suppress(Exception):  # a key of the user's, or what a tensor of theirs is asked for
             if is_a(part, torch.Tensor):
                 _note_tensor((owner, (*chain, (key,))), part, device, found)
-            elif deep > 1 and is_a(part, (list, dict)):
+            elif deep > 1 and is_a(part, (list, dict, tuple)):
                 _in_table(owner, (*chain, (key,)), part, device, found, deep - 1)
+
+
+def _plain(table: Any) -> list[Any]:
+    """The entries of a list or a tuple, whatever a class of the user's makes of being asked for them."""
+    return [*(list.__iter__(table) if is_a(table, list) else tuple.__iter__(table))]
 
 
 def _note_tensor(at: Key, tensor: torch.Tensor, device: str, found: dict[Key, _Held]) -> None:
@@ -215,15 +218,23 @@ def _note_tensor(at: Key, tensor: torch.Tensor, device: str, found: dict[Key, _H
         found[at] = _Held(key, _weak(storage), storage.data_ptr(), tensor.shape, tensor.dtype)
 
 
-def _is_users(kind: type) -> bool:
-    """Whether a class is one of the user's own, as far as one of its methods tells."""
+def _is_users(value: Any) -> bool:
+    """Whether an object is one of a class of the user's own, or has only attributes."""
+    kind = type(value)
+    if issubclass(kind, (type, torch.Tensor, ModuleType, FunctionType)):
+        return False
+    if kind is SimpleNamespace:
+        return True
     codes = (getattr(each, "__code__", None) for each in vars(kind).values())
-    return any(code is not None and not is_library(code.co_filename) for code in codes)
+    if any(code is not None and not is_library(code.co_filename) for code in codes):
+        return True
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "__dataclass_fields__" in vars(kind) and not (file and is_library(file))
 
 
 def _written(chain: Chain) -> str:
-    """``inputs[4]``: the last name, and the keys behind it."""
-    return "".join(f"[{part[0]!r}]" if type(part) is tuple else str(part) for part in chain)
+    """``batch.inputs[4]``: the names, and the keys behind them."""
+    return "".join(f"[{part[0]!r}]" if type(part) is tuple else f".{part}" for part in chain).lstrip(".")
 
 
 def _given_at(moved: _Moved, ran: Collection[CodeType]) -> Iterator[tuple[CodeType, Any, str]]:
@@ -267,8 +278,11 @@ def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
             continue
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, given = node.targets[0], ast.unparse(node.value)
-            if _is_place(target, chain):
+            is_tuple = isinstance(node.value, (ast.Tuple, ast.List))
+            if _is_place(target, chain) and not is_tuple:
                 yield node, f"{ast.unparse(target)}.copy_({given})"
+            elif len(chain) > 2 and is_tuple and _is_place(target, chain[:-1]):
+                yield node, f"for held, new in zip({ast.unparse(target)}, {given}): held.copy_(new)"
             elif _is_table(target, chain):
                 path = ast.unparse(target)
                 pairs = f"for key, new in ({given}).items(): {path}[key].copy_(new)"

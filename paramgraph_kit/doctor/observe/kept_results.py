@@ -91,6 +91,9 @@ class KeptResults:
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before."""
         if _twice(tensors, owns) and (user := place.user) is not None:
+            for kept in self._lists.values():  # now, as it may be emptied behind that
+                if _twice(kept.held, owns) - self._before.get(id(kept.held), set()):
+                    self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
             comprehensions = [n for n in nodes_of(user[0]) if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
             if len(calls) == 1:

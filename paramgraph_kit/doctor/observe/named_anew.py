@@ -39,6 +39,24 @@ def named_anew(body: ast.AST, names: Collection[str], first: int) -> Iterator[tu
                 yield name, node
 
 
+def named_in_loops(tree: ast.AST) -> Iterator[tuple[str, ast.Assign]]:
+    """``for static, new in zip(self.static, given): static = new`` ahead of a replay, each with the function's name.
+
+    Nothing is written then: the name of a round means another tensor, which nobody reads, until the round ends.
+    """
+    for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        nodes = [*ast.walk(function)]
+        calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
+        for loop in (n for n in nodes if isinstance(n, ast.For) and any(c.lineno > n.lineno for c in calls)):
+            own = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            read = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            for node in (n for n in loop.body if isinstance(n, ast.Assign)):
+                name, given = _name_of(node), {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+                later = any(n.id == name and (n.lineno > node.lineno or n.lineno < loop.lineno) for n in read)
+                if name in own and len(own) > 1 and given & (own - {name}) and not later:
+                    yield function.name, node
+
+
 def _name_of(node: ast.Assign) -> str:
     target, value = node.targets[0], node.value
     taken = isinstance(value, _TAKEN) or (isinstance(value, ast.Call) and last_name(value.func) in _TAKES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
@@ -20,13 +22,15 @@ from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
+from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
@@ -232,16 +236,27 @@ class OwnGraphs:
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
-        more = [*self.held.failures(self.ran, told)]
-        frames, tables = {f.frame for f in more}, {re.split(r"\W", f.message, maxsplit=1)[0] for f in more}
+        more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
+        frames, places = {f.frame for f in more}, [f.message.partition(" has other")[0] for f in more]
+        tables = {word for place in places if "[" in place for word in re.findall(r"\w+", place.partition("[")[0])}
         kept = []
         for f in told:
             of_table = f.frame is not None and not tables.isdisjoint(re.findall(r"\w+", f.frame.text))
-            if not (f.frame in frames and f.code in ("stale-input", "output-alias")) and not (
-                of_table and f.code in ("freed-input", "output-alias")
-            ):
+            same = f.frame in frames and f.code in ("stale-input", "output-alias")
+            if not same and not (of_table and f.code in ("freed-input", "output-alias")):
                 kept.append(f)
         return [*kept, *more]
+
+    def _named_in_loops(self) -> Iterator[Failure]:
+        """Inputs that a loop only gives another name."""
+        for file in {region.code.co_filename for region in self.launched_regions()}:
+            for function, node in named_in_loops(tree_of(file) or ast.Module([], [])):
+                name, given, line = ast.unparse(node.targets[0]), ast.unparse(node.value), ast.unparse(node)
+                if has_run(self.ran, file, node.lineno):
+                    frame = Frame(display_name(file), node.lineno, function, line)
+                    text = f"{name} is another name of {given} here, and nothing is written to what the graph reads"
+                    fix = f"before  {line}\nafter   {name}.copy_({given})"
+                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
 
     def filled_in_part(self) -> Iterator[Failure]:
         """Batches of which a replay computes more rows than they have."""
@@ -270,6 +285,7 @@ class OwnGraphs:
             self.misread += self.graphed.launched(graph, place)
         else:
             self.unordered.launched(stream, one.reads, one.memory, place)
+            self._ahead_of_its_input(one, place)
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)
         self.looked_at(graph)
@@ -278,6 +294,16 @@ class OwnGraphs:
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):
                 other.spoiled = place
+
+    def _ahead_of_its_input(self, one: _Own, place: Place) -> None:
+        """A graph is replayed that reads what another one makes, which has never been replayed."""
+        makers = [own for own in self._known.values() if own is not one and not one.of_others.isdisjoint(own.memory)]
+        if any(not own.replayed and not own.by_torch for own in makers):
+            text = "this graph reads what another one makes, which has not been replayed yet"
+            failure = BY_ID["pool-order"].failure(text, place.frame_in(one.begun))
+            line = failure.frame.text if failure.frame is not None else ""
+            fix = f"before  {line}\nafter   the other one's replay() ahead of this line, in the order of their captures"
+            self.misread.append(replace(failure, fix=fix))
 
     def looked_at(self, graph: object) -> None:
         """The same, as far as it is known what it reads, and what was kept of it."""

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
     uses_of,
 )
 from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
-from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a, parameters_in
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
@@ -348,12 +348,7 @@ def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
 def to_keep(region: Region) -> str:
     """A capture, and the same with a line behind it that keeps what its function alone has of what it reads."""
     tree, code = tree_of(region.code.co_filename), region.code
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
-    graphs = [
-        (ast.unparse(item), ast.unparse(item.context_expr.args[0]))
-        for block in blocks if block.lineno == region.line
-        for item in block.items if isinstance(item.context_expr, ast.Call) and item.context_expr.args
-    ]  # fmt: skip
+    graphs = [*_graphs_at(region)]
     locals_ = {*code.co_varnames[code.co_argcount > 0 and code.co_varnames[0] == "self" :], *code.co_cellvars}
     read = list(_read_in(region.body))
     inner = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name in read] if tree is not None else []
@@ -365,6 +360,20 @@ def to_keep(region: Region) -> str:
     line, graph = graphs[-1]
     names = f"({', '.join(kept)}{',' if len(kept) == 1 else ''})"
     return f"before  with {line}: ...\nafter   with {line}: ...; behind it: {graph}.reads = {names}"
+
+
+def _graphs_at(region: Region) -> Iterator[tuple[str, str]]:
+    """What begins a capture, and the graph that it names."""
+    tree = tree_of(region.code.co_filename)
+    for block in (n for n in ast.walk(tree) if isinstance(n, ast.With)) if tree is not None else ():
+        for call in (item.context_expr for item in block.items if block.lineno == region.line):
+            if isinstance(call, ast.Call) and call.args:
+                yield ast.unparse(call), ast.unparse(call.args[0])
+
+
+def graphs_at(region: Region) -> list[str]:
+    """What a program calls the graph of a capture."""
+    return [graph for _, graph in _graphs_at(region)]
 
 
 def _read_in(body: list[ast.stmt]) -> Iterator[str]:
@@ -393,10 +402,19 @@ def _of_samples(region: Region, call: ast.Call) -> None:
     except Exception:  # a mistake of the user's, which the call has told
         return
     function, args = original_of(parts[0]), parts[1]
-    own = getattr(getattr(function, "forward", None) or function, "__code__", None)
-    if not callable(function) or not isinstance(args, tuple) or (own is not None and is_library(own.co_filename)):
+    if not callable(function) or not isinstance(args, tuple) or _is_of_libraries(function):
         return
     region.function, region.args, region.inline = function, args, isinstance(given[0], ast.Lambda)
+
+
+def _is_of_libraries(function: Any) -> bool:
+    """Whether a callable runs nothing of the user's: torch's containers may hold modules that are."""
+    owner = function.__self__ if is_a(function, MethodType) else function  # its forward as it was
+    if is_a(owner, torch.nn.Module):
+        codes = [code_of(type(each).forward) for each in owner.modules()]
+    else:
+        codes = [getattr(function, "__code__", None)]
+    return all(code is not None and is_library(code.co_filename) for code in codes)
 
 
 def _inline(region: Region) -> Callable[..., Any] | None:
