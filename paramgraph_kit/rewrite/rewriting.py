@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host, 
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
+from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
@@ -126,7 +127,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
             return made
         if (more := attempt.placing(failures, prefixes=True)) is not None and (whole := one(more)).complete:
             return whole
-        if made.diff and not first.complete:  # what else is done comes to that
+        if (
+            made.diff and not first.complete and not _is_cut_by_tensors(made, failures)
+        ):  # what else is done comes to that
             attempt, first = other, made
             if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
                 return behind
@@ -192,6 +195,12 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         first.otherwise = least
     first.known = least.known = known_on_host.told(attempt, failures)
     return first
+
+
+def _is_cut_by_tensors(made: Rewriting, failures: Sequence[Failure]) -> bool:
+    """Whether lengths of what trains are tensors only now, at which each launch would wait: numbers have graphs."""
+    cut = any(f.code == "tensor-bound" for f in made.left) and all(f.code != "tensor-bound" for f in failures)
+    return cut and any(f.code in OF_STEPS for f in failures)
 
 
 def _with_more(

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.rewriting import _is_cut_by_tensors
 from tests.integration.rewritten import lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -45,3 +48,15 @@ def test_a_pick_that_a_loss_is_made_of_stays(tmp_path: Path) -> None:
     # THEN nothing that trains has moved with them
     assert not fix.complete
     assert "+    ended = each[done]" not in fix.diff
+
+
+def test_a_length_of_what_trains_stays_a_number() -> None:
+    # GIVEN lines that have made a tensor of a length, at which a launch would wait
+    made, length = Rewriting("f"), BY_ID["size-frozen"].failure("slice got 4 in one call and 6 in the next", None)
+    made.left = [BY_ID["tensor-bound"].failure("a slice is bounded by a tensor", None)]
+    rate = BY_ID["learning-rate-frozen"].failure("lr goes from 0.1 to 0.2 in one call", None)
+    # WHEN a step trains THEN they are not what else is done comes to, and they are in one that decodes
+    assert _is_cut_by_tensors(made, [length, rate])
+    assert not _is_cut_by_tensors(made, [length])
+    # AND where the step itself had such a tensor, nothing is new
+    assert not _is_cut_by_tensors(made, [length, rate, *made.left])
