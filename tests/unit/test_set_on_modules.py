@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 DEVICE = driver().device
 drop, norm = nn.Dropout(0.0), nn.BatchNorm1d(4)
 net = nn.Sequential(nn.Linear(4, 4), drop, norm).to(DEVICE)
+net.last = torch.zeros(4, device=DEVICE)
 x = torch.ones(5, 4, device=DEVICE)
 
 
@@ -42,6 +43,13 @@ def softer(x: Any) -> Any:
 def in_turns(x: Any) -> Any:
     net.train(not net.training)
     return net(x)
+
+
+@torch.no_grad()
+def handed_on(x: Any) -> Any:
+    y = net(x) - net.last
+    net.last = y * 0.5
+    return y
 
 
 def frozen_in_turns(x: Any) -> Any:
@@ -71,6 +79,7 @@ def set_in_each_call(x: Any) -> Any:
         (annealed, "scalar-frozen"),
         (softer, "scalar-frozen"),
         (in_turns, "branch-frozen"),
+        (handed_on, "stale-input"),
         (frozen_in_turns, "branch-frozen"),
     ],
 )

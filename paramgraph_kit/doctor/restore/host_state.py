@@ -30,7 +30,6 @@ DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
-_SET = (bool, int, float)
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
@@ -142,13 +141,12 @@ class HostState:
         ]
 
     def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
-        """The modes and numbers of torch's own modules that a call has set, which ``put_back`` undoes."""
+        """The modes, numbers and tensors of torch's own modules that a call has set, which ``put_back`` undoes."""
         found: list[tuple[dict[str, Any], str, Any]] = []
         for holder, then in zip(self.holders, self.kept, strict=True):
             if holder.of_torch and holder.kind == "attributes" and type(then.get("training")) is bool:
-                names = [name for name in holder.target if not name.startswith("_")]
-                held = [(name, holder.target[name]) for name in names]
-                found += [(holder.target, n, v) for n, v in held if type(v) in _SET and not same(v, then.get(n))]
+                held = [(name, value) for name, value in holder.target.items() if not name.startswith("_")]
+                found += [(holder.target, n, v) for n, v in held if _is_set(v) and not same(v, then.get(n))]
         return found
 
     def library_counts(self) -> list[int]:
@@ -322,6 +320,11 @@ class HostState:
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
+
+
+def _is_set(value: Any) -> bool:
+    """Whether it is a number, or a tensor of no backward pass, as a hook's that makes a weight anew would be."""
+    return type(value) in (bool, int, float) or (type(value) is torch.Tensor and not value.requires_grad)
 
 
 def _holds(value: Any) -> bool:
