@@ -52,5 +52,5 @@ def step_round(self, i):
     return self.s[i] * self.s.sum()
 """
     # WHEN it is asked what the round would keep THEN it is that only where it is no tensor for certain
-    known = text.splitlines(keepends=True), "step", "step_round", ["s"], [], ["step_round"]
-    assert moved_around(*known)[0].lstrip(".") == told
+    found = moved_around(text.splitlines(keepends=True), "step", "step_round", ["s"], [], ["step_round"])
+    assert found[0].lstrip(".") == told

@@ -49,20 +49,12 @@ from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
-from paramgraph_kit.doctor.observe.source_lines import (
-    called_at,
-    defined_at,
-    entered_after,
-    gives_memory,
-    tests_of,
-    written_at,
-)
+from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
@@ -295,8 +287,9 @@ class _Examiner(Caller):
             # It made what is made once; but not all is that.
             asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
             cached = found.operations and not any(call.on_device for call in calls)  # its results, as by lru_cache
+            codes = self.codes(self.first)
             for f in self.first.found:
-                if cached or (f.frame and self.depends(f.frame, asked)):
+                if cached or (f.frame and depends(f.frame, asked, codes)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         made = made_inside.generators(problems.values(), self.codes(self.first or calls[0]))
@@ -326,21 +319,6 @@ class _Examiner(Caller):
             text = "it makes the parameters of a lazy module at its first call, and they stay"
             found.notes.append(f"{text}: call it before a capture")
         return found
-
-    def depends(self, frame: Frame, asked: set[tuple[str, int]]) -> bool:
-        """Whether a line runs or not for a reason that is a problem itself, also one where its function is called."""
-        codes = self.codes(self.first) if self.first is not None else []
-        todo = [(code, frame.line) for code in codes if code.co_name == frame.function or _comprehends(code, frame)]
-        seen = set[tuple[CodeType, int]]()
-        while todo:
-            code, line = at = todo.pop()
-            if at not in seen and any(
-                (display_name(code.co_filename), test) in asked for test in entered_after(code, line)
-            ):
-                return True
-            todo += called_at(codes, code.co_name) if at not in seen else []
-            seen.add(at)
-        return False
 
     def compare(self, a: Call, b: Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""
@@ -504,13 +482,6 @@ class _Examiner(Caller):
             return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
         except (TypeError, ValueError):
             return dict(self.kwargs)
-
-
-def _comprehends(code: CodeType, frame: Frame) -> bool:
-    """Whether a line is one of a comprehension, or another nameless function, of a function's."""
-    inner = (each for each in code.co_consts if isinstance(each, CodeType) and each.co_name.startswith("<"))
-    named = (each for each in inner if each.co_name == frame.function)
-    return any(line == frame.line for each in named for _, _, line in each.co_lines())
 
 
 def _launches(call: Call) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -411,3 +411,25 @@ def called_at(codes: Iterable[CodeType], name: str) -> Iterator[tuple[CodeType, 
         for node in nodes_of(code):
             if isinstance(node, ast.Call) and last_name(node.func) == name:
                 yield code, node.lineno
+
+
+def depends(frame: Frame, asked: Collection[tuple[str, int]], codes: Collection[CodeType]) -> bool:
+    """Whether a line runs or not for a reason that is asked about, also one where its function is called."""
+    todo = [(code, frame.line) for code in codes if code.co_name == frame.function or _comprehends(code, frame)]
+    seen = set[tuple[CodeType, int]]()
+    while todo:
+        code, line = at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if any((display_name(code.co_filename), test) in asked for test in entered_after(code, line)):
+            return True
+        todo += called_at(codes, code.co_name)
+    return False
+
+
+def _comprehends(code: CodeType, frame: Frame) -> bool:
+    """Whether a line is one of a comprehension, or another nameless function, of a function's."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType) and each.co_name.startswith("<"))
+    named = (each for each in inner if each.co_name == frame.function)
+    return any(line == frame.line for each in named for _, _, line in each.co_lines())
