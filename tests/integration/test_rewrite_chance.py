@@ -453,9 +453,9 @@ def test_a_branch_of_chance_is_told_where_something_is_read_back_and_no_branch_t
 @pytest.mark.pieces
 @pytest.mark.parametrize("draw", ["random.random()", "rng.random()"])
 def test_what_captured_lines_still_draw_is_no_fix_where_all_steps_agree_by_chance(draw: str, fixed: Fixed) -> None:
-    # GIVEN a branch that is hardly ever taken, and a line that is moved behind the launch
+    # GIVEN a choice that hardly ever goes the other way, and a line that is moved behind the launch
     made = "rng, best = np.random.default_rng(0), [0.0]\n"
-    body = f"    y = x * 2\n    if {draw} < 1e-9:\n        y = -y\n    best[0] = y.mean().item()\n    return y\n"
+    body = f"    y = x * 2\n    y = -y if {draw} < 1e-9 else y\n    best[0] = y.mean().item()\n    return y\n"
     # WHEN it is rewritten THEN no diff is shown, as no replay draws, and pieces do
     fix = fixed(f"{IMAGES}{made}def f(x):\n{body}")
     assert not fix.complete

@@ -80,7 +80,11 @@ args = (torch.randn(4, device=device),)
 def f(z):
     return kf.update(z) * 2
 """,
-        ["self.x.copy_(torch.where(goes_on, self.x + y / 2, self.x))", "later.append((goes_on, self))"],
+        [
+            "self.x.copy_(torch.where(goes_on, self.x + y / 2, self.x))",
+            "self.missed += torch.where(torch.logical_not(goes_on), 1, 0)",
+            "self.missed.copy_(torch.where(goes_on, 0, self.missed))",
+        ],
     ),
     "methods in turn, and whether it was left, which nobody asks": (
         """

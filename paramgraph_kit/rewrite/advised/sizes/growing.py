@@ -33,8 +33,11 @@ def picked_together(place: Place) -> str:
     picks = [n for n in value.elts if isinstance(n, ast.Subscript)]
     masks = {place.text(n.slice) for n in picks}
     shrinks = any(isinstance(loop, ast.While) and stored([node]) & names_in(loop.test) for loop in place.loops())
-    if len(picks) < 2 or len(masks) != 1 or shrinks or place.trains:  # a loss is made of what is picked
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call)]
+    if len(picks) < 2 or len(masks) != 1 or shrinks:
         return ""
+    if place.trains and any(called(n) in ("backward", "grad") for n in calls):
+        return ""  # a loss may be made of what is picked
     mask, names = masks.pop(), [place.text(n.value) for n in picks]
     function = place.source.function_of(node)
     calls = [
