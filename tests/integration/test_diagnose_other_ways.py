@@ -180,3 +180,34 @@ def test_a_line_that_no_trial_runs_is_not_rewritten(monkeypatch: pytest.MonkeyPa
     line = "codes[dead] = z[: int(dead.sum())]"
     assert line in {text for _, text in told(found)}
     assert {each.frame.text for each in given if each.frame} == {'state["n"] += 1', 'if state["n"] % 100 == 0:'}
+
+
+def test_what_a_decorated_helper_brings_and_one_list_of_several_are_told_and_a_state_that_is_made_once_is_not() -> None:
+    # GIVEN an evaluation at each fourth step, by a helper without gradients, and a state that only the first call makes
+    net = torch.nn.Linear(2, 1).to(DEVICE)
+    log: dict[str, list[Any]] = {"loss": [], "best": []}
+    state: dict[str, Any] = {}
+    count = [0]
+
+    @torch.no_grad()
+    def evaluate(x: torch.Tensor) -> torch.Tensor:
+        return net(x).mean()
+
+    def step(x: torch.Tensor) -> None:
+        if len(state) == 0:
+            state["mean"], state["step"] = torch.zeros_like(x), 0
+        state["step"] += 1
+        state["mean"] = 0.9 * state["mean"] + 0.1 * x
+        log["loss"].append(state["mean"].clone())
+        count[0] += 1
+        if count[0] % 100 == 0:
+            best = evaluate(x)
+            if best > 0:
+                log["best"].append(best.item())
+
+    # WHEN diagnosed THEN what the helper's result decides is told, and the list beside the one of each call
+    lines = told(found := pgk.diagnose(step, torch.randn(4, 2, device=DEVICE)))
+    assert ("data-dependent-branch", "if best > 0:") in lines, found
+    assert {"sync-item", "host-counter"} <= {c for c, text in lines if text == 'log["best"].append(best.item())'}, found
+    # AND the branch that makes the state is not
+    assert not any(text.startswith("if len(state)") for _, text in lines), found

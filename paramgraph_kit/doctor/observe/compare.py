@@ -24,6 +24,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
 SIMULATED = Path(driver.__file__).parent / "sim"
+MORE = "operations more than the next"  # of a line that not each call runs as often
 ASKS = "it asks for "  # of a branch that both calls have taken the same way
 NOWHERE: Mapping[int, tuple[Frame, str]] = {}
 MOST = 4000  # differing operations that are aligned with care
@@ -88,7 +89,7 @@ def differences(
             failure = replace(failure, message=failure.message + at[1])
         found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(blocks, first, second):
-        if ("size-frozen", failure.frame) not in found or _is_branch(
+        if ("size-frozen", failure.frame) not in found or is_branch(
             failure.frame
         ):  # else of that size, torch does it so
             found.setdefault((failure.code, failure.frame), failure)
@@ -196,8 +197,8 @@ def _branches(blocks: list[Block], first: list[Step], second: list[Step]) -> lis
     """Where the calls took different ways, at the line that decided."""
     found = list(_ways(blocks, first, second))
     # Where the same operations come again and again, their alignment also names lines that call what has decided.
-    called = {frame_of(spot) for failure, ran in found if _is_branch(failure.frame) for spot in ran.stack[:-1]}
-    return [failure for failure, _ in found if _is_branch(failure.frame) or failure.frame not in called]
+    called = {frame_of(spot) for failure, ran in found if is_branch(failure.frame) for spot in ran.stack[:-1]}
+    return [failure for failure, _ in found if is_branch(failure.frame) or failure.frame not in called]
 
 
 def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[tuple[Failure, Place]]:
@@ -220,7 +221,7 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         if a < b and c < d:
             said = f"one call ran {first[a].name} here and the next {second[c].name}"
         elif more > 3:
-            said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
+            said = f"one call ran {more} {MORE}: {', '.join(names)} ..."
         ran = [p for p in (one, other) if p]
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
@@ -230,7 +231,7 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         own = ran[0].frame()
         if not (a < b and c < d) and more <= 3 and {*names} == {"slice"} and own is not None and "[" in own.text:
             frame = own
-        sized = set(names) <= FACTORIES_AND_VIEWS and frame == own and not _is_branch(frame)
+        sized = set(names) <= FACTORIES_AND_VIEWS and frame == own and not is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
 
 
@@ -271,7 +272,8 @@ def _graphed(place: Place) -> Frame | None:
     return None
 
 
-def _is_branch(frame: Frame | None) -> bool:
+def is_branch(frame: Frame | None) -> bool:
+    """Whether a line decides what runs."""
     words = re.findall(r"\w+", frame.text) if frame else ()
     return any(word in ("if", "elif", "else", "for", "while", "match", "case", "and", "or") for word in words)
 

@@ -30,7 +30,7 @@ from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
-from paramgraph_kit.doctor.observe.echoes import without_echoes
+from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -298,7 +298,8 @@ class _Examiner(Caller):
         if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
-        told_once = without_echoes(with_what_sets_it(problems.values(), self.codes(self.first or calls[0])))
+        codes = self.codes(self.first or calls[0])
+        told_once = without_what_follows(without_echoes(with_what_sets_it(problems.values(), codes)), codes)
         found.problems = around_replays.without_freed(told_once)
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))

@@ -111,6 +111,8 @@ class Led:
         if issubclass(kind, types.FunctionType):
             if not is_library(function.__code__.co_filename):
                 return id(function.__code__) in self._own
+            if "__wrapped__" in vars(function):  # by ``torch.no_grad()``, say
+                return self._stays_inside(vars(function)["__wrapped__"])
             return _is_harmless(function.__module__ or "", function.__name__)
         if issubclass(kind, type):
             made = vars(function).get("__init__")

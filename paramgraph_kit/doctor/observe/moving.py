@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.compare import may_draw
 from paramgraph_kit.doctor.observe.source_lines import HOST_ONLY, path_of
@@ -150,7 +152,11 @@ class Moving:
         if self._reads_back(value, code):
             return True
         names = self.names[code]
-        return any(path_of(n) in names or any(_reads(n, c) for c in self.changes) for n in _asked(value))
+        counted = {id(n.args[0]) for n in _asked(value) if isinstance(n, ast.Call) and _asks_how_many(n)}
+        return any(
+            path_of(n) in names or any(_reads(n, c) and (id(n) not in counted or _is_longer(c)) for c in self.changes)
+            for n in _asked(value)
+        )
 
     def _counts(self, test: ast.expr, code: CodeType) -> bool:
         """Whether it asks a number of the caller's for its share: ``step % 100 == 0``."""
@@ -171,6 +177,17 @@ def _asked(value: ast.AST) -> Iterator[ast.AST]:
     yield value
     for part in ast.iter_child_nodes(value):
         yield from _asked(part)
+
+
+def _asks_how_many(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "len" and len(call.args) == 1
+
+
+def _is_longer(change: Change) -> bool:
+    """Whether something has more, or fewer, by now: a dictionary whose values move has as many."""
+    sized = (list, dict, set, str, deque)
+    both = isinstance(change.before, sized) and isinstance(change.after, sized)
+    return not both or len(change.before) != len(change.after)
 
 
 def _is_of_host(value: ast.expr) -> bool:
@@ -198,4 +215,10 @@ def of_host(changes: Iterable[Change]) -> list[Change]:
     """Those that are no tensors: numbers, texts, truths, and lists that have grown."""
     plain = (int, float, bool, str, type(None), list, dict, set)
     found = [entry for change in changes for entry in change.entries()]
-    return [c for c in found if isinstance(c.after, (*plain, deque))]
+    return [c for c in found if isinstance(c.after, (*plain, deque)) and (_is_longer(c) or not _has_tensors(c.after))]
+
+
+def _has_tensors(value: object) -> bool:
+    """Whether all that a dictionary or a list has are tensors, which no test of the host's asks for."""
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, deque)) else ()
+    return bool(held) and all(isinstance(each, torch.Tensor) for each in held)

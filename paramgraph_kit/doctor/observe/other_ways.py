@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.observe.moving import Line, Moving, Test, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import Place, frame_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_in
+from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -140,9 +141,9 @@ class OtherWays:
             return []
         inside = _Inside(way, self.codes)
         found = [f for f in one.found if f.code not in _ENDS and inside(f.frame)]
-        base = {(c.kind, c.owner, c.name, c.key) for each in self.base.changes for c in each.entries()}
+        base = [c for each in self.base.changes for c in each.entries()]
         changes = [c for each in one.changes for c in each.entries()]
-        changes = [c for c in changes if (c.kind, c.owner, c.name, c.key) not in base]  # which is told
+        changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
         counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
@@ -220,6 +221,12 @@ def _called(part: Iterable[ast.AST], codes: list[CodeType]) -> list[CodeType]:
             return found
         found += more
         names |= {last_name(n.func) for code in more for n in nodes_of(code) if isinstance(n, ast.Call)} - {""}
+
+
+def _is_same(one: Change, other: Change) -> bool:
+    """Whether both changes are of the same thing; of a dictionary's lists each is one of its own."""
+    named = [(each.kind, each.owner, each.name, each.key) for each in (one, other)]
+    return named[0] == named[1] and same(one.before, other.before)
 
 
 def _key(code: CodeType, node: Test) -> Key:
