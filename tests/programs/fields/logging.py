@@ -138,7 +138,7 @@ def step(x):
     loss.backward()
     total = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
     if total > 100:  #- expect: data-dependent-branch
-        warnings.warn(f"gradient norm {total}")  #-
+        warnings.warn(f"gradient norm {total}")  #- expect: print
     opt.step()
     return loss.detach()
 # %% a moving average of the loss -> step

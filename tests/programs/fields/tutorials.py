@@ -166,7 +166,7 @@ def run_style_step(content, style):
         loss.backward()
         run[0] += 1  #- expect: host-counter
         if run[0] % 50 == 0:  #- may: branch-frozen
-            print(f"Style Loss : {style_score.item():4f} Content Loss: {content_score.item():4f}")  #-
+            print(f"Style Loss : {style_score.item():4f} Content Loss: {content_score.item():4f}")  #- expect: sync-item
         return loss
     return optimizer.step(closure).detach()
 #+ def after(loss, i):
