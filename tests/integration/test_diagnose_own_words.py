@@ -416,3 +416,34 @@ def test_what_the_host_brings_beside_what_a_step_has_made_is_told_alone(
     said = str(found)
     assert ("before each launch `prior_in.copy_(torch.tensor(self.prior).to(device))`" in said) == alone
     assert "copy_(y + " not in said
+
+
+WARMED = """
+def main():
+    net, x = nn.Linear(4, 2).to(device), torch.zeros(3, 4, device=device)
+    opt, graph = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), cuda.CUDAGraph()
+    s = cuda.Stream()
+    with cuda.stream(s):
+        for _ in range(2):
+            opt.zero_grad(set_to_none=True)
+            net(x).pow(2).mean().backward(){first}
+    cuda.current_stream().wait_stream(s)
+    opt.zero_grad(set_to_none=True)
+    with cuda.graph(graph):
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        opt.step()
+    for i in range(3):
+        x.copy_(torch.full((3, 4), 1.0 + i))
+        graph.replay()
+    return loss.clone()
+"""
+
+
+@pytest.mark.parametrize("first", ["", "\n            opt.step()"])
+def test_a_program_whose_capture_holds_the_first_step_of_an_optimizer_is_told_so(first: str, tmp_path: Path) -> None:
+    # GIVEN a program that warms up forward and backward, and perhaps the step, and captures all three
+    names = load(PRELUDE + WARMED.format(first=first), tmp_path / "program.py")
+    # WHEN it is diagnosed THEN the step that makes its state in the capture is told, and one that has it is not
+    told = [f.message for f in pgk.diagnose(names["main"]) if f.frame and f.frame.text == "opt.step()"]
+    assert ["makes its state in its first step" in text for text in told] == [True][: not first]

@@ -194,7 +194,7 @@ class _Examiner(Caller):
         watched = self.call(self.args, self.kwargs, plainly=True)
         found.regions = [region for region in self.graphs.regions if work_out(region)]
         found.calls, found.lost = self.number, self.lost
-        told = [f for f in last.found if f.code == "freed-input"] + self.graphs.misread
+        told = [f for f in last.found if f.code == "freed-input" or BEGUN in f.message] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
         told = self.graphs.with_held([*told, *self.graphs.around()])
         self.graphs.kept = KeptResults()  # which holds lists of the program's
