@@ -191,7 +191,7 @@ def test_what_a_decorated_helper_brings_and_one_list_of_several_are_told_and_a_s
 
     @torch.no_grad()
     def evaluate(x: torch.Tensor) -> torch.Tensor:
-        return net(x).mean()
+        return torch.as_tensor(net(x)).mean()
 
     def step(x: torch.Tensor) -> None:
         if len(state) == 0:
