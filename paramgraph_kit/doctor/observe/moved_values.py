@@ -15,8 +15,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
     OF_TENSORS,
@@ -70,9 +72,13 @@ class _Line:
 def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     """What the graph of a region does not see although its lines read it; ``told``: is known from the lines alone."""
     known = {(f.code, f.frame) for f in told}
+    codes = {f.code for f in told}  # as it began: who asks may add to it what is told here
     seen, together = set[tuple[str, str]](), dict[tuple[str, Frame | None], Failure]()
+    read = dict[tuple[str, Frame | None], list[tuple[str, Failure]]]()
     for moved in region.values.moved.values() if region.values is not None else ():
         if moved.part.endswith(LEARNS) and not _differentiates(region):
+            continue
+        if not moved.part and moved.then[0] == "number" and is_unread(moved.use):
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
@@ -80,6 +86,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             continue  # the same, read at another line
         seen.add((code, name if code != "parameter-rebound" else ""))
         lines = [*_given_at(region, moved)]
+        lines = [line for line in lines if not gives_again(line.node, moved.then[1])] or lines
         done = [
             line for line in lines if line.function == "<module>" or has_run(region.ran, line.file, line.node.lineno)
         ]
@@ -87,20 +94,21 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if any(is_switched_back(region, line.node) for line in lines):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
-        if not lines and _ALIKE.get(code, {code}) & {f.code for f in told}:
+        if not lines and _ALIKE.get(code, {code}) & codes:
             continue
         for line in lines:
             if (code, line.frame) not in known:
                 failure = _failure(region, moved, code, line)
                 at = (code, line.frame)
-                together[at] = _both(together[at], failure) if at in together else failure
+                together[at] = both(together[at], failure) if at in together else failure
         if not lines:
             failure = BY_ID[code].failure(_said(moved), _read_at(moved))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
             fix = as_named_there(fix, moved.use, region)
             if fix and failure.frame:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
-            yield failure
+            read.setdefault((code, failure.frame), []).append((moved.use.text, failure))
+    yield from (all_read(each) for each in read.values())
     yield from together.values()
 
 
@@ -113,14 +121,6 @@ def _read_at(moved: Moved) -> Frame | None:
         scheduled = (f for v, f in steps if is_a(v, LRScheduler) and v.optimizer is moved.owner)
         node = next(scheduled, next((f for v, f in steps if v is moved.owner), node))
     return frame_at(use.code, node.lineno)
-
-
-def _both(first: Failure, second: Failure) -> Failure:
-    """What is told of a line that gives several things a value: ``a.x, a.v = ...``."""
-    if first.message == second.message or not second.fix.startswith("before  "):
-        return first
-    more = second.fix.partition("\nafter   ")[2]
-    return replace(first, message=f"{first.message}; {second.message}", fix=f"{first.fix}; {more}")
 
 
 def _differentiates(region: Region) -> bool:
@@ -155,7 +155,7 @@ def _said(moved: Moved) -> str:
         what = f"{part} of {path}" if part else path
         return f"{what} has other memory from here on, and the graph reads that of its capture"
     what = f"{part.rpartition('.')[2]} of {path}" if isinstance(moved.owner, torch.optim.Optimizer) else ""
-    what = what or (f"{path}.{part.lstrip('.')}" if part else path)
+    what = what or (part_of(path, part, moved.owner) if part else path)
     now = "a tensor" if moved.now[0] == "memory" else moved.now[1]
     return f"{what} is {now} at a replay, and the graph has the {moved.then[1]} of its capture"
 
@@ -238,8 +238,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         if not moved.part and _same_path(line.target, moved.use.node):
             test = tested(moved.use) if code == "branch-frozen" and target == moved.use.text else ""
             # What has it may have another name where it is read.
-            return _graph_for_each(f"({test})" if " " in test else test or target)
-        return _graph_for_each(f"{moved.use.text}.{moved.part.lstrip('.')}" if moved.part else moved.use.text)
+            return graph_for_each(f"({test})" if " " in test else test or target)
+        return graph_for_each(part_of(moved.use.text, moved.part, moved.owner) if moved.part else moved.use.text)
     return ""
 
 
@@ -270,12 +270,7 @@ def _where_read(region: Region, moved: Moved) -> str:
     more = through(use, region.values.uses) if region.values is not None and type(moved.then[1]) is not bool else None
     if more is not None:
         return f"{made}; with a tensor there {', '.join(more)}" if more else made
-    return _graph_for_each(use.text)
-
-
-def _graph_for_each(what: str) -> str:
-    new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
-    return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
+    return graph_for_each(use.text)
 
 
 def rate_in_a_tensor(kind: str) -> str:

@@ -1,0 +1,93 @@
+"""Arguments of calls that a capture makes, which nobody may read there; parts of modules as one writes them."""
+
+from __future__ import annotations
+
+import ast
+from inspect import unwrap
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.observe.captured_values import Use, names_in
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.driver.files import is_library
+
+_MOST_DEEP = 4  # calls that hand an argument on
+_BY_NAME = frozenset(("locals", "vars", "eval", "exec"))  # what may read a variable without writing its name
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+def is_unread(use: Use) -> bool:
+    """Whether what a capture reads is only handed to a function of the user's that never reads that argument."""
+    tree = tree_of(use.code.co_filename)
+    return tree is not None and _is_handed_in_vain(use.node, tree, use, _MOST_DEEP)
+
+
+def part_of(path: str, part: str, owner: Any) -> str:
+    """A part of a module as one writes it: ``model[1].training`` for ``1.training`` of ``model``."""
+    *owners, last = part.lstrip(".").split(".")
+    text = path
+    for name in owners:
+        if is_a(owner, torch.nn.ModuleDict):
+            text += f"[{name!r}]"
+        elif isinstance(owner, (torch.nn.Sequential, torch.nn.ModuleList)) and name.isdecimal():
+            text += f"[{name}]"
+        else:
+            text += f".{name}" if name.isidentifier() else f".get_submodule({name!r})"
+        owner = vars(owner).get("_modules", {}).get(name) if is_a(owner, torch.nn.Module) else None
+    return f"{text}.{last}"
+
+
+def _is_handed_in_vain(node: ast.expr, tree: ast.AST, use: Use, deep: int) -> bool:
+    call = next((n for n in ast.walk(tree) if isinstance(n, ast.Call) and _hands(n, node)), None)
+    if call is None or not deep or any(isinstance(each, ast.Starred) for each in call.args):
+        return False
+    called = _function_of(Use(use.code, call.func, False, use.names).value())
+    if called is None:
+        return False
+    function, owner = called
+    code = function.__code__
+    name = _name_of(code, call, node, owner is not None)
+    if not name or not _BY_NAME.isdisjoint(code.co_names):
+        return False
+    nodes = [*nodes_of(code)]
+    if not nodes:
+        return False
+    reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    inside = ast.Module([n for n in nodes if isinstance(n, ast.stmt)], [])
+    names = names_in(function, owner)
+    return all(_is_handed_in_vain(n, inside, Use(code, n, False, names), deep - 1) for n in reads)
+
+
+def _hands(call: ast.Call, node: ast.expr) -> bool:
+    return any(each is node for each in (*call.args, *(k.value for k in call.keywords if k.arg)))
+
+
+def _name_of(code: CodeType, call: ast.Call, node: ast.expr, is_method: bool) -> str:
+    """The variable of a function that an argument of a call goes to; "" for one of ``*args`` or ``**kwargs``."""
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for keyword in call.keywords:
+        if keyword.value is node:
+            return keyword.arg if keyword.arg in own else ""
+    at = next(i for i, each in enumerate(call.args) if each is node) + is_method
+    return own[at] if at < code.co_argcount else ""
+
+
+def _function_of(value: Any) -> tuple[FunctionType, Any] | None:
+    """The function of the user's that a call of something runs, and its object; None where others may see arguments."""
+    owner = None
+    if is_a(value, torch.nn.Module):
+        if any(vars(value).get(hooks) for hooks in _HOOKS):
+            return None
+        value = MethodType(type(value).forward, value)
+    if isinstance(value, MethodType):
+        owner, value = value.__self__, value.__func__
+    if not isinstance(value, FunctionType):
+        return None
+    function = unwrap(value)
+    wrapped = function is not value and not is_library(value.__code__.co_filename)
+    if wrapped or not isinstance(function, FunctionType) or is_library(function.__code__.co_filename):
+        return None
+    return function, owner

@@ -1,0 +1,52 @@
+"""Words for several things that moved and that one line reads, or gives a value; which line gives the captured one."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.trace.model import Failure
+
+
+def both(first: Failure, second: Failure) -> Failure:
+    """What is told of a line that gives several things a value: ``a.x, a.v = ...``."""
+    if first.message == second.message or not second.fix.startswith("before  "):
+        return first
+    more = second.fix.partition("\nafter   ")[2]
+    return replace(first, message=f"{first.message}; {second.message}", fix=f"{first.fix}; {more}")
+
+
+def all_read(read: list[tuple[str, Failure]]) -> Failure:
+    """What is told of a line that reads several things, by their paths: a graph for each value has all in its key."""
+    (_, first), *more = read
+    paths = [path for path, failure in read if failure.fix.endswith(graph_for_each(path))]
+    if not more:
+        return first
+    if len(paths) == len(read):
+        key = f"({', '.join(paths)})"
+        fix = first.fix.replace(graph_for_each(paths[0]), graph_for_each(key))
+    else:
+        fix = reduce(both, (failure for _, failure in more), first).fix
+    return replace(first, message="; ".join(dict.fromkeys(f.message for _, f in read)), fix=fix)
+
+
+def graph_for_each(what: str) -> str:
+    """A graph for each value of something that decides what is captured."""
+    new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
+    return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
+
+
+def gives_again(node: Any, then: Any) -> bool:
+    """Whether a statement gives the very truth that the capture had, as ``model.train()`` behind its replays."""
+    if not isinstance(then, bool):
+        return False
+    if isinstance(node, ast.Call) and last_name(node.func) in ("eval", "train"):
+        given = [*node.args, *(k.value for k in node.keywords)]
+        if not given:
+            return (last_name(node.func) == "train") is then
+        return isinstance(given[0], ast.Constant) and given[0].value is then
+    value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+    return isinstance(value, ast.Constant) and value.value is then
