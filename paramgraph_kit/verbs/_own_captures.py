@@ -32,6 +32,7 @@ _WAYS = ("branch-frozen", "host-random")
 _GONE = ("autocast-cache", "stale-input")
 _ENDS = ("raises", "exits", "time-limit", "empty-graph")  # of a part that is run by itself
 _OF_THIS_CALL = "its pinned memory is of this call"
+_ADDED = "only where several replays are to add up ahead of one step of the optimizer's: "
 _NOTE = "it captures by itself: what its captures hold was run by itself, too, and what is around them is no capture's"
 
 
@@ -102,6 +103,8 @@ def of_captures(
         found = [f for f in found if f not in again]
         found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
         notes += [note for note in part.notes if note not in notes]
+        if part.fix is not None:
+            part.fix.verified = _as_it_begins(part.fix.verified, region)
         if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:
             fixed.pieces += _in_place_of(region)
     for region in regions:
@@ -114,6 +117,23 @@ def of_captures(
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result
+
+
+def _as_it_begins(tried: list[str], region: Region) -> list[str]:
+    """What was tried, where a capture began without gradients: its graph makes them anew, and adds to none.
+
+    So torch's documentation has it. With a step of the optimizer's in it nobody wants sums over its replays.
+    """
+    from paramgraph_kit.doctor.observe.lines_behind import codes_of
+    from paramgraph_kit.rewrite.summed import SUMMED
+
+    sums = SUMMED.partition("{")[0]
+    if not any(each.startswith(sums) for each in tried):
+        return tried
+    steps = any("step" in code.co_names for code in codes_of(region))
+    if steps and not region.gradients:
+        return [each for each in tried if not each.startswith(sums)]
+    return [_ADDED + each if each.startswith(sums) and not region.gradients else each for each in tried]
 
 
 def _in_place_of(region: Region) -> str:
@@ -165,6 +185,8 @@ def add_frozen(
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay
                 part.fix.pieces += _in_place_of(region)
+            if part.fix is not None:
+                part.fix.verified = _as_it_begins(part.fix.verified, region)
             found.fix_inside = found.fix_inside or part.fix
             if part.fix is not None and _GIVEN.search(part.fix.usage) and _KEPT not in found.notes:
                 found.notes = (*found.notes, _KEPT)

@@ -10,9 +10,11 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.doctor.observe.captured_before import written_in
+from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.one_call import Call
+from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.trace.model import Failure
@@ -55,13 +57,30 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         made = {c.name for c in changes if c.before is None}  # by the run itself: there is nothing to put back
         moved |= dict.fromkeys(path for path, _ in written_in(region) if path.rpartition(".")[2] not in made)
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
-        back = f", then put back what that moves ({', '.join(names)})" if names else ""
+        copies, trained = _trained(region)
+        back = f", then put back what that moves ({', '.join(names + trained)})" if names or trained else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
         run = f"with torch.cuda.stream(s): {body}"
         zero = f"; {optimizer}.zero_grad(set_to_none=True)" if (optimizer := _left_by(region)) else ""
-        ahead = f"ahead of it  {side}; {run}; torch.cuda.current_stream().wait_stream(s){zero}{back}; then capture"
+        ends = f"torch.cuda.current_stream().wait_stream(s){zero}{back}"
+        ahead = f"ahead of it  {copies}{side}; {run}; {ends}; then capture"
         return replace(failure, fix=f"before  with torch.cuda.graph(g): {body}\nafter   {ahead}")
     return failure
+
+
+def _trained(region: Region) -> tuple[str, list[str]]:
+    """Copies of the weights that a run of a capture's lines trains, and how all that its optimizer moves comes back."""
+    if not any("step" in code.co_names for code in codes_of(region)) or not (path := optimizer_in(region)):
+        return "", []
+    known = path_value(ast.parse(path, mode="eval").body, region.names, region.space)
+    copies = f"params = [p for group in {path}.param_groups for p in group['params']]"
+    copies = f"{copies}; before = [p.detach().clone() for p in params]; "
+    back = ["the weights, `with torch.no_grad(): [p.copy_(b) for p, b in zip(params, before)]`"]
+    if getattr(known, "state", None):
+        back.append(f"the state of `{path}`, in place, of which a copy is made ahead of it, too")
+    elif not isinstance(known, torch.optim.SGD) or any(group.get("momentum") for group in known.param_groups):
+        back.append(f"the state of `{path}`, which that makes, in place: `{ZERO.format(path)}`")
+    return copies, back
 
 
 def _left_by(region: Region) -> str:

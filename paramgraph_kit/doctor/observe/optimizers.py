@@ -19,7 +19,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure
 
 BEGUN = "makes its state in its first step, which this capture holds: each replay makes it anew"
-_ZERO = "for state in {}.state.values(): [v.zero_() for v in state.values() if torch.is_tensor(v)]"
+ZERO = "for state in {}.state.values(): [v.zero_() for v in state.values() if torch.is_tensor(v)]"
 
 
 class Optimizers:
@@ -126,7 +126,7 @@ def _begun_inside(optimizer: torch.optim.Optimizer, place: Place) -> Failure:
     path = line.partition(".step(")[0] if line.endswith(".step()") else "optimizer"
     after = (
         "the same, and no first step: ahead of the capture run what is captured once on a side stream, put back the "
-        f"parameters that it has moved, in place (`copy_`), zero its state in place, `{_ZERO.format(path)}`, "
+        f"parameters that it has moved, in place (`copy_`), zero its state in place, `{ZERO.format(path)}`, "
         f"and right before the capture `{path}.zero_grad(set_to_none=True)`: else each replay adds to these gradients"
     )
     return replace(BY_ID["branch-frozen"].failure(text, frame), fix=f"before  {line}\nafter   {after}")
