@@ -18,6 +18,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
+from paramgraph_kit.doctor.observe.empty_captures import no_nodes_told
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
@@ -113,11 +114,12 @@ def watched(observer: Observer) -> Iterator[None]:
                 observer.captures = observer.captures or name == "capture_begin"  # another thread may do so
                 before, observer.makes_graph = observer.makes_graph, True
                 try:
-                    result = function(graph, *args, **kwargs)
+                    with no_nodes_told() as empty:
+                        result = function(graph, *args, **kwargs)
                 finally:
                     observer.makes_graph = before
                 if name == "capture_end" and sys.exc_info()[1] is None:  # nothing was raised in it
-                    observer.graphs.ended(graph)
+                    observer.graphs.ended(graph, empty=bool(empty))
                 return result
 
             return call

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
@@ -71,6 +72,7 @@ class _Own:
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False  # since its capture
     launched: bool = False  # while somebody looks
+    empty: bool = False  # its capture holds nothing, as the device says
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
     def writes(self, tensor: torch.Tensor) -> bool:
@@ -163,8 +165,10 @@ class OwnGraphs:
         chosen = (each for each in self._known.values() if not each.by_torch and each is not self._open)
         return {id(each.graph): each.reads for each in chosen if not each.before and not each.launched}
 
-    def ended(self, graph: object) -> None:
-        """The capture of a graph has ended well."""
+    def ended(self, graph: object, *, empty: bool = False) -> None:
+        """The capture of a graph has ended well; ``empty``: and holds nothing."""
+        if graph in self:
+            self._known[id(graph)].empty = empty
         for region in self.regions or ():
             if region.graph is graph:
                 region.ended()
@@ -286,6 +290,7 @@ class OwnGraphs:
         else:
             self.unordered.launched(stream, one.reads, one.memory, place)
             self._ahead_of_its_input(one, place)
+            self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)
         self.looked_at(graph)
