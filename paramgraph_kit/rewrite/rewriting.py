@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
+from paramgraph_kit.rewrite.own_launches import is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
@@ -43,7 +44,6 @@ HARDLY = (
     "this is right, but a launch of so little costs what it saves, so a graph does not pay here: leave the step as it "
     "is, unless what stands below brings more there"
 )
-THIN = 1 / 8  # of a step's operations
 
 
 def tell_little(found: Rewriting) -> None:
@@ -51,19 +51,13 @@ def tell_little(found: Rewriting) -> None:
     found.is_little = True
     inside, behind = found.worth.inside, found.worth.behind
     text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
-    said = _told_of_little(found).partition(", unless" if _is_thin(found) else ":")[0]
+    said = _told_of_little(found).partition(", unless" if is_thin(found) else ":")[0]
     found.verified += [each for each in (text, said) if each not in found.verified]
-
-
-def _is_thin(found: Rewriting) -> bool:
-    """Whether a graph has next to nothing of a step."""
-    inside, behind = found.worth.inside, found.worth.behind
-    return inside < THIN * (inside + behind)
 
 
 def _told_of_little(found: Rewriting) -> str:
     """What is said of a rewriting with so little in its graph."""
-    return HARDLY if _is_thin(found) else LITTLE
+    return HARDLY if is_thin(found) else LITTLE
 
 
 def rewrite(
@@ -112,6 +106,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
 
     def one(other: Ways) -> Rewriting:
         made = _rewritten(other, failures, truth, Rewriting(found.function))
+        if made.complete and is_wrong_there(made, other.ran):
+            made = Rewriting(found.function, left=list(failures), instead=by_hand.lines(other, failures))
+            made.unsaid = by_hand.unsaid(other, failures)
         stale.extend([(other, made.stale)] if made.stale and len(made.left) <= TRIES else [])  # one number mends few
         return made
 

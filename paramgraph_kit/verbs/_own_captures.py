@@ -89,8 +89,7 @@ def of_captures(
     ended = [f for f in whole.failures if not _is_silent(f)]
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
     for region in {_what(each): each for each in regions if each.function is not None}.values():
-        with region.as_it_was():
-            part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
+        part = _part_of(diagnose, region, limit_s, fix)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
         inside = [replace(f, fix=_without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
@@ -136,6 +135,22 @@ def _as_it_begins(tried: list[str], region: Region) -> list[str]:
     return [_ADDED + each if each.startswith(sums) and not region.gradients else each for each in tried]
 
 
+def _part_of(diagnose: Callable[..., Diagnosis], region: Region, limit_s: float, fix: bool) -> Diagnosis:
+    """What is wrong with what a capture holds; autocast's cache is put right around it, and not in its lines."""
+    from paramgraph_kit.rewrite.own_launches import replayed_as_it_is
+
+    given = region.function, region.args, region.kwargs, limit_s, False
+    outside = fix and _without_cache(region) != ""
+    with region.as_it_was(), replayed_as_it_is():
+        part = diagnose(*given, fix and not outside)
+    if outside:
+        with region.as_it_was(cached=False), replayed_as_it_is():
+            rest = diagnose(*given, True)
+        rest.failures = (*(f for f in part.failures if f.code == "autocast-cache"), *rest.failures)
+        part = rest
+    return part
+
+
 def _in_place_of(region: Region) -> str:
     """What becomes of a capture whose lines are launched in pieces, which go on in place of its graph."""
     from paramgraph_kit.doctor.observe.own_regions import NAME, assigned
@@ -166,14 +181,15 @@ def add_frozen(
     ``called`` gives what Python holds behind a call of the function: what is captured may read what it has made.
     """
     from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+    from paramgraph_kit.rewrite.own_launches import replayed_as_it_is
 
     told = {_line(f) for f in found.failures}
     for region in {_what(each): each for each in regions}.values():
         try:
-            with region.as_it_was():
+            with region.as_it_was(), replayed_as_it_is():
                 part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
             if any(f.code in _ENDS for f in part.failures):
-                with called(), region.as_it_was():
+                with called(), region.as_it_was(), replayed_as_it_is():
                     part = diagnose(region.function, region.args, region.kwargs, limit_s, False, fix)
         except Exception:  # what was found around it stays told
             found.notes = (*found.notes, *([NOT_ASKED] if NOT_ASKED not in found.notes else []))

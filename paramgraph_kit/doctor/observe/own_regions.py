@@ -179,14 +179,14 @@ class Region:
         self.space, self.values, self.function = {}, None, None
 
     @contextmanager
-    def as_it_was(self) -> Iterator[None]:
-        """While this lasts torch is set as it was where the capture began."""
-        kind, casts, dtype, cached, gradients, inference = self.settings
+    def as_it_was(self, *, cached: bool = True) -> Iterator[None]:
+        """While this lasts torch is set as it was where the capture began; ``cached``: with autocast's cache, if so."""
+        kind, casts, dtype, caches, gradients, inference = self.settings
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(inference))
             stack.enter_context(torch.set_grad_enabled(gradients and not inference))
             if casts:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cached))
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=caches and cached))
             yield
 
 

@@ -1,0 +1,72 @@
+"""What is captured by a program itself, which replays it as it is: nothing of Python's is done again at a replay.
+
+A rewriting is tried with this package's launcher, which also puts gradients back to what the capture left. A plain
+``graph.replay()`` does not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paramgraph_kit.rewrite.result import Rewriting
+
+THIN = 1 / 8  # of a step's operations
+_replayed = ContextVar("replayed", default=False)
+
+
+@contextmanager
+def replayed_as_it_is() -> Iterator[None]:
+    """While this lasts what is rewritten is launched by a program's own replays."""
+    token = _replayed.set(True)
+    try:
+        yield
+    finally:
+        _replayed.reset(token)
+
+
+def is_thin(found: Rewriting) -> bool:
+    """Whether a graph has next to nothing of a step."""
+    inside, behind = found.worth.inside, found.worth.behind
+    return inside < THIN * (inside + behind)
+
+
+def is_wrong_there(found: Rewriting, ran: Iterable[CodeType]) -> bool:
+    """Whether a whole rewriting is none for a program's own replays: next to nothing, or a frozen zero, is captured."""
+    return _replayed.get() and (is_thin(found) or _keeps_zeros(found, {code.co_name for code in ran}))
+
+
+def _keeps_zeros(found: Rewriting, ran: set[str]) -> bool:
+    """Whether gradients are set to None in the capture, once, and made behind each replay."""
+    trees = [ast.parse("\n".join(line.rstrip("\n") for line in lines)) for lines in found.texts.values()]
+    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])]
+    behind = [f for f in functions if f.name.startswith("after_")]
+    if not any(last_name(call.func) == "backward" for f in behind for call in _calls(f)):
+        return False
+    captured = [f for f in functions if f.name in ran and f not in behind]
+    return any(last_name(c.func) == "zero_grad" and not _keeps(c) for f in captured for c in _calls(f))
+
+
+def _calls(function: ast.AST) -> Iterator[ast.Call]:
+    """The calls in a function, and in none that is defined in it."""
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, FUNCTIONS[:2]):
+            continue
+        if isinstance(node, ast.Call):
+            yield node
+        yield from _calls(node)
+
+
+def _keeps(call: ast.Call) -> bool:
+    """``zero_grad(set_to_none=False)``, which writes zeros on the device."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "set_to_none")]
+    return any(isinstance(each, ast.Constant) and each.value is False for each in given)
