@@ -129,10 +129,11 @@ class HeldInputs:
         ``ran``: functions that have; ``known``: what is told already, by the names of attributes.
         """
         told = set[tuple[str, int]]()
-        said = {word for f in known if f.code in _ALIKE for word in re.findall(r"\.(\w+)", f.message)}
+        alike = [f for f in known if f.code in _ALIKE]
+        said = {word for f in alike for word in re.findall(r"\.(\w+)", f.message)}
         for moved in self._moved.values():
             path = _written(moved.chain)
-            if moved.chain[-1] in said:
+            if moved.chain[-1] in said or any(f.frame is not None and path in f.frame.text for f in alike):
                 continue
             text = f"{path} has other memory from here on, and the graph reads that of its capture"
             lines = [*_given_at(moved, ran)]
