@@ -320,10 +320,10 @@ class Lending:
         if code is None or source is None or (cell.is_whole(source.file, code.co_name) and not cells):
             return None
         for node in ast.walk(source.tree):
-            if isinstance(node, Function) and node.name == code.co_name:
-                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                if first <= code.co_firstlineno <= node.lineno:
-                    return source, node
+            if not isinstance(node, Function) or node.name != code.co_name:
+                continue
+            if first_line(node) <= code.co_firstlineno <= node.lineno:
+                return source, node
         return None
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:

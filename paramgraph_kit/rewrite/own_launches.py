@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name
+from paramgraph_kit.doctor.observe.around_replays import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,23 +51,12 @@ def _keeps_zeros(found: Rewriting, ran: set[str]) -> bool:
     trees = [ast.parse("\n".join(line.rstrip("\n") for line in lines)) for lines in found.texts.values()]
     functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])]
     behind = [f for f in functions if f.name.startswith("after_")]
-    if not any(last_name(call.func) == "backward" for f in behind for call in _calls(f)):
-        return False
     captured = [f for f in functions if f.name in ran and f not in behind]
-    return any(last_name(c.func) == "zero_grad" and not _keeps(c) for f in captured for c in _calls(f))
+    makes = any(last_name(call.func) == "backward" for f in behind for call in _calls(f))
+    return makes and any(last_name(c.func) == "zero_grad" and not keeps(c) for f in captured for c in _calls(f))
 
 
-def _calls(function: ast.AST) -> Iterator[ast.Call]:
+def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Call]:
     """The calls in a function, and in none that is defined in it."""
-    for node in ast.iter_child_nodes(function):
-        if isinstance(node, FUNCTIONS[:2]):
-            continue
-        if isinstance(node, ast.Call):
-            yield node
-        yield from _calls(node)
-
-
-def _keeps(call: ast.Call) -> bool:
-    """``zero_grad(set_to_none=False)``, which writes zeros on the device."""
-    given = [*call.args, *(k.value for k in call.keywords if k.arg == "set_to_none")]
-    return any(isinstance(each, ast.Constant) and each.value is False for each in given)
+    nodes = (n for part in function.body for n in here(part, FUNCTIONS[:2]))
+    return (n for n in nodes if isinstance(n, ast.Call))

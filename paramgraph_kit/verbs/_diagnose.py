@@ -311,6 +311,7 @@ def _as_a_function(
     What such a capture would freeze is no problem of a compiled model, which is guarded, and traced again.
     """
     from paramgraph_kit.doctor.known.catalogue import BY_ID
+    from paramgraph_kit.doctor.observe.source_lines import lines_of
     from paramgraph_kit.doctor.observe.trees import original_of
     from paramgraph_kit.rewrite.own_lines import in_own_lines
     from paramgraph_kit.verbs._device import device
@@ -319,7 +320,7 @@ def _as_a_function(
     original = original_of(model)
     found = _examined(original, args, kwargs, limit_s).problems
     refused = [f for f in found if (not BY_ID[f.code].silent or f.code in ENDS) and not _is_compiled_too(f)]
-    lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
+    lines = lines_of(refused)
     if any(f.code == "optimizer-not-capturable" for f in refused):  # of its counts on the CPU nothing else is to say
         failures = [f for f in failures if f.frame or f.code not in ("cpu-op", "device-copy")]
     own = in_own_lines(original, args, kwargs, refused)

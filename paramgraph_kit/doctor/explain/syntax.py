@@ -30,6 +30,18 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def first_line(node: ast.stmt) -> int:
+    """Where a statement begins, with its decorators: the line that Python calls a function's first."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def defines(node: ast.AST, code: CodeType) -> bool:
+    """Whether a node is the definition that a function's code is made of."""
+    named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name
+    return named and first_line(node) == code.co_firstlineno  # type: ignore[arg-type]
+
+
 def elements_of(node: ast.expr) -> Iterator[ast.expr]:
     """What a list or a tuple has, and those in it; of anything else that itself.
 

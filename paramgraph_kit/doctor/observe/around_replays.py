@@ -18,7 +18,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import is_whole
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, defines, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
@@ -79,13 +79,7 @@ def _body_around(region: Region) -> ast.AST | None:
     tree = tree_of(region.code.co_filename)
     if tree is None or region.code.co_name == "<module>" or is_whole(region.code.co_filename, region.code.co_name):
         return tree
-    first = region.code.co_firstlineno
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            begins = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if begins == first and node.name == region.code.co_name:
-                return node
-    return None
+    return next((node for node in ast.walk(tree) if defines(node, region.code)), None)
 
 
 @dataclass(slots=True)

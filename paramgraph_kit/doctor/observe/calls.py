@@ -114,7 +114,7 @@ def watched(observer: Observer) -> Iterator[None]:
                 observer.captures = observer.captures or name == "capture_begin"  # another thread may do so
                 before, observer.makes_graph = observer.makes_graph, True
                 try:
-                    with no_nodes_told() as empty:
+                    with no_nodes_told(name == "capture_end") as empty:
                         result = function(graph, *args, **kwargs)
                 finally:
                     observer.makes_graph = before

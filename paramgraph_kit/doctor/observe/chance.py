@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
 from paramgraph_kit.doctor.observe.one_call import Call
-from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_LINES = 4  # that a note names
@@ -53,7 +53,7 @@ def noted(call: Call, codes: Iterable[CodeType], calls: int) -> str:
 
 def named(codes: Iterable[CodeType], problems: Iterable[Failure]) -> list[str]:
     """A note on the lines that draw on the host where no problem stands, as what they draw shows elsewhere."""
-    told = {(f.frame.file, f.frame.line) for f in problems if f.frame is not None}
+    told = lines_of(problems)
     lines = dict.fromkeys(
         frame_at(code, n.lineno)
         for code in codes

@@ -23,7 +23,7 @@ from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
-SIMULATED = Path(driver.__file__).parent / "sim"
+SIMULATED = str(Path(driver.__file__).parent / "sim")
 MORE = "operations more than the next"  # of a line that not each call runs as often
 ASKS = "it asks for "  # of a branch that both calls have taken the same way
 NOWHERE: Mapping[int, tuple[Frame, str]] = {}
@@ -160,7 +160,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
 
 def _is_simulated(step: Step) -> bool:
     """Whether the simulated device makes it of the shapes of what it is given, as attention makes its mask."""
-    return any(file.startswith(str(SIMULATED)) for file in step.place.files)
+    return any(file.startswith(SIMULATED) for file in step.place.files)
 
 
 def _is_filled_otherwise(a: Step, b: Step) -> bool:

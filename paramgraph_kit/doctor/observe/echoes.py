@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, MORE, is_branch, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
-from paramgraph_kit.doctor.observe.source_lines import depends
+from paramgraph_kit.doctor.observe.source_lines import depends, lines_of
 from paramgraph_kit.trace.model import Failure, Frame
 
 _READS = ("sync-item", "copy-to-cpu")
@@ -75,14 +75,11 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
 
 def without_what_follows(problems: list[Failure], codes: Collection[CodeType]) -> list[Failure]:
     """The same without lines that some calls run more often than others for a reason that is told at its own line."""
-    ways = [f.frame for f in problems if f.code == "branch-frozen" and f.frame is not None and is_branch(f.frame)]
-    asked = {(at.file, at.line) for at in ways}
-    follows = [
-        f.code == "branch-frozen" and MORE in f.message and f.frame is not None and not is_branch(f.frame)
-        for f in problems
-    ]
-    return [
-        f
-        for f, may in zip(problems, follows, strict=True)
-        if not (may and f.frame is not None and depends(f.frame, asked, codes))
-    ]
+    asked = lines_of(f for f in problems if f.code == "branch-frozen" and is_branch(f.frame))
+
+    def follows(failure: Failure) -> bool:
+        at = failure.frame
+        is_more = failure.code == "branch-frozen" and MORE in failure.message and not is_branch(at)
+        return is_more and at is not None and depends(at, asked, codes)
+
+    return [f for f in problems if not follows(f)]

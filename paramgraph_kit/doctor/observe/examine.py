@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -49,7 +48,7 @@ from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
-from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, zeroed_ahead
@@ -215,7 +214,7 @@ class _Examiner(Caller):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
             branches = any(f.code == "branch-frozen" for f in told)
-            lines = {(f.frame.file, f.frame.line) for f in told if f.frame}
+            lines = lines_of(told)
             waits = any((at.file, at.line) not in lines for at in rare) and time.monotonic() - begun < CHANCE_S
             if number >= 2 * MOST_DRAWS and not waits:
                 break
@@ -280,40 +279,38 @@ class _Examiner(Caller):
         return more
 
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
-        launches = _launches(calls[-1])
+        first, last = self.first or calls[0], calls[-1]
+        launches, codes = _launches(last), self.codes(first)
         told = (f for call in calls for f in call.found if not launches or f.code == "freed-input")
         problems = {(f.code, f.frame): f for f in told}
         if not launches and self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.
-            asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
+            asked = lines_of([*problems.values(), *more])
             cached = found.operations and not any(call.on_device for call in calls)  # its results, as by lru_cache
-            codes = self.codes(self.first)
             for f in self.first.found:
                 if cached or (f.frame and depends(f.frame, asked, codes)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
-        made = made_inside.generators(problems.values(), self.codes(self.first or calls[0]))
+        made = made_inside.generators(problems.values(), codes)
         problems |= {(f.code, f.frame): f for f in made}
         ended = [call.ended for call in calls if call.captures and call.ended is not None]
         if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
-        codes = self.codes(self.first or calls[0])
         told_once = without_what_follows(without_echoes(with_what_sets_it(problems.values(), codes)), codes)
         found.problems = around_replays.without_freed(told_once)
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *order_of(f.frame)))
-        first, last = self.first or calls[0], calls[-1]
         questions, steps = {**last.asked, **first.asked}, [*first.steps, *last.steps]
         result = None if launches else found.result  # what is around a launch is done each time
         found.notes += notes_of(result, found.operations, steps, self.state.functions, questions)
         found.notes += doubts_of({**last.doubted, **first.doubted})
-        for name in calls[-1].counting:
+        for name in last.counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if first.random_drawn and not any(" at " in note for note in found.notes if "random numbers" in note):
             ran = codes_in(step.place.stack for step in steps)
-            found.notes += chance.named(reached(ran, self.codes(first)), found.problems)
+            found.notes += chance.named(reached(ran, codes), found.problems)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:
@@ -476,13 +473,6 @@ class _Examiner(Caller):
             for each in grown
             if self.graphs.owns(each.after) or any(storage_key(t) in states for t in tensors_in(each.after))
         ]
-
-    def given(self) -> dict[str, Any]:
-        """The arguments by their names, as far as the function's signature tells."""
-        try:
-            return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
-        except (TypeError, ValueError):
-            return dict(self.kwargs)
 
 
 def _launches(call: Call) -> bool:

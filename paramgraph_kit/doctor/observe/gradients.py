@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    defines,
+    here,
+    last_line,
+    last_name,
+    nodes_of,
+    tree_of,
+)
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.places import codes_in, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -60,12 +69,12 @@ def around(function: Callable[..., Any]) -> list[Scope]:
     found: list[Scope] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+        file = frame.f_code.co_filename
         if not is_library(file):
             names = {**frame.f_globals, **frame.f_locals}
             tree, name = tree_of(file), frame.f_code.co_name
             bodies = _bodies(tree) if tree is not None else ()
-            found += [Scope(file, body, names) for body in bodies if _first(body) == first and body.name == name]
+            found += [Scope(file, body, names) for body in bodies if defines(body, frame.f_code)]
             if name == "<module>" and tree is not None:
                 found.append(Scope(file, tree, names))
         frame = frame.f_back
@@ -216,11 +225,6 @@ class Search:
 @lru_cache(64)
 def _bodies(tree: ast.Module) -> tuple[_Function, ...]:
     return tuple(n for n in ast.walk(tree) if isinstance(n, _Function))
-
-
-def _first(body: _Function) -> int:
-    """The line that Python calls a function's first: that of its first decorator."""
-    return min([body.lineno, *(d.lineno for d in body.decorator_list)])
 
 
 @lru_cache(4096)

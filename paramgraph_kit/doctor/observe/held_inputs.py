@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, defines, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
@@ -242,7 +242,7 @@ def _given_at(moved: _Moved, ran: Collection[CodeType]) -> Iterator[tuple[CodeTy
     """Lines of the functions that ran at the replay which give such a place a value, each with what is right there."""
     for code, line in moved.running:
         tree = tree_of(code.co_filename)
-        functions = [n for n in ast.walk(tree) if _is_of(n, code)] if tree is not None else []
+        functions = [n for n in ast.walk(tree) if defines(n, code)] if tree is not None else []
         body = functions[-1:] or ([tree] if tree is not None and code.co_name == "<module>" else [])
         found = [(code, *each) for part in body for each in _lines(part, moved.chain)]
         ahead = [each for each in found if each[1].lineno <= line]
@@ -252,18 +252,11 @@ def _given_at(moved: _Moved, ran: Collection[CodeType]) -> Iterator[tuple[CodeTy
     file = moved.running[0][0].co_filename if moved.running else ""
     tree = tree_of(file) if file else None
     for node in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])) if tree is not None else ():
-        known = [code for code, _ in moved.running if _is_of(node, code)]
+        known = [code for code, _ in moved.running if defines(node, code)]
         done = not ran or has_run(ran, file, node.body[0].lineno)
         if not known and done and node.name not in _FIRST and not _captures(node):
             code = moved.running[0][0].replace(co_name=node.name)
             yield from ((code, *each) for each in _lines(node, moved.chain))
-
-
-def _is_of(node: ast.AST, code: CodeType) -> bool:
-    if not isinstance(node, FUNCTIONS[:2]) or node.name != code.co_name:
-        return False
-    begins = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return begins == code.co_firstlineno
 
 
 def _captures(node: ast.AST) -> bool:

@@ -188,13 +188,12 @@ class _Asking(ast.NodeTransformer):
         if isinstance(node.func, ast.Name):
             known = node.func.id in _BUILTINS or node.func.id.startswith("__pgk_")
         else:
-            known = last_name(node.func) not in _LEAVE and (
-                named in _MODULES or (last_name(node.func) in _OF_TENSORS and bool(last_name(node.func)))
-            )
+            called = last_name(node.func)
+            known = called not in _LEAVE and (named in _MODULES or called in _OF_TENSORS)
         if known:
             return node
-        called = ast.Call(ast.Name(_CALLS, ast.Load()), [node.func, *node.args], node.keywords)
-        return ast.copy_location(called, node)
+        asks = ast.Call(ast.Name(_CALLS, ast.Load()), [node.func, *node.args], node.keywords)
+        return ast.copy_location(asks, node)
 
     def _asks(self, name: str, node: ast.stmt, value: ast.expr) -> ast.expr:
         at = [ast.Constant(part) for part in (self.file, node.lineno, node.col_offset)]

@@ -15,12 +15,11 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.compare import may_draw
-from paramgraph_kit.doctor.observe.source_lines import HOST_ONLY, path_of
+from paramgraph_kit.doctor.observe.source_lines import HOST_ONLY, Line, path_of
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name
 
 Test = ast.If | ast.For
-Line = tuple[str, int]  # a file, as it is shown, and a line
 _KINDS = ("isinstance", "hasattr", "callable", "type", "is_tensor", "dim", "size", "numel", "ndimension", "issubclass")
 _OF_SHAPE = ("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "training")
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "now")

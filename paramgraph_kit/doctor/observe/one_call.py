@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import threading
@@ -97,6 +98,13 @@ class Caller:
         self.lost = False  # the device
         self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
         self.graphs = OwnGraphs(driver().device.type)
+
+    def given(self) -> dict[str, Any]:
+        """The arguments by their names, as far as the function's signature tells."""
+        try:
+            return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
+        except (TypeError, ValueError):
+            return dict(self.kwargs)
 
     def put_back(self) -> None:
         """Undo what all calls did, on the device as far as it answers."""

@@ -7,7 +7,6 @@ there is told at its line; what they leave in Python, and a call behind them rea
 from __future__ import annotations
 
 import ast
-import inspect
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -20,10 +19,10 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.led import Key, Led
-from paramgraph_kit.doctor.observe.moving import Line, Moving, Test, of_host
+from paramgraph_kit.doctor.observe.moving import Moving, Test, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import Place, frame_of
-from paramgraph_kit.doctor.observe.source_lines import frame_at, written_in
+from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
@@ -90,19 +89,20 @@ class OtherWays:
         """Find the tests, with all that is known by now."""
         told = [*self.base.found, *self.seen, *self.more]
         given = {"branch-frozen", "data-dependent-branch"}
-        numbers = [name for name, value in _given(self.caller).items() if type(value) is int]
+        numbers = [name for name, value in self.caller.given().items() if type(value) is int]
         self.moving = Moving(
             self.codes,
             of_host(self.base.changes),
-            _lines(f for f in told if f.code in _WAITS),
-            _lines(f for f in told if f.code in _SIZED),
-            _lines(f for f in told if f.code in given),
+            lines_of(f for f in told if f.code in _WAITS),
+            lines_of(f for f in told if f.code in _SIZED),
+            lines_of(f for f in told if f.code in given),
             numbers,
         )
         self.tests = {_key(code, node): (code, node) for code, node in self.moving.tests()}
 
     def _call(self, led: Led, turns: dict[Key, bool], drawing: int = 0, *, filled: bool = False) -> Call:
-        self.caller.state.set_to(self.base.before) if drawing else None
+        if drawing:
+            self.caller.state.set_to(self.base.before)
         if filled:
             self._fill()
         with led.to(turns):
@@ -181,7 +181,7 @@ class OtherWays:
         node = way.node
         if not isinstance(node, ast.If) or self.moving.is_read(node.test, way.code):
             return
-        at, lines = frame_at(way.code, node.lineno), _lines((*self.base.found, *self.seen, *self.more))
+        at, lines = frame_at(way.code, node.lineno), lines_of((*self.base.found, *self.seen, *self.more))
         if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):
             text = "none of these calls took its other way, and a later one may"
             self.more.append(BY_ID["branch-frozen"].failure(text, at))
@@ -261,17 +261,6 @@ def _may_assert(part: list[ast.stmt], codes: list[CodeType]) -> bool:
         or (isinstance(n, ast.Call) and last_name(n.func) in _MAY_ASSERT)
         for n in nodes
     )
-
-
-def _lines(found: Iterable[Failure]) -> set[Line]:
-    return {(f.frame.file, f.frame.line) for f in found if f.frame is not None}
-
-
-def _given(caller: Caller) -> dict[str, object]:
-    try:
-        return dict(inspect.signature(caller.function).bind(*caller.args, **caller.kwargs).arguments)
-    except (TypeError, ValueError):
-        return dict(caller.kwargs)
 
 
 def problems(caller: Caller, base: Call, seen: Collection[Failure], codes: list[CodeType]) -> list[Failure]:

@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name, is_library
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.trace.model import Failure, Frame
 
 MUTATORS = frozenset(
     """append appendleft extend insert add update setdefault pop popitem popleft remove discard clear sort
@@ -23,6 +23,7 @@ MUTATORS = frozenset(
 HOST_ONLY = MUTATORS | frozenset(
     "print item float int str len format info debug warning log write save add_scalar round tolist min max".split()  # noqa: SIM905
 )
+Line = tuple[str, int]  # a file, as it is shown, and a line
 Branching = ast.If | ast.IfExp | ast.While | ast.For | ast.Match
 
 
@@ -30,6 +31,11 @@ def frame_at(code: CodeType, line: int) -> Frame:
     """A line of a function."""
     text = linecache.getline(code.co_filename, line).strip()
     return Frame(display_name(code.co_filename), line, code.co_name, text)
+
+
+def lines_of(problems: Iterable[Failure]) -> set[Line]:
+    """The lines where problems are told."""
+    return {(f.frame.file, f.frame.line) for f in problems if f.frame is not None}
 
 
 def defined_at(function: Any) -> Frame | None:

@@ -10,7 +10,7 @@ from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of
-from paramgraph_kit.doctor.observe.source_lines import entered_after, written_at
+from paramgraph_kit.doctor.observe.source_lines import entered_after, lines_of, written_at
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -30,7 +30,7 @@ def problems(
     """Draws on the host, counts and logs of calls before ``base``, where a later one may do the same again."""
     told, more = {f.frame for f in (*base.found, *seen)}, list[Failure]()
     for call in calls:
-        asked = {(f.frame.file, f.frame.line) for f in call.found if f.frame and f.code in _ASKED}
+        asked = lines_of(f for f in call.found if f.code in _ASKED)
         if not asked:
             continue
         codes = codes_of(call)

@@ -62,7 +62,7 @@ def _cast(value: torch.Tensor, target: torch.dtype) -> torch.Tensor:
     keeps = (
         torch.is_autocast_cache_enabled()
         and value.dtype == torch.float32
-        and target == torch.get_autocast_dtype(DEVICE_NAME)
+        and target == _lower()
         and (value.requires_grad and value.is_leaf and not value._is_view())
     )
     if not keeps:
@@ -78,11 +78,18 @@ def as_one_kernel(function: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     """Call what is one kernel of cuDNN's on a GPU, and many operations here: all that it is given is cast before."""
     if not torch.is_autocast_enabled(DEVICE_NAME):
         return function(*args, **kwargs)
-    with _guard(_KEYS):
-        target = torch.get_autocast_dtype(DEVICE_NAME)
-        flat, spec = flatten(args, kwargs)
-        cast, options = unflatten([_cast(value, target) if _eligible(value) else value for value in flat], spec)
-        return function(*cast, **options)
+    return _casting(function, _lower)(*args, **kwargs)
+
+
+def _lower() -> torch.dtype:
+    return torch.get_autocast_dtype(DEVICE_NAME)
+
+
+def _all_cast(args: tuple[Any, ...], kwargs: dict[str, Any], target: torch.dtype) -> tuple[Any, Any]:
+    """Arguments of which all tensors that autocast takes are of one type."""
+    flat, spec = flatten(args, kwargs)
+    cast, options = unflatten([_cast(value, target) if _eligible(value) else value for value in flat], spec)
+    return cast, options
 
 
 def _eligible(value: Any) -> bool:
@@ -105,12 +112,7 @@ def _forget_casts() -> None:
 def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with _guard(_KEYS):
-            target = dtype()
-            flat, spec = flatten(args, kwargs)
-            for i, value in enumerate(flat):
-                if _eligible(value):
-                    flat[i] = _cast(value, target)
-            cast, options = unflatten(flat, spec)
+            cast, options = _all_cast(args, kwargs, dtype())
             return op(*cast, **options)
 
     return call
@@ -119,13 +121,10 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
 def _widening(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with _guard(_KEYS):
-            flat, spec = flatten(args, kwargs)
-            lower = torch.get_autocast_dtype(DEVICE_NAME)
-            kinds = {value.dtype for value in flat if _eligible(value)}
-            if not kinds <= {lower, torch.float32}:
+            kinds = {value.dtype for value in flatten(args, kwargs)[0] if _eligible(value)}
+            if not kinds <= {_lower(), torch.float32}:
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
-            widest = torch.float32 if torch.float32 in kinds else lower
-            cast, options = unflatten([_cast(value, widest) if _eligible(value) else value for value in flat], spec)
+            cast, options = _all_cast(args, kwargs, torch.float32 if torch.float32 in kinds else _lower())
             return op(*cast, **options)
 
     return call
@@ -138,7 +137,7 @@ def _refused(*args: Any, **kwargs: Any) -> Any:
 def install_autocast(library: Any) -> Any:
     """Register the casts in ``library``; returns the fallback's own library, to be kept alive."""
     _forget_casts()
-    lists = ((LOWER, lambda: torch.get_autocast_dtype(DEVICE_NAME)), (FLOAT32, lambda: torch.float32))
+    lists = ((LOWER, _lower), (FLOAT32, lambda: torch.float32))
     for names, dtype in lists:
         for name in names:
             packet, _, overload = name.partition(".")

@@ -18,6 +18,7 @@ from .twice import put
 from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
+_VMAP = str(Path("torch", "_functorch", "vmap.py"))
 UNLIKE = (
     "The shape of the mask {mask} at index {k} does not match the shape of the indexed tensor {shape} at index {at}"
 )
@@ -117,5 +118,4 @@ def _in_vmap(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-_VMAP = str(Path("torch", "_functorch", "vmap.py"))
 _index_put = Kernel(aten._index_put_impl_.default, doubt=put)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.explain.syntax import first_line as first_line
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.driver.files import display_name
 
@@ -296,12 +297,6 @@ class Source:
 def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
     """What each node is in, the outer ones first."""
     return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-
-
-def first_line(node: ast.stmt) -> int:
-    """Where a statement begins, with its decorators."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def scope_of(source: Source, function: Function) -> tuple[str, str, int]:
