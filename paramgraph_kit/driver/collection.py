@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _aside = False  # whether what was there is set aside by us
+_others = False  # whether somebody else had: asked until then, for to count what is set aside takes 0.04 s
 
 
 @contextmanager
@@ -30,8 +31,9 @@ def only_new() -> Iterator[None]:
 
     What the block has left in circles is gone after it. Who has set objects aside with ``gc.freeze()`` keeps them so.
     """
-    global _aside
-    ours = not gc.get_freeze_count()
+    global _aside, _others
+    _others = _others or (not _aside and gc.get_freeze_count() > 0)
+    ours = not (_aside or _others)
     if ours:
         gc.collect()
         gc.freeze()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from paramgraph_kit.driver import collection
 from paramgraph_kit.driver.collection import everything, only_new
 
 
@@ -16,7 +17,8 @@ class Kept:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_set_aside() -> Iterator[None]:
+def _nothing_set_aside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(collection, "_others", False)
     gc.unfreeze()
     yield
     gc.unfreeze()
@@ -67,3 +69,19 @@ def test_it_is_put_back_after_an_error() -> None:
     with pytest.raises(ValueError, match="so"), only_new():
         raise ValueError("so")
     assert not gc.get_freeze_count()
+
+
+def test_what_is_set_aside_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a service that has set aside what it holds, which takes time to count
+    counted: list[int] = []
+
+    def count() -> int:
+        counted.append(1)
+        return 5
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    for _ in range(3):
+        # WHEN several things are tried THEN only the first asks
+        with only_new():
+            pass
+    assert len(counted) == 1

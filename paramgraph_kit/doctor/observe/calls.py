@@ -51,7 +51,8 @@ _LIBRARIES = set[str]()  # names of modules that are not the user's: there are t
 
 
 def _own() -> list[ModuleType]:
-    named = [(name, m) for name, m in list(sys.modules.items()) if name not in _LIBRARIES and isinstance(m, ModuleType)]
+    others = sorted(sys.modules.keys() - _LIBRARIES)
+    named = [(name, m) for name in others if isinstance(m := sys.modules.get(name), ModuleType)]
     libraries = {name for name, m in named if not _is_own(name, vars(m).get("__file__") or "")}
     _LIBRARIES.update(libraries)
     return [m for name, m in named if name not in libraries]

@@ -6,6 +6,7 @@ import ast
 import linecache
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -122,12 +123,19 @@ def settings(
 def _callers(file: str, function: Any) -> set[str]:
     """Names of functions of a file that call a function, or call one that does."""
     names = {getattr(function, "__name__", "")} - {"", "forward", "__call__", "step", "<lambda>"}
-    bodies = [n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, _FUNCTIONS)]
-    called = {b.name: {last_name(n.func) for n in ast.walk(b) if isinstance(n, ast.Call)} for b in bodies}
+    tree = tree_of(file)
+    called = _called_by(tree) if tree is not None else {}
     found: set[str] = set()
     while more := {name for name, calls in called.items() if calls & (names | found)} - found - names:
         found |= more
     return found
+
+
+@lru_cache(maxsize=64)
+def _called_by(tree: ast.Module) -> dict[str, set[str]]:
+    """Names of what each function of a file calls; the same file is asked for each function and scope."""
+    bodies = [n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)]
+    return {b.name: {last_name(n.func) for n in ast.walk(b) if isinstance(n, ast.Call)} for b in bodies}
 
 
 def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple[Any, str, str]]:
