@@ -182,6 +182,29 @@ except RuntimeError as error:
     assert (done.returncode, done.stdout) == (0, "got shape '[7]' is invalid for input of size 3\n"), done.stderr
 
 
+def test_a_backward_that_raises_beside_a_profiler_ends_no_process() -> None:
+    # GIVEN a program that is profiled, as a notebook's cell may be, and that collects its garbage all the time
+    program = """
+import gc, sys, torch, paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.guard import DeviceGuard
+y = torch.ones(3, device=pgk.device(), requires_grad=True) * 2
+y.register_hook(lambda g: g.reshape(7))
+gc.set_threshold(1)
+gc.callbacks.append(lambda phase, information: None)
+sys.setprofile(lambda frame, event, argument: None)
+try:
+    y.sum().backward()
+except RuntimeError as error:
+    sys.setprofile(None)
+    print("got", error)
+print(hasattr(DeviceGuard.type_, "__code__"))
+"""
+    # WHEN its backward raises on the engine's thread THEN it is told, in Python 3.12 too, whose functions begin with
+    # the profilers of all threads: what torch asks there while the exception is on its way is written in C
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "got shape '[7]' is invalid for input of size 3\nFalse\n"), done.stderr
+
+
 def assigned(w: torch.Tensor) -> torch.Tensor:
     y = w * 1
     y[w.detach() > 0] = float("-inf")

@@ -30,25 +30,30 @@ _PRIVATEUSE1 = torch_name("DeviceType").PrivateUse1
 _TYPE = re.compile(r"\[sim(\w+)Type ")
 _taken: list[BaseException] = []
 
-# One call takes the exception and makes the interpreter ready for the next one; nothing may be called before it.
 _kind, _value, _traceback = ctypes.py_object(), ctypes.py_object(), ctypes.py_object()
 _references = (ctypes.byref(_kind), ctypes.byref(_value), ctypes.byref(_traceback))
 _python = ctypes.PyDLL(None)
-_take = _python.PyErr_Fetch
-_take.restype = None  # no argtypes: converting arguments calls functions
 _normalize = _python.PyErr_NormalizeException
 _normalize.restype = None
+
+
+def _kind_of_device(_: int) -> Any:
+    """The kind of device, told once an exception that was on its way has been fetched."""
+    if _kind:
+        _keep()
+    return _PRIVATEUSE1
+
+
+# One call takes the exception and makes the interpreter ready for the next one; nothing in Python may run before it:
+# since 3.12 a function begins with the collector, and with the profilers of all threads, and either fails then.
+_take = _python.PyErr_Fetch
+_take.restype = _kind_of_device  # no argtypes: converting arguments calls functions
 
 
 class DeviceGuard(torch_name("DeviceGuard")):  # type: ignore[misc]  # a class of torch's C++
     """Says which device it is for, also while an exception is on its way."""
 
-    def type_(self) -> Any:
-        """The kind of device."""
-        _take(*_references)
-        if _kind:
-            _keep()
-        return _PRIVATEUSE1
+    type_ = staticmethod(functools.partial(_take, *_references))
 
 
 def outlive_threads() -> None:
