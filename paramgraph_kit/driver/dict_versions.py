@@ -12,13 +12,16 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 # Python 3.13 sets attributes of objects without telling who watches the dictionary of them (3.13.0: setattr, delattr).
 TOLD = sys.version_info < (3, 13)
+# From 3.12 on a dictionary has no number of its own, and Dynamo, which then counts what it is told of, leaves out that
+# an empty one is filled from another (``update`` and ``|=``: pytorch 2.11, PyDict_EVENT_CLONED).
+NUMBERED = sys.version_info < (3, 12)
 
 
 class Versions:
     """Of dictionaries, as they were when this was made.
 
     Dynamo's guards take 20 to 200 ns for each. C++, where it is built, asks all versions in one loop, and in Python
-    3.12 it is told of writes and has nothing to ask. Where Python does not tell of all, what they hold is compared.
+    3.12 it is told of writes and has nothing to ask. Where neither tells of all, what they hold is compared.
 
     >>> dicts = [{}, {"a": 1}]
     >>> versions = Versions(dicts)
@@ -31,13 +34,15 @@ class Versions:
 
     def __init__(self, dicts: Sequence[dict[Any, Any]]) -> None:
         self._dicts = list(dicts)
-        self._held = [(list(each), list(each.values())) for each in self._dicts] if not TOLD else []
         self._ask: Callable[[], bool] | None = None
         self.check: Any = None  # for ``unchanged`` of the module in C++, once that has looked
-        self._check: Callable[[Any], bool] = self._holds if not TOLD else lambda _: True
-        if (native := checks()) is not None:
+        self._check: Callable[[Any], bool] = self._holds
+        native = checks()
+        told = TOLD and (NUMBERED or native is not None)
+        self._held = [] if told else [(list(each), list(each.values())) for each in self._dicts]
+        if native is not None:
             self.check, self._ask = self._asked_of(native)
-        elif TOLD:
+        elif told:
             self._check = _guards(self._dicts)
 
     def __call__(self) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramgraph_kit.driver.dict_versions import TOLD, Versions
+from paramgraph_kit.driver.dict_versions import NUMBERED, TOLD, Versions
 from paramgraph_kit.driver.native import build
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.tensors import Gradients, Looks, aligned_addresses, shifted, versions_of, written
@@ -241,11 +241,11 @@ def test_fuzz_every_write_to_a_dictionary_is_noticed(native: Any, told: bool, mo
         # WHEN something is done to one of them
         r.choice(writes)(r.choice(dicts))
 
-        # THEN what changed is noticed, and both ways agree
-        same = ours()
+        # THEN what changed is noticed, and both ways agree, as far as Python has no more than contents to compare
+        same, alike = ours(), _contents(dicts) == before
         assert same or not told or not others[0]()  # what was undone since is the same
-        assert not same or _contents(dicts) == before
-        assert same == theirs()
+        assert not same or alike
+        assert theirs() == (same if told and NUMBERED else alike)
         noticed += not same
     assert noticed > MANY // 10
 
