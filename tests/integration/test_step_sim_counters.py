@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -294,7 +295,8 @@ def test_attributes_are_told_from_what_is_only_called() -> None:
         namespace,
     )
     found = {name: reads_of(f.__code__, "n") for name, f in namespace.items() if name != "__builtins__"}
-    assert found == {"first": "first", "kept": "first", "called": "none", "other": "any", "inner": "any",
+    inner = "any" if sys.version_info < (3, 12) else "first"  # since then a comprehension is part of its function
+    assert found == {"first": "first", "kept": "first", "called": "none", "other": "any", "inner": inner,
                      "rebound": "any", "text": "any", "globally": "none",
                      "chosen": "any", "written": "any"}  # fmt: skip
 
