@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-MANY = 10_000  # objects: to look at these takes the garbage collector about 3 ms
-
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
@@ -41,15 +39,6 @@ def _device_before_any_backward() -> None:
         rest()  # the engine's thread has let go of what the first one had: no test counts that memory
     gc.collect()
     gc.freeze()  # what is imported by now: tests that collect garbage need not look at it again
-
-
-@pytest.fixture(autouse=True)
-def _little_to_collect() -> Iterator[None]:
-    """Set aside what tests have left, such as parsed sources: each diagnosis collects many times what is made in it."""
-    yield
-    if len(gc.get_objects(generation=2)) > MANY:
-        gc.collect()
-        gc.freeze()
 
 
 @pytest.fixture
