@@ -37,6 +37,7 @@ _NO_GPU = (
     "Found no NVIDIA driver",
     "No CUDA GPUs are available",
     "CUDA driver version is insufficient",  # CUDAGraph of a build that has CUDA, where no driver is
+    "no CUDA-capable device is detected",  # the same where a driver has no device, or all are hidden
     "Tried to instantiate dummy base class",  # CUDAGraph, Event
     "requires CUDA support",  # Stream
     "Cannot get CUDA generator without",
@@ -50,6 +51,8 @@ def instead_of_cuda(error: BaseException) -> str:
     Examples:
         >>> instead_of_cuda(RuntimeError("No CUDA GPUs are available"))
         'no GPU here: device=pgk.device() and pgk.cuda are the simulated ones, and run these lines'
+        >>> instead_of_cuda(RuntimeError("CUDA error: no CUDA-capable device is detected"))[:11]
+        'no GPU here'
         >>> instead_of_cuda(KeyError("a"))
         ''
     """
