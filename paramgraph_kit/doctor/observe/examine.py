@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe import (
     other_ways,
     taken_before,
 )
-from paramgraph_kit.doctor.observe.begun_inside import begun_inside
+from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
@@ -51,7 +51,7 @@ from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
-from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, zeroed_ahead
+from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
@@ -195,6 +195,9 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input" or BEGUN in f.message] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
+        for region in found.regions:
+            told += begun_in_capture(region, self.graphs.flow)
+            told += summed_up(region, self.graphs.flow.sums_up)
         told = self.graphs.with_held([*told, *self.graphs.around()])
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         ended = last.ended or watched.ended
@@ -447,7 +450,8 @@ class _Examiner(Caller):
                 region.forget()
             zeroed = [*zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)]
             problems += zeroed or added_to(region, self.graphs.adds_to)
-            problems += begun_inside(region, self.graphs.writes)
+            begun = [*begun_inside(region, self.graphs.writes)]
+            problems += begun or begun_in_capture(region, self.graphs.flow)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
-from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, operation, refusal
+from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, is_staged, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -132,6 +132,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             written = {id(args[i]) for i in op.written if i < len(args)}
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote(t for t in tensors if id(t) in written)
+            self.graphs.flow.wrote(op, args, kwargs, place)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
         inside = self._of_custom(func, tensors)
@@ -180,7 +181,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and not self.makes_graph:
             given: list[torch.Tensor] = []
             _sort((*args, *kwargs.values()), given, [])
-            self.graphs.saw(operation(func).name, given, result, self.places.here())
+            op, place = operation(func), self.places.here()
+            self.graphs.saw(op.name, given, result, place)
+            self.graphs.follow(op, args, kwargs, result, place)
         return result
 
     def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:
@@ -260,7 +263,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.findings.silent("autocast-cache", what, place)
         asks = tensors or kwargs.get("generator") is not None
         refused = refusal(op, args, kwargs, tensors, self._device, self._number) if asks else None
-        self._waits = refused is not None
+        self._waits = refused is not None and not is_staged(op, args, kwargs, self._device)
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             what = f"{op.name} of {shapes}"

@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.observe import around_replays
 from paramgraph_kit.doctor.observe.absent import Asked, doubting
+from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of
@@ -23,6 +24,7 @@ from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import Places
 from paramgraph_kit.doctor.observe.threads import threads_watched
+from paramgraph_kit.doctor.observe.zeroed_ahead import summed_up
 from paramgraph_kit.doctor.restore.keeper import Keeper
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure
@@ -71,6 +73,8 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
     regions = [region for region in graphs.regions if region.whole and work_out(region)]
     told = [f for f in observer.findings.failures.values() if f.code == "freed-input"] + graphs.misread
     told += [f for region in regions for f in around_replays.problems(region, regions)]
+    for region in regions:
+        told += [*begun_in_capture(region, graphs.flow), *summed_up(region, graphs.flow.sums_up)]
     told += graphs.around()
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
@@ -27,6 +28,7 @@ from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.ran import has_run
+from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -100,7 +102,7 @@ class OwnGraphs:
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
-        self.numbers, self.graphed = GivenNumbers(), GraphedResults()
+        self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -117,6 +119,7 @@ class OwnGraphs:
         self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=pairs is not None)
         for pair in pairs or ():
             self.graphed.belong(*pair)
+        self.flow.begin(graph)
         self.numbers.begin(graph)
         self.held.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
@@ -197,6 +200,11 @@ class OwnGraphs:
                     storage = tensor.untyped_storage()
                     # A weak reference also keeps the key from being given to somebody else.
                     own.memory[key] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+
+    def follow(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: Place) -> None:
+        """The same, with what is written, and in which order."""
+        if self._open is not None and op.name not in VIEWS and not self._open.by_torch:
+            self.flow.saw(self._open.graph, op, args, kwargs, result, place)
 
     def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
         """An operation outside of all captures reads these; what is told where somebody sees what it computes."""
@@ -288,6 +296,7 @@ class OwnGraphs:
         if one.by_torch:
             self.misread += self.graphed.launched(graph, place)
         else:
+            self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
             self._ahead_of_its_input(one, place)
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []

@@ -97,6 +97,7 @@ class Refusal:
     sure: bool = False  # whatever the line looks like
 
 
+_FLAG = 2  # where copy_ has non_blocking
 Rule = Callable[["_Asked"], Refusal | None]
 
 
@@ -143,6 +144,15 @@ def refusal(
     if rule is None or not (name in _WHEREVER or any(tensor.device.type == device for tensor in tensors)):
         return None
     return rule(_Asked(name, args, kwargs, tensors, device, number))
+
+
+def is_staged(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> bool:
+    """Whether the host goes on while a copy from pageable memory, which CUDA has set aside, is still under way."""
+    given = kwargs.get("non_blocking", args[2] if op.name == "copy_" and len(args) > _FLAG else False)
+    source = args[1:2] if op.name == "copy_" else args[:1]
+    to = _is_on(args[0], device) if op.name == "copy_" else torch.device(kwargs.get("device") or "cpu").type == device
+    copies = op.name in ("copy_", "_to_copy") and to and isinstance(source[0], torch.Tensor)
+    return bool(given) and copies and source[0].device.type == "cpu"
 
 
 def _draws_elsewhere(kwargs: dict[str, Any], tensors: list[torch.Tensor], device: str) -> bool:

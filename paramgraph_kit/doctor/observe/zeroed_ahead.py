@@ -76,6 +76,12 @@ def added_to(region: Region, adds: Callable[[Region, Iterable[torch.Tensor]], bo
         yield from gradients_added(region, codes)
 
 
+def summed_up(region: Region, sums: Callable[[object], bool]) -> Iterator[Failure]:
+    """The backward pass of a graph whose replays were seen to add to gradients that have moved the weights already."""
+    if sums(region.graph):
+        yield from gradients_added(region, codes_of(region))
+
+
 def learning_in(region: Region, used: Collection[str]) -> list[torch.Tensor]:
     """The parameters of what the lines of a capture name."""
     held = {**region.names, **attributes_of(region.names.get("self"))}

@@ -1,0 +1,148 @@
+"""In which order the operations of captures read and write memory, and what is written between their replays."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
+
+_OVERWRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "set_")
+_MAY_ZERO = ("zero_", "fill_", "copy_", "mul_")
+_CLIPS = "/torch/nn/utils/clip_grad"  # which multiplies gradients, and clears none
+_MOST = 1000  # of what is written between two replays
+
+
+@dataclass(slots=True)
+class _Order:
+    """What one capture does, in its order, with each memory."""
+
+    made: dict[int, Place] = field(default_factory=dict)  # where memory of its own is made first
+    read: set[int] = field(default_factory=set)  # which of that is read before it is written over
+    met: set[int] = field(default_factory=set)  # memory that it has read, or written
+    carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
+    added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
+    written: set[int] = field(default_factory=set)
+    codes: dict[CodeType, None] = field(default_factory=dict)  # the user's functions that have run for it
+    around: set[CodeType] = field(default_factory=set)  # those that were running when it began
+    since: set[int] = field(default_factory=set)  # memory written elsewhere since its latest replay
+    zeroed: set[int] = field(default_factory=set)  # and that which may be cleared there
+    replays: int = 0
+    sums: bool = False  # weights have been moved between two replays, and the gradients were not cleared
+    weights: dict[int, int] | None = None  # the memory of weights, by that of their gradients
+
+
+class CapturedFlow:
+    """The order of all captures that somebody has seen."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Order] = {}
+
+    def begin(self, graph: object) -> None:
+        """A capture begins here."""
+        own = self._known[id(graph)] = _Order()
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            own.around.add(frame.f_code)
+            frame = frame.f_back
+
+    def saw(
+        self, graph: object, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: Place
+    ) -> None:
+        """An operation was captured; views are none."""
+        own = self._known.setdefault(id(graph), _Order())
+        own.codes |= dict.fromkeys(code for code, _ in at.stack if not is_library(code.co_filename))
+        written, read = written_and_read(op, args, kwargs)
+        whole = op.name.removeprefix("_foreach_") in _OVERWRITES or "out" in op.written_names
+        for key in read | written:
+            if key not in own.met and key not in own.made and key in written and at.in_backward and op.name == "add_":
+                own.added.add(key)
+            if key in own.made and key not in own.met and not (whole and key in written):
+                own.read.add(key)
+        own.carried |= written & own.read
+        own.met |= read | written
+        own.written |= written
+        for tensor in _tensors((result,)):
+            if (key := storage_key(tensor)) not in written | read:
+                own.made.setdefault(key, at)
+
+    def wrote(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], at: Place) -> None:
+        """An operation outside of all captures has written to something."""
+        if not op.written or not self._known:
+            return
+        written, _ = written_and_read(op, args, kwargs)
+        zeroes = op.name.removeprefix("_foreach_") in _MAY_ZERO and not any(_CLIPS in file for file in at.files)
+        for own in self._known.values():
+            if len(own.since) < _MOST:
+                own.since |= written
+            own.zeroed |= written if zeroes else set()
+
+    def launched(self, graph: object) -> None:
+        """A graph is replayed."""
+        if (now := self._known.get(id(graph))) is None:
+            return
+        left = now.added - now.zeroed
+        if now.replays and left and not now.sums:
+            if now.weights is None:
+                now.weights = weights_of(now.added)
+            moved = now.since | now.written
+            now.sums = any(now.weights.get(key) in moved for key in left)
+        now.replays += 1
+        now.since, now.zeroed = set(), set()
+        for own in self._known.values():
+            if own is not now:
+                own.since |= now.written
+                own.zeroed |= now.written - now.added - now.read
+
+    def sums_up(self, graph: object) -> bool:
+        """Whether replays of a graph add to gradients that were used already, and that nobody has cleared."""
+        own = self._known.get(id(graph))
+        return own is not None and own.sums
+
+    def codes(self, graph: object, where: CodeType) -> list[CodeType]:
+        """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""
+        own = self._known.get(id(graph), _Order())
+        return [code for code in own.codes if code is where or code not in own.around]
+
+    def made_at(self, graph: object, code: CodeType, lines: Collection[int]) -> Iterator[tuple[int, bool]]:
+        """Memory that a graph makes by these lines and reads first, each with whether it writes there behind that."""
+        own = self._known.get(id(graph), _Order())
+        for key, at in own.made.items():
+            if any(each is code and line_of(each, spot) in lines for each, spot in at.stack) and key in own.read:
+                yield key, key in own.carried
+
+
+def written_and_read(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[set[int], set[int]]:
+    """Memory that an operation writes, and what it is given beside that."""
+    given = [*((i in op.written, arg) for i, arg in enumerate(args))]
+    given += [(name in op.written_names, arg) for name, arg in kwargs.items()]
+    written = {storage_key(t) for is_written, arg in given if is_written for t in _tensors((arg,))}
+    read = {storage_key(t) for is_written, arg in given if not is_written for t in _tensors((arg,))}
+    return written - {0}, read - {0} - written
+
+
+def weights_of(gradients: Collection[int]) -> dict[int, int]:
+    """The memory of tensors that have these gradients, by that of the gradients: whoever holds them."""
+    found = {}
+    for each in gc.get_objects():
+        learns = issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad
+        if learns and each.grad is not None and (key := storage_key(each.grad)) in gradients:
+            found[key] = storage_key(each)
+    return found
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
