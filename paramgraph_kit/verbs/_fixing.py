@@ -32,6 +32,7 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def _rewritten(
     found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
 ) -> list[Failure]:
+    from paramgraph_kit.doctor.observe.other_readings import follows
     from paramgraph_kit.doctor.observe.other_ways import is_led
     from paramgraph_kit.rewrite import rewriting
     from paramgraph_kit.rewrite.by_hand import all_told
@@ -44,7 +45,7 @@ def _rewritten(
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
     left: list[Any] = []  # one round that is a function, and no graph yet
-    ran = [f for f in found.failures if not is_led(f)] or found.failures  # a line that no trial runs is not rewritten
+    ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures  # what no trial shows is not rewritten
     given = what, args, kwargs, ran
     if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
         found.fix = alone

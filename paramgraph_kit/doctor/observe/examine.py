@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe import (
     made_inside,
     now_and_then,
     other_numbers,
+    other_readings,
     other_ways,
     taken_before,
 )
@@ -167,6 +168,7 @@ class _Examiner(Caller):
                 silent += kept_arguments.problems(self.first, given, self.codes(self.first), [*pair[1].found, *silent])
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
             if self.others:
+                silent += other_readings.problems(self, pair[1], [*silent, *first.found])
                 silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
         return self.finish(found, pair, [*silent, *ended])
 

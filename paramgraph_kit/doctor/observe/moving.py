@@ -90,6 +90,10 @@ class Moving:
                 self.counts[code] |= {each.id for each in targets if isinstance(each, ast.Name)}
         elif isinstance(node, ast.For) and self._moves(node.iter, code):
             self.names[code] |= _named(node.target)
+            self.read[code] |= _named(node.target) if self.is_read(node.iter, code) else set()
+            self._decided(node, code, node.iter)
+        elif isinstance(node, (ast.If, ast.While)) and self._moves(node.test, code):
+            self._decided(node, code, node.test)
         elif isinstance(node, ast.Return) and node.value is not None:
             if self._reads_back(node.value, code) or (_is_of_host(node.value) and self._moves(node.value, code)):
                 self.returning.add(code.co_name)
@@ -97,6 +101,16 @@ class Moving:
             for called in self.codes if last_name(node.func) else ():
                 if called.co_name == last_name(node.func):
                     self._given(node, code, called)
+
+    def _decided(self, node: ast.If | ast.For | ast.While, code: CodeType, by: ast.expr) -> None:
+        """Numbers that are counted, or set, where what moves decides whether that is done."""
+        counted = [n for part in (*node.body, *node.orelse) for n in ast.walk(part) if isinstance(n, ast.AugAssign)]
+        sets = [n for part in (*node.body, *node.orelse) for n in ast.walk(part) if isinstance(n, ast.Assign)]
+        targets: list[ast.expr] = [n.target for n in counted if isinstance(n.value, ast.Constant)]
+        targets += [target for n in sets if isinstance(n.value, ast.Constant) for target in n.targets]
+        paths = {path for target in targets if (path := path_of(target))}
+        self.names[code] |= paths
+        self.read[code] |= paths if self.is_read(by, code) else set()
 
     def _given(self, node: ast.Call, code: CodeType, called: CodeType) -> None:
         """A call gives a function what moves."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,8 +67,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     supports_higher_order_operators = True
 
-    def __init__(self, places: Places, keeper: Keeper, target: Driver, graphs: OwnGraphs) -> None:
+    def __init__(
+        self,
+        places: Places,
+        keeper: Keeper,
+        target: Driver,
+        graphs: OwnGraphs,
+        readings: Callable[[Any, Place], Any] | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._readings = readings  # what is read instead of a value of the device
         self.places = places
         self.keeper = keeper
         self.forks = Forks(target.current_stream())
@@ -145,6 +154,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     result = func.redispatch(inside, *args, **kwargs)
             finally:
                 self._custom -= 1
+        if self._readings is not None and there and op.name in ("_local_scalar_dense", "_to_copy"):
+            result = self._readings(result, place)
         if self.graphs.regions:
             filled = {id(args[i]) for i in op.written if i < len(args)}
             self.graphs.filled.saw(op.name, tensors, filled, result, place)

@@ -98,6 +98,7 @@ class Caller:
         self.lost = False  # the device
         self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
         self.graphs = OwnGraphs(driver().device.type)
+        self.readings: Callable[[Any, Place], Any] | None = None  # gives other values than are read from the device
 
     def given(self) -> dict[str, Any]:
         """The arguments by their names, as far as the function's signature tells."""
@@ -157,7 +158,7 @@ class Caller:
         if not plainly:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)
-        observer = Observer(places, keeper, target, self.graphs)
+        observer = Observer(places, keeper, target, self.graphs, self.readings)
         result, ended, asked, doubted, copies = None, None, Asked(), Asked(), list[torch.Tensor]()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:

@@ -16,6 +16,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe import read_tests
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.led import Key, Led
@@ -71,6 +72,8 @@ class OtherWays:
     def problems(self) -> None:
         """Find what such ways have, beside what is told already."""
         self._read()
+        known = (*self.base.found, *self.seen)
+        self.more += read_tests.problems(self.moving, self.base.steps, lines_of(known))
         if not self.tests:
             return
         led, begun, gone = Led(self.caller.state.functions), time.monotonic(), 0
@@ -177,9 +180,9 @@ class OtherWays:
             self.more.append(replace(each, message=f"{each.message} ({how})"))
 
     def _tell_test(self, way: _Way) -> None:
-        """A branch that the host decides is frozen, where what stands in it matters to the device."""
+        """A branch is frozen, where what stands in it matters to the device."""
         node = way.node
-        if not isinstance(node, ast.If) or self.moving.is_read(node.test, way.code):
+        if not isinstance(node, ast.If):
             return
         at, lines = frame_at(way.code, node.lineno), lines_of((*self.base.found, *self.seen, *self.more))
         if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):

@@ -1,0 +1,128 @@
+"""What a value that was read from the device decides: a call more in which it is another one, and what differs then.
+
+``n = int(mask.sum())`` waits at its own line; ``tokens[:n]``, ``if n < limit:`` and ``count += n`` behind it are frozen
+with it, which no two calls on the same tensors show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe import read_tests
+from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.places import Place, codes_in
+from paramgraph_kit.doctor.observe.source_lines import written_at
+from paramgraph_kit.doctor.restore.holder import same
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure, Frame
+
+READ = "where what is read from the device is another value"
+SECONDS = 2.0  # that one call may take which is made again
+MOST = 256  # entries of a tensor that is copied to the CPU
+_WAITS = ("sync-item", "copy-to-cpu")
+_FROZEN = ("scalar-frozen", "size-frozen", "branch-frozen", "cpu-scalar-frozen")
+_ENDS = ("raises", "exits", "time-limit", "not-simulated")
+
+
+class Readings:
+    """Gives another number in place of one that a line of the user's reads, the first time that it does so."""
+
+    def __init__(self, more: bool) -> None:
+        self.more = more
+        self.places: set[tuple[int, ...]] = set()
+        self.read: list[Frame] = []
+
+    def __call__(self, value: Any, place: Place) -> Any:
+        """What is read instead."""
+        if place.ids in self.places or place.in_backward or place.library() or place.user is None:
+            return value
+        if isinstance(value, torch.Tensor) and (value.device.type != "cpu" or not 0 < value.numel() <= MOST):
+            return value
+        self.places.add(place.ids)
+        change = _more if self.more else _less
+        if isinstance(value, torch.Tensor):
+            with torch.no_grad():
+                numbers = torch.tensor([change(each) for each in value.flatten().tolist()], dtype=value.dtype)
+                is_other = not torch.equal(numbers, value.flatten())
+                value.copy_(numbers.view_as(value))
+        else:
+            is_other, value = (other := change(value)) != value, other
+        if is_other and (frame := place.frame()) is not None:
+            self.read.append(frame)
+        return value
+
+
+def _more(value: Any) -> Any:
+    if type(value) is int:
+        return value + 1
+    return value * 16.0 + 1.0 if type(value) is float else value
+
+
+def _less(value: Any) -> Any:
+    """Closer to zero: where it is an index, there is such a one."""
+    if type(value) is int:
+        return value // 2 if value > 0 else value
+    return value * 0.5 if type(value) is float else value
+
+
+def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Failure]:
+    """What such values decide, at lines of which nothing else is told."""
+    if not any(f.code in _WAITS for f in base.found):
+        return []
+    found: dict[tuple[str, Frame | None], Failure] = {}
+    lines = {f.frame for f in (*base.found, *seen)}
+    held = caller.state.read()
+    try:
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            # On a GPU a number that is too large may be an index, whose assertion would end the process's context.
+            for more in (False, True) if driver().device.type != "cuda" else (False,):
+                begun = time.monotonic()
+                for each in _with_others(caller, base, more):
+                    if each.frame is not None and each.frame not in lines:
+                        found.setdefault((each.code, each.frame), each)
+                if time.monotonic() - begun > SECONDS:
+                    break
+    finally:
+        caller.readings = None
+        caller.state.set_to(held)
+    return list(found.values())
+
+
+def _with_others(caller: Caller, base: Call, more: bool) -> Iterator[Failure]:
+    caller.state.set_to(base.before)
+    caller.readings = readings = Readings(more)
+    other = caller.call(caller.args, caller.kwargs, drawing=base.number)
+    caller.readings = None
+    if not readings.read or (other.ended is not None and other.ended.code in _ENDS):
+        return
+    at = ", ".join(dict.fromkeys(str(frame.line) for frame in readings.read[:3]))
+    why = f"({READ}, line {at})"
+    for failure in differences(base.steps, other.steps, random_drawn=False):
+        if failure.code in _FROZEN:
+            yield replace(failure, message=f"{failure.message} {why}")
+    codes = list(codes_in(step.place.stack for step in other.steps))
+    known = [entry for change in base.changes for entry in change.entries()]
+    for entry in (entry for change in other.changes for entry in change.entries()):
+        if any(_is_same(entry, each) for each in known):
+            continue
+        left = effect(entry, written_at(entry, codes))
+        if left is not None and left.code == "host-counter":
+            yield replace(left, message=f"{left.message} {why}")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    named = [(each.kind, each.owner, each.name, each.key) for each in (one, other)]
+    return named[0] == named[1] and same(one.before, other.before)
+
+
+def follows(failure: Failure) -> bool:
+    """Whether a problem is none without another line's, which reads a value from the device."""
+    return f"({READ}" in failure.message or failure.message == read_tests.READ

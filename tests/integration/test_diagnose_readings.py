@@ -1,0 +1,112 @@
+"""What is read from the device decides more than the line that reads it: each such line is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite import rewriting
+from paramgraph_kit.trace.model import Failure
+from tests.integration.apart import APART
+from tests.integration.test_diagnose_other_ways import told
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+DEVICE = pgk.device()
+
+
+def test_a_size_a_branch_and_a_count_that_a_read_number_decides_are_told_at_their_lines() -> None:
+    # GIVEN a count of accepted tokens, which is the same in each of these calls
+    stats, kept = {"accepted": 0}, torch.tensor([1, 2, 0, 0]).to(DEVICE)
+
+    def verify(drafted: torch.Tensor) -> torch.Tensor:
+        n = int((drafted == kept).long().cumprod(0).sum())
+        accepted = drafted[:n]
+        if n < 4:
+            accepted = torch.cat([accepted, kept[n : n + 1]])
+        stats["accepted"] += n
+        return accepted
+
+    # WHEN diagnosed THEN all that follows is told, and nothing of it stays
+    found = pgk.diagnose(verify, torch.arange(1, 5).to(DEVICE))
+    assert told(found) >= {
+        ("sync-item", "n = int((drafted == kept).long().cumprod(0).sum())"),
+        ("size-frozen", "accepted = drafted[:n]"),
+        ("branch-frozen", "if n < 4:"),
+        ("host-counter", 'stats["accepted"] += n'),
+    }, found
+    assert "where what is read from the device is another value, line " in str(found).replace("\n         ", " ")
+    assert stats == {"accepted": 0}
+
+
+def test_what_is_read_and_only_logged_decides_nothing() -> None:
+    # GIVEN a loss that is read for a log, a warning and a check
+    log, x = list[float](), torch.ones(3, device=DEVICE)
+
+    def f(y: torch.Tensor) -> torch.Tensor:
+        out = x * y
+        value = out.mean().item()
+        if value > 100.0:
+            log.append(value)
+        if value != value:
+            raise ValueError(f"no number: {value}")
+        return out
+
+    # WHEN diagnosed THEN the reading is told, and the log that a larger value would grow; no branch is
+    found = told(pgk.diagnose(f, torch.ones(3, device=DEVICE)))
+    assert found == {("sync-item", "value = out.mean().item()"), ("host-counter", "log.append(value)")}, found
+    assert not log
+
+
+def test_ends_of_loops_and_states_that_follow_a_read_number_are_told() -> None:
+    # GIVEN a solver that ends by what it reads, a state that is taken over by it, and a silence that counts up
+    a, state = torch.eye(3).to(DEVICE) * 0.5, {"silence": 0}
+
+    def solve(b: torch.Tensor) -> torch.Tensor:
+        x = b
+        for _ in range(4):
+            y = a @ x + b
+            err = (y - x).norm().item()
+            x = y
+            if err < 1e-9:
+                break
+        step = x - b
+        size = step.norm().item()
+        if size < 1e3:
+            x = step
+        for token in (x > 5.0).long().tolist():
+            if token:
+                state["silence"] = 0
+            else:
+                state["silence"] += 1
+        if state["silence"] > 40:
+            x = x * 2.0
+        return x
+
+    # WHEN diagnosed THEN each of these branches is told
+    lines = told(found := pgk.diagnose(solve, torch.ones(3, device=DEVICE)))
+    for text in ("if err < 1e-9:", "if size < 1e3:", 'if state["silence"] > 40:'):
+        assert ("branch-frozen", text) in lines, (text, found)
+    assert state["silence"] == 0
+
+
+def test_what_follows_is_not_rewritten_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a rate that is read, and limits a step
+    x, given = torch.ones(3, device=DEVICE), list[Failure]()
+
+    def f(y: torch.Tensor) -> torch.Tensor:
+        rate = 1.0 / (1.0 + y.norm().item())
+        scaled: torch.Tensor = x * rate
+        return scaled
+
+    def rewrite(function: Any, args: Any, kwargs: Any, failures: Any, **options: Any) -> None:
+        given.extend(failures)
+        raise RuntimeError("no more is asked")
+
+    # WHEN it is to be fixed THEN the number is told, and the reading alone is rewritten
+    monkeypatch.setattr(rewriting, "rewrite", rewrite)
+    found = pgk.diagnose(f, torch.ones(3, device=DEVICE), fix=True)
+    assert ("scalar-frozen", "scaled: torch.Tensor = x * rate") in told(found), found
+    assert [each.code for each in given] == ["sync-item"]
