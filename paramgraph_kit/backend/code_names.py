@@ -242,6 +242,8 @@ def is_foreign_module(name: Any) -> bool:
     """The same of a module by its name, which classes that C code makes may lack."""
     if not isinstance(name, str):
         return True
+    if name == "__main__":  # a program's, whoever runs it
+        return False
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is not None:
         return is_foreign(file)

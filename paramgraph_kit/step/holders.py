@@ -182,6 +182,8 @@ def of_library(kind: type) -> bool:
 def _is_of_library(kind: type) -> bool:
     if kind.__module__ == "builtins":  # so says a class of code that exec has run without a name, too
         return kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP
+    if kind.__module__ == "__main__":  # whoever runs the program, as `python -m` does, may be a library; it is none
+        return False
     if file := getattr(sys.modules.get(kind.__module__), "__file__", None):
         return is_library(file)
     for value in vars(kind).values():
@@ -190,4 +192,4 @@ def _is_of_library(kind: type) -> bool:
     try:
         return is_library(inspect.getfile(kind))
     except (TypeError, OSError):
-        return kind.__module__ not in ("__main__", "builtins")
+        return kind.__module__ != "builtins"

@@ -3,12 +3,14 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from paramgraph_kit.backend.code_names import is_foreign_module
 from paramgraph_kit.step.holders import _is_of_library
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.reach import Reach
@@ -71,3 +73,14 @@ def test_a_class_that_says_it_is_built_in_is_where_c_has_made_it(flags: int, lib
     space: dict[str, Any] = {"__name__": "builtins"}
     exec("class Mine: pass", space)
     assert not _is_of_library(space["Mine"])
+
+
+def test_a_program_is_no_library_whoever_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a program that a package runs in its own process, as `python -m` does
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=pytest.__file__))  # type: ignore[arg-type]
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec("class Mine: factor = 1.0", space)
+    # WHEN asked whether its classes are that package's THEN they are not: what they hold may change at any time
+    assert not _is_of_library(space["Mine"])
+    assert not is_foreign_module("__main__")
+    assert is_foreign_module("pytest")
