@@ -77,7 +77,7 @@ def test_a_class_that_says_it_is_built_in_is_where_c_has_made_it(flags: int, lib
 
 def test_a_program_is_no_library_whoever_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a program that a package runs in its own process, as `python -m` does
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=pytest.__file__))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=pytest.__file__))
     space: dict[str, Any] = {"__name__": "__main__"}
     exec("class Mine: factor = 1.0", space)
     # WHEN asked whether its classes are that package's THEN they are not: what they hold may change at any time
