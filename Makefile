@@ -40,7 +40,7 @@ notebooks: env ## every notebook: canonical, and each stored output reproduced
 check: lint types ## what needs no execution: lint and types
 
 sweeps: env ## the tests that `make test` leaves out because they take minutes
-	@.venv/bin/python -m pytest -m sweep
+	@PYTEST_ADDOPTS='-m sweep' .venv/bin/python -m scripts.each_file
 
 browser: ## the tests in a real JupyterLab in chromium
 	@scripts/browser

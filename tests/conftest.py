@@ -16,8 +16,15 @@ def repository() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+LONG = frozenset(Path(__file__).with_name("long.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked ``gpu``, with the reason, where torch sees no CUDA device."""
+    """Mark those of long.txt as sweeps. Skip tests marked ``gpu``, with the reason, where torch sees no CUDA device."""
+    for item in items:
+        if item.nodeid in LONG:
+            item.add_marker("sweep")
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu:
         return

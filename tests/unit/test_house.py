@@ -58,3 +58,13 @@ def test_each_of_ten_changes_touches_three_files_at_most() -> None:
     files = {change.strip(): _FILE.findall(named) for change, named in rows}
     assert len(files) >= 10
     assert all(1 <= len(named) <= 3 for named in files.values()), files
+
+
+def test_each_test_that_takes_long_is_there() -> None:
+    # GIVEN the list of tests that `make sweeps` runs WHEN looked for THEN each is a function of its file, in order
+    lines = (ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines()
+    assert lines == sorted(set(lines))
+    for line in lines:
+        file, _, test = line.partition("::")
+        name, text = test.partition("[")[0], (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {name}(" in text, line
