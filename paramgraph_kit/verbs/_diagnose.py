@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
+from paramgraph_kit.verbs._behind_failed import behind_failed
 from paramgraph_kit.verbs._fixing import ENDS, fixed
 from paramgraph_kit.verbs._own_captures import (
     add_frozen,
@@ -120,7 +121,11 @@ class Diagnose:
             )
         found, regions, inside = _from_function(what, args, kwargs, limit_s, confirm)
         if regions is not None:
-            return of_captures(self._of, found, regions, limit_s, fix)
+            failed = {r.code.co_filename for r in regions if any(not each.whole for each in regions)}
+            found = of_captures(self._of, found, regions, limit_s, fix)
+            if failed:
+                behind_failed(self._of, what, found, failed, limit_s)
+            return found
         if inside:
             called = partial(as_after_a_call, what, args, kwargs, limit_s)
             add_frozen(self._of, found, inside, limit_s, fix, called)

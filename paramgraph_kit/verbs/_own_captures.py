@@ -85,7 +85,7 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
-    name, _, where = _head_of(whole)
+    name, _, where = head_of(whole)
     ended = [f for f in whole.failures if not _is_silent(f)]
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
     for region in {_what(each): each for each in regions if each.function is not None}.values():
@@ -206,7 +206,7 @@ def add_frozen(
             found.fix_inside = found.fix_inside or part.fix
             if part.fix is not None and _GIVEN.search(part.fix.usage) and _KEPT not in found.notes:
                 found.notes = (*found.notes, _KEPT)
-            found.heading = headed(*_head_of(found))
+            found.heading = headed(*head_of(found))
     for region in regions:
         region.forget()
 
@@ -232,7 +232,8 @@ def _is_frozen(failure: Failure, region: Region) -> bool:
     return failure.code in DECIDED or (failure.code == "output-alias" and not own)
 
 
-def _head_of(found: Diagnosis) -> tuple[str, Sequence[Failure], str]:
+def head_of(found: Diagnosis) -> tuple[str, Sequence[Failure], str]:
+    """What the first line of what is found is made of."""
     name, _, where = found.heading.partition(": ")
     return name, found.failures, where.partition("(")[2].removesuffix(")")
 

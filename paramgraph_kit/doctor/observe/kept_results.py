@@ -96,6 +96,11 @@ class KeptResults:
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
             comprehensions = [n for n in nodes_of(user[0]) if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
+            joined = set(map(id, tensors))
+            if any(
+                joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in self._lists.values()
+            ):
+                return  # they are those of a list, at whose lines it is told
             if len(calls) == 1:
                 self._names[user[0], "[]"] = _failure(user[0], calls[0], calls[0].elt)
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
@@ -191,10 +196,14 @@ def _twice(held: Any, owns: Owns) -> set[_Key]:
 
 def _owned(held: Any, owns: Owns) -> Iterator[set[_Key]]:
     """What of each entry a graph writes."""
+    for part in _parts(held):
+        yield {(t.data_ptr(), t.shape) for t in _tensors(part) if owns(t)}
+
+
+def _parts(held: Any) -> Iterator[Any]:
     # A class of the user's may go through its entries in a way of its own.
     entries = dict.values(held) if is_a(held, dict) else next(k for k in (list, deque) if is_a(held, k)).__iter__(held)
-    for part in islice(entries, _MOST):
-        yield {(t.data_ptr(), t.shape) for t in _tensors(part) if owns(t)}
+    return islice(entries, _MOST)
 
 
 def _tensors(part: Any) -> list[torch.Tensor]:

@@ -1,0 +1,53 @@
+"""What stands behind a capture that fails: it is looked at while the fix of what failed is in place."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.verbs._own_captures import head_of, headed
+
+if TYPE_CHECKING:
+    from paramgraph_kit.trace.model import Failure
+
+_AROUND = ("output-alias", "stale-input", "scalar-frozen", "work-elsewhere", "parameter-rebound", "gradients-rebound")
+_ALSO = ("learning-rate-frozen", "freed-input", "not-executed", "pool-order", "gradients-accumulate")
+
+
+def behind_failed(
+    diagnose: Callable[..., Diagnosis], what: Any, found: Diagnosis, files: Iterable[str], limit_s: float
+) -> None:
+    """Tell what a program whose capture fails does around its replays; a note where nobody can know that yet."""
+    from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
+
+    again, fix = None, found.fix
+    with suppress(Exception):  # the fix is of the captured function, and the program has more around it
+        if fix is not None and fix.diff:
+            with fix.applied():
+                again = diagnose(what, (), {}, limit_s, False, False)
+    known = {(f.code, f.frame) for f in found.failures}
+    lines = {f.frame for f in found.failures}
+    own = {display_name(file): file for file in files}
+    if again is None or any(f.code not in (*_AROUND, *_ALSO) and f.frame in lines for f in again.failures):
+        found.notes = (*found.notes, *([NOT_REPLAYED] if NOT_REPLAYED not in found.notes else []))
+        return
+    more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]
+    told = sorted((*found.failures, *(f for f in more if _is_there(f, own))), key=_order)
+    found.failures, (name, _, where) = tuple(told), head_of(found)
+    found.heading = headed(name, told, where)
+
+
+def _order(failure: Failure) -> tuple[str, int]:
+    return (failure.frame.file, failure.frame.line) if failure.frame else ("", 0)
+
+
+def _is_there(failure: Failure, own: dict[str, str]) -> bool:
+    """Whether a line is the program's as it is, and none of the rewritten ones."""
+    frame = failure.frame
+    return (
+        frame is not None and frame.file in own and linecache.getline(own[frame.file], frame.line).strip() == frame.text
+    )
