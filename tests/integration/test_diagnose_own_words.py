@@ -39,8 +39,8 @@ OF_A_LIST = (
     "`self.epoch_in.fill_(self.weights[self.epoch])`"
 )
 OF_A_FRAME = (
-    "what is captured reads `self.angle_in` for `angle`, and ahead of self.graph.replay() "
-    "`self.angle_in.fill_(angle)`; with a tensor there `torch.cos` for `math.cos`, `torch.sin` for `math.sin`"
+    ", which calls it as it is, `self.angle_in.fill_(angle)`; "
+    "with a tensor there `torch.cos` for `math.cos`, `torch.sin` for `math.sin`"
 )
 WORDS = {
     "an angle that each frame has": OF_A_FRAME,

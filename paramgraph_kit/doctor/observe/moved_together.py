@@ -40,7 +40,9 @@ def graph_for_each(what: str) -> str:
 
 
 def gives_again(node: Any, then: Any) -> bool:
-    """Whether a statement gives the very truth that the capture had, as ``model.train()`` behind its replays."""
+    """Whether a statement gives the very value that the capture had, as ``model.train()`` behind its replays."""
+    if type(then) in (int, float) and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        return type(node.value.value) is type(then) and node.value.value == then
     if not isinstance(then, bool):
         return False
     if isinstance(node, ast.Call) and last_name(node.func) in ("eval", "train"):

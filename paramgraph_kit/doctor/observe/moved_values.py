@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.called_beside import found_there_too
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
@@ -28,6 +29,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     of_entries,
     of_none,
     of_owner,
+    of_the_host,
     tested,
     through,
     with_index,
@@ -163,6 +165,8 @@ def _said(moved: Moved) -> str:
 def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     failure = BY_ID[code].failure(_said(moved), line.frame)
     fix = as_named_there(_fix(region, moved, code, line), moved.use, region)
+    if line.file == region.code.co_filename:
+        fix = found_there_too(fix, region, line.node.lineno, moved.use.code.co_name)
     fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
 
@@ -190,6 +194,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
     if moved.then[0] == "none" or (is_entry(moved) and moved.then[0] == "number"):
+        if is_entry(moved) and (whole := of_the_host(moved.use)):
+            return graph_for_each(whole)
         return of_entries(moved.use.text, kind) if is_entry(moved) else of_none(moved.use.text)
     if is_entry(moved) and not isinstance(line.target, ast.Subscript) and not augmented:
         return f"for old, new in zip({target}, {given}): old.copy_(new)"
@@ -212,7 +218,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         kept = _kept_as_it_is(line) if target.endswith(".data") else ""
         return f"{target}{data}.copy_({given}), {where}{kept}"
-    if code == "scalar-frozen" and not moved.part and takes_a_tensor(moved.use, moved.then[1]):
+    if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
         if not _same_path(line.target, moved.use.node):  # what has it is exchanged
             return of_owner(moved.use.text, kind)
         path = moved.use.text
@@ -306,6 +312,11 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
         computed = computed or isinstance(above, ast.BinOp)
         node = above
     return computed
+
+
+def _all_take_a_tensor(region: Region, moved: Moved) -> bool:
+    uses = [u for u in region.values.uses if u.text == moved.use.text] if region.values is not None else []
+    return all(takes_a_tensor(use, moved.then[1]) for use in uses or [moved.use])
 
 
 def _is_with_a_tensor(compare: ast.Compare, use: Use) -> bool:

@@ -20,6 +20,7 @@ from paramgraph_kit.trace.model import Failure
 Parents = dict[ast.AST, ast.AST]
 OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 JOINS = ("cat", "concat", "stack", "hstack", "vstack")
+OF_LISTS = ("max", "min", "sum", "any", "all", "len", "math.prod")  # what they give is a number of the host's
 MOST_READS = 3  # of one number that are told
 _REPLAY = "g.replay()"
 HOSTS = ("math", "np", "numpy", "random", "cmath")
@@ -117,6 +118,24 @@ def of_entries(path: str, kind: str) -> str:
     made = f"before the capture `{held} = torch.tensor({path}, device={kind!r})`"
     read = f"what is captured reads `{held}` for `{path}`, without float()"
     return f"{made}, {read}, and behind this line `{held}.copy_(torch.tensor({path}))`, ahead of g.replay()"
+
+
+def of_the_host(use: Use) -> str:
+    """What the host makes of the entries of a list, ``max(lens)``, or of each where it goes through them; or ""."""
+    nodes = [*nodes_of(use.code)]
+    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+    found, node = "", next((n for n in nodes if n is use.node), None)
+    while node is not None and isinstance(
+        above := parents.get(node), (ast.Call, ast.BinOp, ast.For, ast.comprehension)
+    ):
+        if isinstance(above, (ast.For, ast.comprehension)):
+            return f"tuple({use.text})" if above.iter is node else found
+        if isinstance(above, ast.Call) and ast.unparse(above.func) in OF_LISTS and len(above.args) == 1:
+            found = ast.unparse(above)
+        elif not found and not (isinstance(above, ast.Call) and last_name(above.func) in ("enumerate", "zip")):
+            return ""
+        node = above
+    return found
 
 
 def of_owner(path: str, kind: str, owner: str = "") -> str:
@@ -258,6 +277,10 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
         filled.append(f"`{held}.fill_({text})`")
         more += filter(None, said)
     made, read, filled, more = ([*dict.fromkeys(part)] for part in (made, read, filled, more))
+    if len({each.partition(".fill_(")[0] for each in filled}) < len(filled):  # of one name, and two numbers
+        held = held_for(use.text)
+        made, read = [f"`{held} = torch.full((), float({use.text}), device={kind!r})`"], [f"`{held}` for `{use.text}`"]
+        filled = [f"`{held}.fill_({use.text})`"]
     if not 0 < len(read) <= MOST_READS or len(made) < len(read):
         return ""
     other = f"; there {', '.join(more)}" if more else ""

@@ -1,0 +1,46 @@
+"""Calls of what is captured that no graph makes, as those of a warm-up: they are to find what a replay finds."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.doctor.explain.syntax import LOOPS, defines, here, last_name, tree_of
+from paramgraph_kit.doctor.observe.lines_behind import APART
+from paramgraph_kit.doctor.observe.own_regions import Region
+
+_FILLS = "ahead of g.replay() `"
+_MADE = "before the capture `"
+
+
+def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
+    """Words for what a replay finds in a tensor, which is made, and filled, ahead of such calls as well.
+
+    ``line`` gives the value: calls ahead of it find what is there from the start. ``reader`` is what reads it.
+    """
+    nodes = _nodes_around(region) if _FILLS in fix or _MADE in fix else []
+    calls = _called_beside(region, nodes, reader)
+    if calls and calls[0].lineno < region.line:
+        fix = fix.replace(_MADE, f"before line {calls[0].lineno}, which calls it as it is, `")
+    loops = [range(n.lineno, (n.end_lineno or n.lineno) + 1) for n in nodes if isinstance(n, LOOPS)]
+    lines = {getattr(n, "lineno", 0) for n in nodes}
+    behind = [n for n in calls if n.lineno > line or any(n.lineno in each and line in each for each in loops)]
+    if not behind or not min(lines) <= line <= max(lines):
+        return fix
+    return fix.replace(_FILLS, f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, `")
+
+
+def _nodes_around(region: Region) -> list[ast.AST]:
+    """What stands in the function of a capture, or in its file, without what is defined there."""
+    tree = tree_of(region.code.co_filename)
+    whole = region.code.co_name == "<module>"
+    body = tree if whole else next((n for n in ast.walk(tree) if defines(n, region.code)), None) if tree else None
+    return [n for s in getattr(body, "body", []) for n in here(s, APART)]
+
+
+def _called_beside(region: Region, nodes: list[ast.AST], reader: str) -> list[ast.Call]:
+    inside = [n for s in region.body for n in ast.walk(s)]
+    values = [getattr(s, "value", None) for s in region.body] if len(region.body) == 1 else []
+    captured = {ast.unparse(n.func) for n in values if isinstance(n, ast.Call)}
+    captured |= {ast.unparse(n.func) for n in inside if isinstance(n, ast.Call) and last_name(n.func) == reader}
+    calls = (n for n in nodes if isinstance(n, ast.Call) and n not in inside and ast.unparse(n.func) in captured)
+    return sorted(calls, key=lambda n: n.lineno)

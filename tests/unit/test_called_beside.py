@@ -1,0 +1,45 @@
+"""Words for what a replay finds, where a warm-up calls what is captured as it is."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from paramgraph_kit.doctor.explain.syntax import tree_of
+from paramgraph_kit.doctor.observe.called_beside import found_there_too
+from paramgraph_kit.doctor.observe.own_regions import Region
+
+PROGRAM = """def main(t):
+    t.n += 1
+    t.step()
+    with graph(g):
+        t.step()
+    t.n += 1
+    g.replay()
+"""
+WORDS = "before the capture `t.n_in = made`; and ahead of g.replay() `t.n_in.fill_(t.n)`"
+MADE = "before line 3, which calls it as it is, `t.n_in = made`; and ahead of g.replay()"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (2, f"{MADE}, and of line 3, which calls it as it is, `t.n_in.fill_(t.n)`"),
+        (6, f"{MADE} `t.n_in.fill_(t.n)`"),
+    ],
+)
+def test_a_warm_up_finds_what_a_replay_finds(line: int, said: str, tmp_path: Path) -> None:
+    # GIVEN a function that calls what it captures, behind one of the lines that move its number
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    linecache.checkcache(str(file))
+    code = next(c for c in compile(PROGRAM, str(file), "exec").co_consts if isinstance(c, CodeType))
+    blocks = (n for n in ast.walk(tree_of(str(file)) or ast.Module([], [])) if isinstance(n, ast.With))
+    region = Region(code, 4, {}, None, body=next(blocks).body)
+    # WHEN words fill a tensor ahead of the replay
+    # THEN the tensor is there before the call, and filled ahead of it where the number has moved already
+    assert found_there_too(WORDS, region, line, "step") == said
