@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.given_objects import GivenObjects
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -32,11 +34,13 @@ class _Order:
     carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
     written: set[int] = field(default_factory=set)
+    cleared: set[int] = field(default_factory=set)  # memory of before that it writes over, and has not read
     codes: dict[CodeType, None] = field(default_factory=dict)  # the user's functions that have run for it
     around: set[CodeType] = field(default_factory=set)  # those that were running when it began
     since: set[int] = field(default_factory=set)  # memory written elsewhere since its latest replay
     zeroed: set[int] = field(default_factory=set)  # and that which may be cleared there
     replays: int = 0
+    given: GivenObjects = field(default_factory=GivenObjects)
     sums: bool = False  # weights have been moved between two replays, and the gradients were not cleared
     weights: dict[int, int] | None = None  # the memory of weights, by that of their gradients
 
@@ -61,11 +65,14 @@ class CapturedFlow:
         """An operation was captured; views are none."""
         own = self._known.setdefault(id(graph), _Order())
         own.codes |= dict.fromkeys(code for code, _ in at.stack if not is_library(code.co_filename))
+        own.given.look(own.around, at)
         written, read = written_and_read(op, args, kwargs)
         whole = op.name.removeprefix("_foreach_") in _OVERWRITES or "out" in op.written_names
         for key in read | written:
             if key not in own.met and key not in own.made and key in written and at.in_backward and op.name == "add_":
                 own.added.add(key)
+            if key not in own.met and key not in own.made and whole and key in written:
+                own.cleared.add(key)
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
         own.carried |= written & own.read
@@ -101,7 +108,7 @@ class CapturedFlow:
         for own in self._known.values():
             if own is not now:
                 own.since |= now.written
-                own.zeroed |= now.written - now.added - now.read
+                own.zeroed |= now.cleared | now.made.keys()
 
     def sums_up(self, graph: object) -> bool:
         """Whether replays of a graph add to gradients that were used already, and that nobody has cleared."""
@@ -112,6 +119,11 @@ class CapturedFlow:
         """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""
         own = self._known.get(id(graph), _Order())
         return [code for code in own.codes if code is where or code not in own.around]
+
+    def uses(self, graph: object) -> list[Use]:
+        """What the functions that have run for a graph read of the objects that they were given."""
+        own = self._known.get(id(graph))
+        return own.given.uses() if own is not None else []
 
     def made_at(self, graph: object, code: CodeType, lines: Collection[int]) -> Iterator[tuple[int, bool]]:
         """Memory that a graph makes by these lines and reads first, each with whether it writes there behind that."""

@@ -172,7 +172,7 @@ def uses_in(function: Any, given: dict[str, Any]) -> list[Use]:
     for each, owner in _functions(function):
         names = names_in(each, owner)
         names.known.update(given)
-        waiting.append((each.__code__, _body_of(each.__code__), names))
+        waiting.append((each.__code__, body_of(each.__code__), names))
     return _followed(waiting)
 
 
@@ -192,7 +192,7 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
                 key = (id(function.__code__), id(owner))
                 if key not in seen and not is_library(function.__code__.co_filename):
                     seen.add(key)
-                    waiting.append((function.__code__, _body_of(function.__code__), names_in(function, owner)))
+                    waiting.append((function.__code__, body_of(function.__code__), names_in(function, owner)))
     return found
 
 
@@ -255,7 +255,7 @@ def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.
     """The longest names that are read, each with whether that is in a test."""
     if isinstance(statement, (ast.Lambda, *_COMPREHENSIONS)):  # its variables are its own
         own = stored_in([statement]) | {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
-        yield from (each for each in _read(statement, decides) if _first_of(each[0]) not in own)
+        yield from (each for each in _read(statement, decides) if first_of(each[0]) not in own)
     else:
         yield from _read(statement, decides)
 
@@ -302,10 +302,10 @@ def _tells(node: ast.expr) -> bool:
 
 
 def _is_path(node: ast.AST) -> bool:
-    return bool(_first_of(node))
+    return bool(first_of(node))
 
 
-def _first_of(node: ast.AST) -> str:
+def first_of(node: ast.AST) -> str:
     """The variable that a path begins at; "" where it is none."""
     while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
         node = node.value
@@ -318,7 +318,8 @@ def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
     return frozenset(n.id for n in names if isinstance(n.ctx, ast.Store))
 
 
-def _body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
+def body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
+    """The longest names that a function reads, each with whether that is in a test."""
     for node in nodes_of(code):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
             return [each for s in node.body for each in _outermost(s)]

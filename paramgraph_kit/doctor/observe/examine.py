@@ -199,7 +199,7 @@ class _Examiner(Caller):
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
         for region in found.regions:
             told += begun_in_capture(region, self.graphs.flow)
-            told += summed_up(region, self.graphs.flow.sums_up)
+            told += summed_up(region, self.graphs.flow.sums_up, told)
         told = self.graphs.with_held([*told, *self.graphs.around()])
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         ended = last.ended or watched.ended

@@ -74,7 +74,7 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
     told = [f for f in observer.findings.failures.values() if f.code == "freed-input"] + graphs.misread
     told += [f for region in regions for f in around_replays.problems(region, regions)]
     for region in regions:
-        told += [*begun_in_capture(region, graphs.flow), *summed_up(region, graphs.flow.sums_up)]
+        told += [*begun_in_capture(region, graphs.flow), *summed_up(region, graphs.flow.sums_up, told)]
     told += graphs.around()
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))

@@ -176,6 +176,7 @@ class OwnGraphs:
             if region.graph is graph:
                 region.ended()
                 region.ran = self.ran
+                region.reads_of_given(self.flow.uses(graph))
         self._open = None
         self.held.note(self._waiting(), self.device)
 

@@ -111,6 +111,12 @@ class Region:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             self.values = CapturedValues(uses_of(self.body, self.code, names)) if self.body else None
 
+    def reads_of_given(self, uses: list[Use]) -> None:
+        """Its functions read these, too, of objects that they were given."""
+        if self.values is not None:
+            known = {(use.code, use.text) for use in self.values.uses}
+            self.values = CapturedValues([*self.values.uses, *(u for u in uses if (u.code, u.text) not in known)])
+
     def graphed(self, function: Callable[..., Any], args: tuple[Any, ...], graphs: tuple[object, ...]) -> None:
         """It is torch's: what was captured is this function, and not what its statement says."""
         self.function, self.args, self.of_torch = function, args, graphs

@@ -76,9 +76,12 @@ def added_to(region: Region, adds: Callable[[Region, Iterable[torch.Tensor]], bo
         yield from gradients_added(region, codes)
 
 
-def summed_up(region: Region, sums: Callable[[object], bool]) -> Iterator[Failure]:
-    """The backward pass of a graph whose replays were seen to add to gradients that have moved the weights already."""
-    if sums(region.graph):
+def summed_up(region: Region, sums: Callable[[object], bool], told: Iterable[Failure]) -> Iterator[Failure]:
+    """The backward pass of a graph whose replays were seen to add to gradients that have moved the weights already.
+
+    Where a line sets them to None between replays, that is told, and what the graph writes to is nobody's.
+    """
+    if sums(region.graph) and not any(f.code == "gradients-rebound" for f in told):
         yield from gradients_added(region, codes_of(region))
 
 
