@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
+from paramgraph_kit.driver.sim.libraries import forget
 from tests.integration.rewritten import run
 
 pytestmark = [
@@ -52,3 +54,47 @@ def test_what_stands_behind_a_capture_that_fails_is_told_with_its_fix(fix: bool,
     assert told == ({copied, kept} if fix else {copied})
     assert found.heading.startswith(f"main: {len(told)} problem")
     assert (NOT_REPLAYED in found.notes) is not fix
+
+
+STEP = """
+def main(losses=None):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to(device)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    x, y = torch.randn(8, 4, device=device), torch.randn(8, 2, device=device)
+    def step():
+        opt.zero_grad(set_to_none=True)
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+    if losses is not None:
+        return [step().item() for _ in losses], net[1].running_mean.cpu()
+    AHEAD
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        loss = step()
+    losses = []
+    for _ in range(3):
+        g.replay()
+        losses.append(loss.clone())
+    return torch.stack(losses), net[1].running_mean.cpu()
+"""
+
+
+def test_a_training_step_without_a_warm_up_is_told_once_with_all_that_a_warm_up_moves(tmp_path: Path) -> None:
+    # GIVEN a process that has used no library yet, on the thread of backward passes neither, and a step with statistics
+    forget()
+    (tmp_path / "broken").mkdir()
+    told = pgk.diagnose(run(STEP.replace("AHEAD", "pass"), tmp_path / "broken")["main"]).failure
+    assert told.code == "cold-library"
+    # WHEN the words are followed to the letter
+    lines, _, back = told.fix.partition("ahead of it  ")[2].partition(", then put back what that moves (")
+    ahead = [*lines.replace("torch.cuda", "cuda").split("; "), *re.findall(r"`(.*?)`", back)]
+    main = run(STEP.replace("AHEAD", "\n    ".join(ahead)), tmp_path)["main"]
+    # THEN nothing is left to tell, and the losses and statistics are those of eager steps
+    forget()
+    assert not pgk.diagnose(main)
+    (losses, mean), (eager, statistics) = main(), main([0, 1, 2])
+    assert losses.tolist() == pytest.approx(eager, rel=1e-5)
+    assert torch.allclose(mean, statistics)

@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.optimizers import ZERO
@@ -24,17 +25,17 @@ _DRAWS = ("rand", "bernoulli", "normal_", "uniform", "dropout", "multinomial", "
 
 
 def warm_up(kind: str) -> None:
-    """Let CUDA's libraries make their handles on this thread."""
-    two = torch.eye(2, device=kind)
-    with torch.no_grad():
+    """Let CUDA's libraries make their handles on this thread, and on that of backward passes."""
+    with torch.inference_mode(False), torch.enable_grad():
+        two = torch.eye(2, device=kind).requires_grad_()
         for use in (
             lambda: two @ two,
             lambda: torch.conv1d(two[None], two[None]),
             lambda: torch.linalg.solve(two, two),
-            lambda: torch.fft.fft(two),
+            lambda: torch.fft.fft(two).abs(),
         ):
             with suppress(Exception):  # a device may lack one
-                use()
+                torch.autograd.grad(use().sum(), two)
 
 
 def broken_off(regions: Iterable[Region]) -> list[Region]:
@@ -58,12 +59,14 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         moved |= dict.fromkeys(path for path, _ in written_in(region) if path.rpartition(".")[2] not in made)
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
         copies, trained = _trained(region)
-        back = f", then put back what that moves ({', '.join(names + trained)})" if names or trained else ""
+        counts, counted = _counted(region)
+        moves = [*names, *trained, *counted]
+        back = f", then put back what that moves ({', '.join(moves)})" if moves else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
         run = f"with torch.cuda.stream(s): {body}"
         zero = f"; {optimizer}.zero_grad(set_to_none=True)" if (optimizer := _left_by(region)) else ""
         ends = f"torch.cuda.current_stream().wait_stream(s){zero}{back}"
-        ahead = f"ahead of it  {copies}{side}; {run}; {ends}; then capture"
+        ahead = f"ahead of it  {copies}{counts}{side}; {run}; {ends}; then capture"
         return replace(failure, fix=f"before  with torch.cuda.graph(g): {body}\nafter   {ahead}")
     return failure
 
@@ -81,6 +84,24 @@ def _trained(region: Region) -> tuple[str, list[str]]:
     elif not isinstance(known, torch.optim.SGD) or any(group.get("momentum") for group in known.param_groups):
         back.append(f"the state of `{path}`, which that makes, in place: `{ZERO.format(path)}`")
     return copies, back
+
+
+def _counted(region: Region) -> tuple[str, list[str]]:
+    """Copies of the statistics that modules keep of what they are given, and how these come back."""
+    used = {name for code in codes_of(region) for name in (*code.co_names, *code.co_freevars)}
+    used |= {n.id for s in region.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+    held = {name: value for name, value in region.names.items() if name in used}
+    held |= {f"self.{n}": value for n, value in attributes_of(region.names.get("self")).items() if n in used}
+    modules = {id(v): path for path, v in held.items() if is_a(v, torch.nn.Module) and any(map(_counts, v.modules()))}
+    if not modules:
+        return "", []
+    each = ", ".join(f"*{path}.buffers()" for path in modules.values())
+    copies = f"buffers = [{each}]; statistics = [b.clone() for b in buffers]; "
+    return copies, ["the statistics, `[b.copy_(s) for b, s in zip(buffers, statistics)]`"]
+
+
+def _counts(module: torch.nn.Module) -> bool:
+    return module.training and is_a(getattr(module, "running_mean", None), torch.Tensor)
 
 
 def _left_by(region: Region) -> str:
