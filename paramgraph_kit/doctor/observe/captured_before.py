@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
@@ -359,10 +359,36 @@ def _scopes(
     for owner in objects:
         code = methods_of(type(owner)).get(method.name)
         if code is not None and code.co_filename == file and code.co_firstlineno <= method.lineno:
-            own = {method.args.args[0].arg: owner}
+            own = {method.args.args[0].arg: owner, **_kept_by_owner(method, owner)}
             for given in given_to_method(method, tree, space, owner, code) if len(method.args.args) > 1 else ():
                 yield {**space, **given, **own}, code
             yield {**space, **own}, code
+
+
+def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
+    """What variables of a method meant that its object keeps: ``self.net = net``, where each has one meaning."""
+    held, own = attributes_of(owner), method.args.args[0].arg
+    nodes = [n for s in method.body for n in here(s, FUNCTIONS)]
+    stored = [ast.unparse(n) for n in nodes if isinstance(getattr(n, "ctx", None), ast.Store)]
+    given = {each.arg for each in (*method.args.args, *method.args.kwonlyargs)}
+    found: dict[str, Any] = {}
+    for node in (n for n in nodes if isinstance(n, ast.Assign)):
+        targets = [[*elements_of(each)] for each in node.targets]
+        values = [*elements_of(node.value)] if any(len(each) > 1 for each in targets) else [node.value]
+        for each in (each for each in targets if len(each) == len(values)):
+            for target, value in zip(each, values, strict=True):
+                path = ast.unparse(target)
+                if not isinstance(value, ast.Name) or not path.startswith(f"{own}.") or stored.count(path) != 1:
+                    continue
+                once = stored.count(value.id) + (value.id in given) == 1
+                if (
+                    once
+                    and isinstance(target, ast.Attribute)
+                    and target.attr in held
+                    and path == f"{own}.{target.attr}"
+                ):
+                    found[value.id] = held[target.attr]
+    return found
 
 
 def _has_number(optimizer: torch.optim.Optimizer) -> bool:

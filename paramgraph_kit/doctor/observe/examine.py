@@ -39,6 +39,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
+from paramgraph_kit.doctor.observe.late_captures import counts_to_capture
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
@@ -63,6 +64,7 @@ MOST_DRAWS = 4  # further calls of a function that draws random numbers on the h
 MOST_OF_CHANCE = 64  # of one that branches on them, where some way was taken in none
 CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
+MOST_AHEAD = 9  # of a capture that comes when some calls have warmed up
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
@@ -130,12 +132,16 @@ class _Examiner(Caller):
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
             if self.is_program(first):
+                self.state.put_back()  # with the graph that its capture has left, which holds nothing
                 return self.program(found)
             return self.failed(found, first.ended) or self.finish(found, [first], [first.ended])
         self.state.grow()
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
             return self.program(found)
+        if (late := self.captures_late(first, second)) is not None:
+            self.first = late  # those ahead of it have warmed up
+            return self.examine_from(late)
         pair = calls = [first, second]
         silent = self.compare(*pair)
         if second.ended is None and (silent or second.changes or first.captures):
@@ -172,6 +178,16 @@ class _Examiner(Caller):
                 silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
         return self.finish(found, pair, [*silent, *ended])
 
+    def captures_late(self, first: Call, second: Call) -> Call | None:
+        """The call that captures, where a runner counts its calls ahead of that; None where none does."""
+        quiet = all(not call.captures and not call.replays and call.ended is None for call in (first, second))
+        if not quiet or not counts_to_capture([*self.codes(second)], second.changes):
+            return None
+        for call in (self.call(self.args, self.kwargs) for _ in range(MOST_AHEAD)):
+            if call.captures or call.ended is not None:
+                return call if call.ended is None else None
+        return None
+
     def failed(self, found: Examination, ended: Failure) -> Examination | None:
         """A capture that the first call ends in, to be looked at by itself; None where it is none that can be had."""
         regions = broken_off(self.graphs.regions or ())
@@ -190,6 +206,8 @@ class _Examiner(Caller):
         self.graphs.misread.clear()
         self.graphs.regions = None
         last = self.call(self.args, self.kwargs, plainly=True)
+        if last.ended is not None:
+            self.state.put_back()
         self.graphs.regions, self.graphs.keeps, self.graphs.unordered = [], True, Unordered()
         # What its names mean is kept in this one, and so are tensors that would be gone.
         watched = self.call(self.args, self.kwargs, plainly=True)
@@ -204,6 +222,8 @@ class _Examiner(Caller):
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         ended = last.ended or watched.ended
         told += [ended] if ended is not None else []
+        if last.ended is not None and BY_ID[last.ended.code].category != FUNCTION:
+            found.notes.append(NOT_REPLAYED)
         told = as_replayed(told, (region.code.co_filename for region in found.regions))
         found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found
@@ -458,8 +478,8 @@ class _Examiner(Caller):
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
-        problems += self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
         problems = self.graphs.with_held(problems)
+        problems += self.graphs.never_read((self.args, self.kwargs), first, later, call.replays[-1], problems)
         found.notes += moved_ahead(self.first or call, call, launched) if not problems else ()
         return as_replayed(problems, (region.code.co_filename for region in launched))
 

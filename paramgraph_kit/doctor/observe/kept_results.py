@@ -30,6 +30,7 @@ _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
+_JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
 _PATHS = (ast.Name, ast.Attribute)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
@@ -94,8 +95,10 @@ class KeptResults:
             for kept in self._lists.values():  # now, as it may be emptied behind that
                 if _twice(kept.held, owns) - self._before.get(id(kept.held), set()):
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
-            comprehensions = [n for n in nodes_of(user[0]) if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
-            calls = [n for n in comprehensions if isinstance(n.elt, ast.Call)]
+            nodes = [*nodes_of(user[0])]
+            given = {id(n) for call in nodes if isinstance(call, ast.Call) for n in _given_to_others(call)}
+            comprehensions = [n for n in nodes if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
+            calls = [n for n in comprehensions if isinstance(n.elt, ast.Call) and id(n) not in given]
             joined = set(map(id, tensors))
             if any(
                 joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in self._lists.values()
@@ -104,8 +107,8 @@ class KeptResults:
             if len(calls) == 1:
                 self._names[user[0], "[]"] = _failure(user[0], calls[0], calls[0].elt)
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
-                given = [*_given_by_generators(user[0], place)]
-                at = [_failure(user[0], each, each.value) for each in given if each.value is not None]
+                yields = [*_given_by_generators(user[0], place)]
+                at = [_failure(user[0], each, each.value) for each in yields if each.value is not None]
                 self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
 
     def failures(self, owns: Owns) -> Iterator[Failure]:
@@ -121,6 +124,11 @@ class KeptResults:
         overwritten = key in self._overwritten
         self._overwritten.discard(key)
         return bool(_twice(kept.held, owns) - before) or (overwritten and any(_owned(kept.held, owns)))
+
+
+def _given_to_others(call: ast.Call) -> list[ast.expr]:
+    """What a call is given that joins no tensors and makes no list: what it returns is something else."""
+    return [] if last_name(call.func) in _JOINS else [*call.args, *(each.value for each in call.keywords)]
 
 
 def _given_by_generators(code: CodeType, place: Place) -> Iterator[ast.Yield]:

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.called_beside import found_there_too
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.made_first import is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
@@ -164,7 +165,9 @@ def _said(moved: Moved) -> str:
 
 def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     failure = BY_ID[code].failure(_said(moved), line.frame)
-    fix = as_named_there(_fix(region, moved, code, line), moved.use, region)
+    fix = _fix(region, moved, code, line)
+    if moved.then[0] != "memory":  # which is written at the line itself, and as that calls it
+        fix = as_named_there(fix, moved.use, region)
     if line.file == region.code.co_filename:
         fix = found_there_too(fix, region, line.node.lineno, moved.use.code.co_name)
     fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
@@ -217,7 +220,12 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         made_there = given in map(ast.unparse, region.targets())
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         kept = _kept_as_it_is(line) if target.endswith(".data") else ""
-        return f"{target}{data}.copy_({given}), {where}{kept}"
+        tree = tree_of(line.file) or ast.Module([], [])
+        around = [f for f in _functions_in(tree) if _holds(f, line.node.lineno)]
+        if first := "" if made_there or launches(around) else is_made_first(around, line.target, tree):
+            return f"{first} {target}{data}.copy_({given})`, and else this line as it is"
+        where = f", {where}" if made_there or launches(around) else ""
+        return f"{target}{data}.copy_({given}){where}{kept}"
     if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
         if not _same_path(line.target, moved.use.node):  # what has it is exchanged
             return of_owner(moved.use.text, kind)

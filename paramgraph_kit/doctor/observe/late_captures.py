@@ -1,0 +1,28 @@
+"""A runner that counts its calls, and captures once some have warmed up: what comes ahead of that is none of a step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from types import CodeType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.driver.files import is_library
+
+_CAPTURES = ("graph", "capture_begin", "make_graphed_callables")
+
+
+def counts_to_capture(codes: Sequence[CodeType], changes: Iterable[Change]) -> bool:
+    """Whether calls move a number, and a file of what they run captures."""
+    if not any(_counts(change.after) for change in changes):
+        return False
+    trees = map(tree_of, sorted({code.co_filename for code in codes if not is_library(code.co_filename)}))
+    calls = (n for tree in trees if tree is not None for n in ast.walk(tree) if isinstance(n, ast.Call))
+    return any(last_name(call.func) in _CAPTURES for call in calls)
+
+
+def _counts(value: Any) -> bool:
+    entries = value.values() if type(value) is dict else [value]
+    return any(isinstance(each, int) for each in entries)

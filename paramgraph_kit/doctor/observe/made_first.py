@@ -1,0 +1,25 @@
+"""Lines that give an object a tensor in a function which launches no graph: they write it where they stand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from paramgraph_kit.doctor.explain.syntax import last_name
+
+
+def launches(functions: Sequence[ast.FunctionDef]) -> bool:
+    """Whether the functions around a line launch a graph, or there is none; elsewhere it runs ahead of that anyway."""
+    calls = [n for f in functions for n in ast.walk(f) if isinstance(n, ast.Call)]
+    return not functions or any(last_name(n.func) in ("replay", "graph") for n in calls)
+
+
+def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None, tree: ast.AST | None) -> str:
+    """The beginning of words for a method that alone gives its object what it writes later; "" for any other."""
+    own = functions[-1] if functions and functions[-1].args.args else None
+    if own is None or not isinstance(target, ast.Attribute) or ast.unparse(target.value) != own.args.args[0].arg:
+        return ""
+    stores = [n for n in ast.walk(tree or own) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    inside = {id(n) for n in ast.walk(own)}
+    alone = all(id(n) in inside for n in stores if n.attr == target.attr)
+    return f"`if hasattr({ast.unparse(target.value)}, {target.attr!r}):" if alone else ""
