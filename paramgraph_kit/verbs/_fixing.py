@@ -45,7 +45,8 @@ def _rewritten(
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
     left: list[Any] = []  # one round that is a function, and no graph yet
-    ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures  # what no trial shows is not rewritten
+    # what no trial shows is not rewritten
+    ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures
     given = what, args, kwargs, ran
     if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
         found.fix = alone

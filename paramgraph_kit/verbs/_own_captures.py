@@ -66,7 +66,7 @@ def is_of_captures(found: Diagnosis) -> bool:
 
 def is_launch(found: Diagnosis) -> bool:
     """Whether it is of a function that replays what it, or its file, has captured before."""
-    from paramgraph_kit.doctor.observe.examine import OF_ITS_OWN
+    from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN
 
     return OF_ITS_OWN in found.notes
 

@@ -17,10 +17,11 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_by
+from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
+from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
 from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
@@ -31,7 +32,7 @@ from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 _CAPTURES = ("graph", "capture")
-_GROW = ("cat", "concat", "concatenate", "hstack", "vstack")
+_GIVE_THEMSELVES = ("eval", "train", "requires_grad_", "to", "cuda", "half", "bfloat16", "float")  # a module does
 
 
 def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
@@ -124,11 +125,8 @@ def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
 def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
     """An assignment, and the same into the tensors that were read; what a capture only makes has its name of it."""
     path, line = ast.unparse(target), ast.unparse(node)
-    if target is node.targets[0] and isinstance(node.value, ast.Call) and last_name(node.value.func) in _GROW:
-        words = (
-            "new rows by index_copy_ at a position on the device that is added to in place, and a mask of the filled"
-        )
-        return f"before  {line}\nafter   {path} as large as it gets, made ahead of the capture: {words}"
+    if target is node.targets[0] and isinstance(node.value, ast.Call) and last_name(node.value.func) in GROW:
+        return f"before  {line}\nafter   {path} as large as it gets, made ahead of the capture: {ROWS}"
     if target is node.targets[0]:
         return f"before  {line}\nafter   {path}.copy_({ast.unparse(node.value)})"
     whole = copy.deepcopy(node)
@@ -261,7 +259,7 @@ def _by_torch(
     call = _graphs(node)
     targets = list(elements_of(node.targets[0])) if isinstance(node, ast.Assign) else []
     for number, given in enumerate(elements_of(call.args[0]) if call is not None else ()):
-        value = path_value(given, names, space)
+        value = _made_of(given, names, space, at) if isinstance(given, ast.Lambda) else path_value(given, names, space)
         is_module = is_a(value, torch.nn.Module)
         result = value if is_module else path_value(targets[number], names, space) if number < len(targets) else None
         found = graphed_by_torch(result)
@@ -274,6 +272,13 @@ def _by_torch(
         if function is not None:
             region.graphed(function, found.args, found.graphs)
         yield region
+
+
+def _made_of(node: ast.Lambda, names: dict[str, Any], space: dict[str, Any], at: CodeType) -> Any:
+    """A nameless function with what its names mean where it stands."""
+    read = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & names.keys())
+    own = {name: names[name] for name in read if names[name] is not space.get(name)}
+    return made_again(node, own, space, at.co_filename)
 
 
 def _objects(values: list[Any], file: str) -> Iterator[Any]:
@@ -365,6 +370,13 @@ def _scopes(
             yield {**space, **own}, code
 
 
+def _itself(value: ast.expr) -> ast.expr:
+    """What a call that gives back the module it is asked of is asked of: ``net`` of ``net.to(device).eval()``."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _GIVE_THEMSELVES:
+        value = value.func.value
+    return value
+
+
 def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
     """What variables of a method meant that its object keeps: ``self.net = net``, where each has one meaning."""
     held, own = attributes_of(owner), method.args.args[0].arg
@@ -377,7 +389,7 @@ def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
         values = [*elements_of(node.value)] if any(len(each) > 1 for each in targets) else [node.value]
         for each in (each for each in targets if len(each) == len(values)):
             for target, value in zip(each, values, strict=True):
-                path = ast.unparse(target)
+                path, value = ast.unparse(target), _itself(value)
                 if not isinstance(value, ast.Name) or not path.startswith(f"{own}.") or stored.count(path) != 1:
                     continue
                 once = stored.count(value.id) + (value.id in given) == 1

@@ -132,13 +132,13 @@ def _given(
 
 def _value(node: ast.expr, known: dict[str, Any], space: dict[str, Any], file: str) -> Any:
     if isinstance(node, ast.Lambda):
-        return _made_again(node, known, space, file)
+        return made_again(node, known, space, file)
     if isinstance(node, ast.Call) and last_name(node.func) == "partial" and node.args:
         return _value(node.args[0], known, space, file)  # which reads what it reads
     return node.value if isinstance(node, ast.Constant) else path_value(node, known, space)
 
 
-def _made_again(node: ast.Lambda, known: dict[str, Any], space: dict[str, Any], file: str) -> Any:
+def made_again(node: ast.Lambda, known: dict[str, Any], space: dict[str, Any], file: str) -> Any:
     """A nameless function that nobody has any more."""
     if node.args.defaults or any(node.args.kw_defaults):
         return NOTHING

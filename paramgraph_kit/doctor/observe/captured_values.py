@@ -32,6 +32,19 @@ _TELLS = ("print", "debug", "info", "warning", "log", "write")
 Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
 
 
+class Lies(int):
+    """The address of a tensor, which also tells its shape."""
+
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Lies:
+        """Where a tensor lies."""
+        lies = cls(tensor.data_ptr())
+        lies.shape = tuple(tensor.shape)
+        return lies
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """What names mean in a function: its own variables, but for the object that it belongs to, nobody knows."""
@@ -71,6 +84,12 @@ class Use:
     def text(self) -> str:
         """As it is written."""
         return ast.unparse(self.node)
+
+    @property
+    def picks(self) -> bool:
+        """Whether its line picks an entry by it: ``self.adapters[self.active]``."""
+        keys = [n.slice for n in nodes_of(self.code) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
+        return any(each.lineno == self.node.lineno and ast.unparse(each) == self.text for each in keys)
 
     def value(self) -> Any:
         """What it means now."""
@@ -140,7 +159,7 @@ class CapturedValues:
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
                     is_moved = is_moved and (number, part) in self.as_then
                     self.as_then |= {(number, part)} if then[part] == now[part] else set()
-                if "word" in (then[part][0], now[part][0]) and not use.decides:
+                if "word" in (then[part][0], now[part][0]) and not (use.decides or use.picks):
                     is_moved = False  # it may be a name that is told
                 is_moved = is_moved and now[part][0] != "none"  # as of what the capture has made and nobody needs
                 if is_moved and not any(o.knows(number, part, now[part]) for o in others):
@@ -200,7 +219,7 @@ def parts(value: Any) -> dict[str, Value]:
     """What of a value counts for a graph."""
     kind = type(value)  # which asks the object itself nothing
     if issubclass(kind, torch.Tensor):
-        return {"": ("memory", value.data_ptr())} if value.device.type != "cpu" else {}
+        return {"": ("memory", Lies.of(value))} if value.device.type != "cpu" else {}
     if kind in (bool, int, float):
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
@@ -230,7 +249,7 @@ def _is_number(value: Any) -> bool:
 def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.device.type != "cpu":
-            yield name, ("memory", tensor.data_ptr())
+            yield name, ("memory", Lies.of(tensor))
             if is_a(tensor, torch.nn.Parameter):
                 yield f"{name}{LEARNS}", ("number", tensor.requires_grad)
     for path, one in module.named_modules():

@@ -39,13 +39,14 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
-from paramgraph_kit.doctor.observe.late_captures import counts_to_capture
+from paramgraph_kit.doctor.observe.late_captures import MOST_AHEAD, counts_to_capture
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.optimizers import BEGUN
+from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
@@ -64,9 +65,7 @@ MOST_DRAWS = 4  # further calls of a function that draws random numbers on the h
 MOST_OF_CHANCE = 64  # of one that branches on them, where some way was taken in none
 CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
-MOST_AHEAD = 9  # of a capture that comes when some calls have warmed up
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
-OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
 NOT_REPLAYED = "its capture fails, so what its replays do not see was not looked at: ask again once that is mended"
 FUNCTION = "function"  # the category of what ends a call, captured or not
@@ -134,7 +133,8 @@ class _Examiner(Caller):
             if self.is_program(first):
                 self.state.put_back()  # with the graph that its capture has left, which holds nothing
                 return self.program(found)
-            return self.failed(found, first.ended) or self.finish(found, [first], [first.ended])
+            causes = with_cause(first.ended, self.graphs, found.notes)
+            return self.failed(found, first.ended) or self.finish(found, [first], causes)
         self.state.grow()
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):

@@ -31,6 +31,7 @@ _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
+_LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "transpose", "permute", "ravel")
 _PATHS = (ast.Name, ast.Attribute)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
@@ -92,20 +93,21 @@ class KeptResults:
     def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before."""
         if _twice(tensors, owns) and (user := place.user) is not None:
-            for kept in self._lists.values():  # now, as it may be emptied behind that
-                if _twice(kept.held, owns) - self._before.get(id(kept.held), set()):
-                    self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
+            wrong = [k for k in self._lists.values() if _twice(k.held, owns) - self._before.get(id(k.held), set())]
+            for kept in wrong:  # now, as it may be emptied behind that
+                self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
             nodes = [*nodes_of(user[0])]
             given = {id(n) for call in nodes if isinstance(call, ast.Call) for n in _given_to_others(call)}
             comprehensions = [n for n in nodes if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call) and id(n) not in given]
+            calls = [n for n in calls if not (wrong and _is_look(n))]
             joined = set(map(id, tensors))
-            if any(
-                joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in self._lists.values()
-            ):
+            lists = [kept for kept in self._lists.values() if any(_kept_at(kept))]
+            if any(joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in lists):
                 return  # they are those of a list, at whose lines it is told
             if len(calls) == 1:
-                self._names[user[0], "[]"] = _failure(user[0], calls[0], calls[0].elt)
+                failure, held = _failure(user[0], calls[0], calls[0].elt), _kept_there(user[0], calls[0])
+                self._names[user[0], "[]"] = _of_entries(failure, calls[0].elt, held)
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
                 yields = [*_given_by_generators(user[0], place)]
                 at = [_failure(user[0], each, each.value) for each in yields if each.value is not None]
@@ -124,6 +126,21 @@ class KeptResults:
         overwritten = key in self._overwritten
         self._overwritten.discard(key)
         return bool(_twice(kept.held, owns) - before) or (overwritten and any(_owned(kept.held, owns)))
+
+
+def _is_look(comprehension: Any) -> bool:
+    """Whether each entry is only another look at what its loop gives: ``[v.flatten() for v in kept]``."""
+    func, targets = comprehension.elt.func, {ast.unparse(each.target) for each in comprehension.generators}
+    return isinstance(func, ast.Attribute) and func.attr in _LOOKS and ast.unparse(func.value) in targets
+
+
+def _kept_there(code: CodeType, comprehension: ast.expr) -> Any:
+    """The list that a comprehension has made, by the name that it was given; None for none."""
+    line = ast.unparse(comprehension)
+    for frame in (each for each in frames_of_the_user() if each.f_code is code):
+        for node in (n for n in nodes_of(code) if isinstance(n, ast.Assign) and ast.unparse(n.value) == line):
+            return path_value(node.targets[0], frame.f_locals, frame.f_globals)
+    return None
 
 
 def _given_to_others(call: ast.Call) -> list[ast.expr]:

@@ -11,6 +11,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import is_library
 
+MOST_AHEAD = 9  # calls that have warmed up ahead of a capture
 _CAPTURES = ("graph", "capture_begin", "make_graphed_callables")
 
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 
+GROW = ("cat", "concat", "concatenate", "hstack", "vstack")
+ROWS = "new rows by index_copy_ at a position on the device that is added to in place, and a mask of the filled"
+
 
 def launches(functions: Sequence[ast.FunctionDef]) -> bool:
     """Whether the functions around a line launch a graph, or there is none; elsewhere it runs ahead of that anyway."""
@@ -23,3 +26,19 @@ def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None,
     inside = {id(n) for n in ast.walk(own)}
     alone = all(id(n) in inside for n in stores if n.attr == target.attr)
     return f"`if hasattr({ast.unparse(target.value)}, {target.attr!r}):" if alone else ""
+
+
+def as_large_as_it_gets(target: str, value: ast.expr | None, then: tuple[int, ...], now: tuple[int, ...]) -> str:
+    """Words for a tensor that another shape takes the place of, which no copy into it can hold; "" for the same."""
+    if then == now or value is None:
+        return ""
+    if isinstance(value, ast.Call) and last_name(value.func) in GROW:
+        return f"{target} as large as it gets, made ahead of the capture: {ROWS}"
+    at = [d for d, (a, b) in enumerate(zip(then, now, strict=False)) if a != b]
+    if len(then) != len(now) or len(at) != 1:
+        return "this line as it is, and a new capture behind it: no copy makes the tensor of this one as large"
+    part = f"{target}[{':, ' * at[0]}:new.shape[{at[0]}]]"
+    return (
+        f"{target} is made as large as it gets ahead of the capture, and for what comes later `new = "
+        f"{ast.unparse(value)}; {part}.copy_(new)` stands here"
+    )

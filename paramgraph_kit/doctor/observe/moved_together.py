@@ -41,14 +41,12 @@ def graph_for_each(what: str) -> str:
 
 def gives_again(node: Any, then: Any) -> bool:
     """Whether a statement gives the very value that the capture had, as ``model.train()`` behind its replays."""
-    if type(then) in (int, float) and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-        return type(node.value.value) is type(then) and node.value.value == then
-    if not isinstance(then, bool):
+    if type(then) not in (bool, int, float):
         return False
-    if isinstance(node, ast.Call) and last_name(node.func) in ("eval", "train"):
+    if isinstance(then, bool) and isinstance(node, ast.Call) and last_name(node.func) in ("eval", "train"):
         given = [*node.args, *(k.value for k in node.keywords)]
         if not given:
             return (last_name(node.func) == "train") is then
         return isinstance(given[0], ast.Constant) and given[0].value is then
     value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-    return isinstance(value, ast.Constant) and value.value is then
+    return isinstance(value, ast.Constant) and type(value.value) is type(then) and value.value == then

@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.observe.called_beside import found_there_too
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.made_first import is_made_first, launches
+from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
@@ -112,7 +112,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
             read.setdefault((code, failure.frame), []).append((moved.use.text, failure))
     yield from (all_read(each) for each in read.values())
-    yield from together.values()
+    # A buffer is told by its own name, and once.
+    yield from (f for (code, at), f in together.items() if code == "stale-input" or ("stale-input", at) not in together)
 
 
 def _read_at(moved: Moved) -> Frame | None:
@@ -142,7 +143,7 @@ def _code_of(moved: Moved) -> str:
     if isinstance(moved.owner, torch.optim.Optimizer):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
     decides = moved.part.endswith((".training", LEARNS)) if moved.part and not is_entry(moved) else moved.use.decides
-    return "branch-frozen" if decides or moved.then[0] == "none" else "scalar-frozen"
+    return "branch-frozen" if decides or moved.then[0] in ("none", "word") else "scalar-frozen"
 
 
 def is_entry(moved: Moved) -> bool:
@@ -218,6 +219,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
         made_there = given in map(ast.unparse, region.targets())
+        shapes = [getattr(each[1], "shape", ()) for each in (moved.then, moved.now)]
+        if larger := as_large_as_it_gets(target, line.value, *shapes) if not target.endswith(".data") else "":
+            return larger
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         kept = _kept_as_it_is(line) if target.endswith(".data") else ""
         tree = tree_of(line.file) or ast.Module([], [])
@@ -251,8 +255,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             return told
         if not moved.part and _same_path(line.target, moved.use.node):
             test = tested(moved.use) if code == "branch-frozen" and target == moved.use.text else ""
-            # What has it may have another name where it is read.
-            return graph_for_each(f"({test})" if " " in test else test or target)
+            # What has it may have another name where it is read, which an object's own gets from who launches.
+            path = moved.use.text if moved.use.text.startswith("self.") else target
+            return graph_for_each(f"({test})" if " " in test else test or path)
         return graph_for_each(part_of(moved.use.text, moved.part, moved.owner) if moved.part else moved.use.text)
     return ""
 

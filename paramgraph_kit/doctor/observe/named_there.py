@@ -88,11 +88,20 @@ def _paths(region: Region) -> Iterator[tuple[str, Any]]:
     known = {**region.space, **region.known}
     held = [(name, value) for name, value in known.items() if name.isidentifier()]
     held.sort(key=lambda pair: (pair[0] != "self", pair[0] not in region.known))
+    first = [each for each in held if each[0] == "self"]  # which has its own names where it launches, too
+    yield from first
+    yield from ((f"self.{part}", each) for _, value in first for part, each in _parts(value).items())
     yield from held
     for name, value in held:
-        parts = getattr(value, "__dict__", None) if name == "self" or name in region.known else None
-        parts = {**parts, **parts.get("_modules", {})} if type(parts) is dict else {}
-        yield from ((f"{name}.{part}", each) for part, each in parts.items() if part.isidentifier())
+        parts = _parts(value) if name in region.known and name != "self" else {}
+        yield from ((f"{name}.{part}", each) for part, each in parts.items())
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """What an object has, modules included."""
+    parts = getattr(value, "__dict__", None)
+    parts = {**parts, **parts.get("_modules", {})} if type(parts) is dict else {}
+    return {name: each for name, each in parts.items() if name.isidentifier()}
 
 
 def _is_known_first(value: str, region: Region) -> bool:
