@@ -16,6 +16,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_LINES = 4  # that a note names
 _DRAWS = re.compile(r"(random|np\.random|numpy\.random)\.(?!seed|[gs]et_?state|default_rng|[A-Z])\w+$")
+_OF_GENERATORS = ("uniform", "integers", "permutation", "exponential", "poisson", "gamma", "beta", "random_sample")
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -92,6 +93,12 @@ def picks_what_is_read(found: list[Failure], frames: Collection[Frame | None]) -
     """The same, where what some lines read is another tensor by what was drawn: ``batch = random.sample(kept, 8)``."""
     picked = [f.code == "stale-input" and f.message.endswith(ANOTHER) and f.frame in frames for f in found]
     return [BY_ID["host-random"].failure(f.message, f.frame) if p else f for f, p in zip(found, picked, strict=True)]
+
+
+def draws_in(code: CodeType) -> bool:
+    """Whether the source of a function draws, on no device that it names."""
+    calls = [n for n in nodes_of(code) if isinstance(n, ast.Call)]
+    return any(_draws(n) or last_name(n.func) in _OF_GENERATORS for n in calls)
 
 
 def _asks(test: ast.expr, drawn: set[str]) -> bool:

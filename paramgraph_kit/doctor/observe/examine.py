@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import (
     around_replays,
     chance,
+    drawn_copies,
     kept_arguments,
     made_inside,
     now_and_then,
@@ -44,6 +45,7 @@ from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
+from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.optimizers import BEGUN
 from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
@@ -235,6 +237,7 @@ class _Examiner(Caller):
         known = {(f.code, f.frame) for f in [*seen, *base.found]}
         more: dict[tuple[str, Frame | None], Failure] = {}
         last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
+        others = list[list[Step]]()
         for number in range(MOST_OF_CHANCE):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
@@ -255,6 +258,8 @@ class _Examiner(Caller):
             # A way that no call before has taken has waits and copies of its own.
             more = {**{(f.code, f.frame): f for f in other.found if (f.code, f.frame) not in known}, **more}
             last = other
+            others.append(other.steps)
+        drawn_copies.tell(base, others, lambda: self.call(self.args, self.kwargs, drawing=base.number))
         if not any(f.code in _DRAWN for f in [*seen, *more.values()]):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())

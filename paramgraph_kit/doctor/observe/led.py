@@ -23,7 +23,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.driver.host_random import is_of_host
+from paramgraph_kit.driver.host_random import KINDS as GENERATORS
 
 Key = tuple[str, int, int]  # a file, a line and a column: an `if`, or a loop
 _ASKS, _ROUNDS, _CALLS = "__pgk_way__", "__pgk_rounds__", "__pgk_call__"
@@ -105,6 +105,8 @@ class Led:
     def _stays_inside(self, function: Any) -> bool:
         """Whether a call changes nothing but what is put back."""
         kind = type(function)
+        if type(getattr(function, "__self__", None)) in GENERATORS:
+            return True  # a draw of the host's, which is put back
         if issubclass(kind, partial):
             return self._stays_inside(function.func)
         if issubclass(kind, types.MethodType):
@@ -121,7 +123,6 @@ class Led:
         if issubclass(kind, (types.BuiltinFunctionType, types.MethodWrapperType)):
             owner = type(function.__self__)
             plain = issubclass(owner, (*_PLAIN, torch.Tensor, np.ndarray, torch.Generator)) or _is_of_torch(owner)
-            plain = plain or is_of_host(function.__self__)  # a generator, which is put back
             return plain or _is_harmless(function.__module__ or "", function.__name__)
         called = getattr(kind, "__call__", None)  # noqa: B004 - its code
         own = id(getattr(called, "__code__", 0)) in self._own

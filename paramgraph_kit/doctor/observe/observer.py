@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, is_staged, operation, refusal
+from paramgraph_kit.doctor.observe.sums import sum_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -47,6 +48,7 @@ class Step:
     shapes: tuple[torch.Size, ...] = ()
     on_device: bool = False
     made: tuple[int, ...] = ()  # of what it reads on the device, which operation of the call has made it last
+    copied: int = 0  # a sum of what it copies from the CPU
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -288,7 +290,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
             self.findings.add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
         sizes = tuple(tensor.shape for tensor in tensors)
-        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes, made=tuple(made)))
+        copied = sum_of(tensors[-1]) if tensors and op.name in ("_to_copy", "copy_") else 0
+        copied = hash(tuple(values)) if op.name == "scalar_tensor" else copied  # which is assigned
+        self.steps.append(
+            Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes, made=tuple(made), copied=copied)
+        )
 
     def _host_write(self, op: Operation, tensor: torch.Tensor, tensors: list[torch.Tensor], place: Place) -> None:
         if tensor.device.type != "cpu" or not self.keeper.is_outside(tensor):

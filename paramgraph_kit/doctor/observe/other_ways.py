@@ -16,7 +16,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import read_tests
+from paramgraph_kit.doctor.observe import drawn_copies, read_tests
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.led import Key, Led
@@ -153,6 +153,7 @@ class OtherWays:
             two = self._call(led, way.turns, filled=filled)
             drawn = one.random_drawn or two.random_drawn
             found += [f for f in two.found if f.code not in _ENDS and inside(f.frame)]
+            found = drawn_copies.told(found, drawn_copies.where_drawn(one, two, self.codes))
             moved = differences(one.steps, two.steps, random_drawn=drawn) if two.ended is None else []
             found += [f for f in moved if f.code in _MOVED and inside(f.frame)]
             if changes:
