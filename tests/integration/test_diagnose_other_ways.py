@@ -217,3 +217,33 @@ def test_what_a_decorated_helper_brings_and_one_list_of_several_are_told_and_a_s
     assert {"sync-item", "host-counter"} <= {c for c, text in lines if text == 'log["best"].append(best.item())'}, found
     # AND the branches that make the state are not
     assert not any(text.startswith("if len(") for _, text in lines), found
+
+
+def test_an_image_pool_that_none_of_these_calls_fills_is_told_with_what_it_exchanges_and_draws() -> None:
+    # GIVEN a pool of 40 images, from which a draw picks one that is exchanged
+    images = list[torch.Tensor]()
+
+    def pooled(fake: torch.Tensor) -> torch.Tensor:
+        out = []
+        for image in fake:
+            if len(images) < 40:
+                images.append(image)
+                out.append(image)
+            else:
+                p = random.uniform(0, 1)
+                if p > 0.5:
+                    k = random.randint(0, 39)
+                    kept = images[k].clone()
+                    images[k] = image
+                    out.append(kept)
+                else:
+                    out.append(image)
+        return torch.stack(out) * 2.0
+
+    # WHEN diagnosed THEN the exchange, the draw that picks, and the branch on a draw are told; nothing stays
+    found = told(pgk.diagnose(pooled, torch.randn(2, 3).to(DEVICE)))
+    assert ("output-alias", "images[k] = image") in found, found
+    assert ("host-random", "kept = images[k].clone()") in found, found
+    assert ("branch-frozen", "if p > 0.5:") in found, found
+    assert ("branch-frozen", "if len(images) < 40:") in found, found
+    assert not images

@@ -24,16 +24,35 @@ def tests(codes: Iterable[CodeType]) -> Iterator[Frame]:
     """The lines of such branches, as far as the names tell that they read."""
     for code in codes:
         nodes = list(nodes_of(code))
-        drawn = {
-            name.id
-            for node in nodes
-            if isinstance(node, (ast.Assign, ast.NamedExpr)) and _draws(node.value)
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            for name in ast.walk(target)
-            if isinstance(name, ast.Name)
-        }
+        drawn = _drawn(nodes)
         for node in nodes:
             if isinstance(node, (ast.If, ast.IfExp, ast.While)) and _asks(node.test, drawn):
+                yield frame_at(code, node.lineno)
+
+
+def _drawn(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that a draw is given to."""
+    return {
+        name.id
+        for node in nodes
+        if isinstance(node, (ast.Assign, ast.NamedExpr)) and _draws(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def reads(codes: Iterable[CodeType], lists: Collection[str]) -> Iterator[Frame]:
+    """Lines that read, of a list by one of some names, what a draw picks: ``self.images[k].clone()``."""
+    for code in codes:
+        nodes = list(nodes_of(code))
+        drawn = _drawn(nodes)
+        for node in nodes:
+            if not isinstance(node, ast.Subscript) or last_name(node.value) not in lists:
+                continue
+            if isinstance(node.ctx, ast.Store):
+                continue
+            if any(isinstance(n, ast.Name) and n.id in drawn for n in ast.walk(node.slice)):
                 yield frame_at(code, node.lineno)
 
 
@@ -108,4 +127,6 @@ def _asks(test: ast.expr, drawn: set[str]) -> bool:
 def _draws(node: ast.expr) -> bool:
     """Whether it calls what draws, and not on a device that it names: that would be asked for there."""
     calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
-    return any(may_draw(last_name(call.func)) and all(k.arg != "device" for k in call.keywords) for call in calls)
+    named = [(call, last_name(call.func)) for call in calls]
+    draws = (call for call, name in named if may_draw(name) or name in _OF_GENERATORS[:2])
+    return any(all(k.arg != "device" for k in call.keywords) for call in draws)

@@ -136,6 +136,11 @@ class Moving:
             path_of(n) in names for n in ast.walk(value)
         )
 
+    def is_asked(self, test: ast.expr, code: CodeType) -> bool:
+        """Whether a test asks for the value of what was read from the device, and not whether it is there."""
+        sized = _named(test) & self.many[code] if any(map(_asks_for_size, ast.walk(test))) else set()
+        return self.is_read(test, code) and (bool(sized) or self._moves(test, code))
+
     def _reads_back(self, value: ast.expr, code: CodeType) -> bool:
         """Whether it is read from the device, drawn or timed."""
         file = display_name(code.co_filename)
@@ -190,6 +195,11 @@ def _asked(value: ast.AST) -> Iterator[ast.AST]:
     yield value
     for part in ast.iter_child_nodes(value):
         yield from _asked(part)
+
+
+def _asks_for_size(node: ast.AST) -> bool:
+    counts = isinstance(node, ast.Call) and (_asks_how_many(node) or last_name(node.func) in ("numel", "size"))
+    return counts or (isinstance(node, ast.Attribute) and node.attr == "shape")
 
 
 def _asks_how_many(call: ast.Call) -> bool:

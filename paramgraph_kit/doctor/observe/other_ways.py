@@ -16,9 +16,10 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import drawn_copies, read_tests
+from paramgraph_kit.doctor.observe import chance, drawn_copies, read_tests
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.led import Key, Led
 from paramgraph_kit.doctor.observe.moving import Moving, Test, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
@@ -151,11 +152,14 @@ class OtherWays:
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
             two = self._call(led, way.turns, filled=filled)
+            if two.ended is not None and two.ended.code == "raises" and not filled:
+                two = self._call(led, way.turns, filled=True)  # it has drawn a place that is not there yet
             drawn = one.random_drawn or two.random_drawn
             found += [f for f in two.found if f.code not in _ENDS and inside(f.frame)]
             found = drawn_copies.told(found, drawn_copies.where_drawn(one, two, self.codes))
             moved = differences(one.steps, two.steps, random_drawn=drawn) if two.ended is None else []
             found += [f for f in moved if f.code in _MOVED and inside(f.frame)]
+            found += self._drawn(inside, one) if drawn else []
             if changes:
                 behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
                 moved = differences(self.base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
@@ -170,6 +174,16 @@ class OtherWays:
         if of_device or any(step.on_device and inside.runs(step.place) for step in one.steps):
             self._tell_test(way)
         return inner
+
+    def _drawn(self, inside: _Inside, call: Call) -> Iterator[Failure]:
+        """Branches on what the host draws, and what it picks of a list of tensors, where the device works there."""
+        if not any(step.on_device and inside.runs(step.place) for step in call.steps):
+            return
+        for at in filter(inside, chance.tests(self.codes)):
+            yield BY_ID["branch-frozen"].failure("it asks for what the host draws", at)
+        lists = {c.name for c in self.base.changes if isinstance(c.after, (list, deque)) and tensors_in(c.after)}
+        for at in filter(inside, chance.reads(self.codes, lists)):
+            yield BY_ID["host-random"].failure("which one it reads is drawn on the host", at)
 
     def _tell(self, found: Iterable[Failure], how: str) -> None:
         known = (*self.base.found, *self.seen, *self.more)
@@ -229,8 +243,13 @@ def _called(part: Iterable[ast.AST], codes: list[CodeType]) -> list[CodeType]:
 
 def _is_same(one: Change, other: Change) -> bool:
     """Whether both changes are of the same thing; of a dictionary's lists each is one of its own."""
-    named = [(each.kind, each.owner, each.name, each.key) for each in (one, other)]
+    named = [(each.kind, each.owner, each.name, each.key, _length(each.after)) for each in (one, other)]
     return named[0] == named[1] and same(one.before, other.before)
+
+
+def _length(value: object) -> int:
+    """How many there are in a list that grows in one call, and of which another exchanges some."""
+    return len(value) if isinstance(value, (list, deque)) else 0
 
 
 def _key(code: CodeType, node: Test) -> Key:

@@ -33,22 +33,28 @@ def problems(moving: Moving, steps: Iterable[Step], told: Collection[tuple[str, 
     for code in moving.codes:
         file = display_name(code.co_filename)
         for node in nodes_of(code):
-            if not isinstance(node, (ast.If, ast.While, ast.IfExp)) or not moving.is_read(node.test, code):
+            if not isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Match)):
                 continue
-            lines = range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
+            test = node.subject if isinstance(node, ast.Match) else node.test
+            if not moving.is_asked(test, code):
+                continue
+            lines = range(test.lineno, (test.end_lineno or test.lineno) + 1)
             if any((file, line) in told for line in (node.lineno, *lines)):
                 continue
             decided = {*_decided(node, code)}
             if any((file, line) in ran for line in decided) or _hands_on(
                 code, decided, {at for f, at in ran if f == file}
             ):
-                yield BY_ID["branch-frozen"].failure(READ, frame_at(code, node.test.lineno))
+                yield BY_ID["branch-frozen"].failure(READ, frame_at(code, test.lineno))
 
 
-def _decided(node: ast.If | ast.While | ast.IfExp, code: CodeType) -> Iterator[int]:
+def _decided(node: ast.If | ast.While | ast.IfExp | ast.Match, code: CodeType) -> Iterator[int]:
     """Lines that run or do not run as a test has it."""
     if isinstance(node, ast.IfExp):
         yield from _lines([node.body, node.orelse])
+        return
+    if isinstance(node, ast.Match):
+        yield from _lines([part for case in node.cases for part in case.body])
         return
     if isinstance(node, ast.If) and node.body and isinstance(node.body[-1], ast.Raise):
         return  # it refuses what it has been given
