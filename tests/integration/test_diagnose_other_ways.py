@@ -247,3 +247,27 @@ def test_an_image_pool_that_none_of_these_calls_fills_is_told_with_what_it_excha
     assert ("branch-frozen", "if p > 0.5:") in found, found
     assert ("branch-frozen", "if len(images) < 40:") in found, found
     assert not images
+
+
+def test_a_mask_that_has_none_has_one_where_a_call_is_led_to_what_it_picks() -> None:
+    # GIVEN a mask of large values, of which these calls have none, and a mask of an object's
+    log, x = list[float](), torch.zeros(4, 2, device=DEVICE)
+    state = SimpleNamespace(done=torch.zeros(4, dtype=torch.bool, device=DEVICE))
+
+    def pick(a: torch.Tensor) -> None:
+        large = a > 100.0
+        if large.any():
+            best = a[large].max()
+            log.append(best.item())
+
+    def reset(a: torch.Tensor) -> torch.Tensor:
+        if torch.any(state.done):
+            worst = x[state.done].amin(0)
+            log.append(worst.sum().item())
+        return x * a
+
+    # WHEN diagnosed THEN what is read behind the maximum of what is picked is told, and the mask is as before
+    a = torch.ones(4, 2, device=DEVICE)
+    assert ("sync-item", "log.append(best.item())") in told(found := pgk.diagnose(pick, a)), found
+    assert ("sync-item", "log.append(worst.sum().item())") in told(found := pgk.diagnose(reset, a)), found
+    assert (log, int(state.done.sum())) == ([], 0)

@@ -75,10 +75,13 @@ class Led:
             for name in names:
                 vars(builtins).pop(name, None)
 
-    def _way(self, file: str, line: int, column: int, test: Any) -> Any:
+    def _way(self, file: str, line: int, column: int, test: Any, mask: Any = None) -> Any:
+        """Which way an `if` goes; a mask that is asked whether it has any has one, where it is to have."""
         key = (file, line, column)
         if key in self.turns:
             self._turned = True
+            if self.turns[key] and isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and mask.numel():
+                mask[(0,) * mask.dim()].fill_(True)  # what is picked by it may be asked for its maximum
             self.asked.setdefault(key, set()).add(self.turns[key])
             return self.turns[key]
         taken = bool(test)
@@ -174,7 +177,10 @@ class _Asking(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         self.generic_visit(node)
+        mask = _mask_of(node.test)
         node.test = self._asks(_ASKS, node, node.test)
+        if mask is not None and isinstance(node.test, ast.Call):
+            node.test.args.append(copy.deepcopy(mask))
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -204,3 +210,12 @@ class _Asking(ast.NodeTransformer):
         for part in (asks, asks.func, *at):
             ast.copy_location(part, value)
         return asks
+
+
+def _mask_of(test: ast.expr) -> ast.expr | None:
+    """What is asked whether it has any, as far as it is a name: ``done.any()``, ``torch.any(self.done)``."""
+    if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Attribute) or test.func.attr != "any":
+        return None
+    of_torch = isinstance(test.func.value, ast.Name) and test.func.value.id == "torch"
+    asked = test.args[0] if of_torch and len(test.args) == 1 else test.func.value if not test.args else None
+    return asked if isinstance(asked, (ast.Name, ast.Attribute)) else None

@@ -87,7 +87,8 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
     held = caller.state.read()
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            if not _is_as_ever(caller, base):
+            begun = time.monotonic()
+            if not _is_as_ever(caller, base) or time.monotonic() - begun > SECONDS:
                 return []
             # On a GPU a number that is too large may be an index, whose assertion would end the process's context.
             for more in (False, True) if driver().device.type != "cuda" else (False,):
