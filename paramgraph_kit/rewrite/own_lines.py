@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.diagnosis import Fix
+from paramgraph_kit.doctor.observe.other_readings import follows
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
@@ -35,6 +36,10 @@ BESIDE = "stays as it is, beside the part that a graph holds"
 WITHIN = "stays as it is, in `{}`, which a graph holds, as in the diff"
 IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
+FOLLOWS = (
+    "follows what is read: once that stays on the device as a tensor, `torch.where` takes both ways and a mask stands "
+    "for a part; else it goes behind each launch, with the line that reads"
+)
 MOST_LINES = 6  # of an example
 FITS = 6  # lines before and after, where a problem is told in full
 _STAYS = "stays as it is until"  # with all that was found there
@@ -144,6 +149,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
+            if follows(failure) and failure.frame is not None:
+                pair = [failure.frame.text], [FOLLOWS]
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
         elif pair[1] == [IN_DIFF]:
             pair = _moved(failure, at, fix)

@@ -45,7 +45,7 @@ def _rewritten(
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
     left: list[Any] = []  # one round that is a function, and no graph yet
-    # what no trial shows is not rewritten
+    # What no trial runs, and what another line's reading brings, is not rewritten by itself.
     ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures
     given = what, args, kwargs, ran
     if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:

@@ -39,6 +39,10 @@ def test_a_size_a_branch_and_a_count_that_a_read_number_decides_are_told_at_thei
     }, found
     assert "where what is read from the device is another value, line " in str(found).replace("\n         ", " ")
     assert stats == {"accepted": 0}
+    # AND what to write of a branch on it is not what stands for a number of the host's
+    test = next(each for each in found if each.frame and each.frame.text == "if n < 4:")
+    assert "follows what is read" in test.fix, test.fix
+    assert "before each launch" not in test.fix, test.fix
 
 
 def test_what_is_read_and_only_logged_decides_nothing() -> None:
@@ -93,20 +97,20 @@ def test_ends_of_loops_and_states_that_follow_a_read_number_are_told() -> None:
 
 
 def test_what_follows_is_not_rewritten_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a rate that is read, and limits a step
-    x, given = torch.ones(3, device=DEVICE), list[Failure]()
+    # GIVEN a number that is read, which scales and cuts
+    x, given = torch.ones(8, device=DEVICE), list[Failure]()
 
     def f(y: torch.Tensor) -> torch.Tensor:
-        rate = 1.0 / (1.0 + y.norm().item())
-        scaled: torch.Tensor = x * rate
-        return scaled
+        n = int(y.norm().item() * 3)
+        scaled = x * n
+        return scaled[:n]
 
     def rewrite(function: Any, args: Any, kwargs: Any, failures: Any, **options: Any) -> None:
         given.extend(failures)
         raise RuntimeError("no more is asked")
 
-    # WHEN it is to be fixed THEN the number is told, and the reading alone is rewritten
+    # WHEN it is to be fixed THEN the size is told, as the scale takes a tensor as well; the reading alone is rewritten
     monkeypatch.setattr(rewriting, "rewrite", rewrite)
     found = pgk.diagnose(f, torch.ones(3, device=DEVICE), fix=True)
-    assert ("scalar-frozen", "scaled: torch.Tensor = x * rate") in told(found), found
+    assert told(found) == {("sync-item", "n = int(y.norm().item() * 3)"), ("size-frozen", "return scaled[:n]")}, found
     assert [each.code for each in given] == ["sync-item"]

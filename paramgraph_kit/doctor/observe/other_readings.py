@@ -1,7 +1,7 @@
 """What a value that was read from the device decides: a call more in which it is another one, and what differs then.
 
 ``n = int(mask.sum())`` waits at its own line; ``tokens[:n]``, ``if n < limit:`` and ``count += n`` behind it are frozen
-with it, which no two calls on the same tensors show.
+with it, which no two calls on the same tensors show. ``x * n`` is not told: it takes a tensor as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ = "where what is read from the device is another value"
 SECONDS = 2.0  # that one call may take which is made again
 MOST = 256  # entries of a tensor that is copied to the CPU
 _WAITS = ("sync-item", "copy-to-cpu")
-_FROZEN = ("scalar-frozen", "size-frozen", "cpu-scalar-frozen")  # branches are read from the source: `read_tests`
+_FROZEN = ("size-frozen",)  # a number may stay on the device; branches are read from the source: `read_tests`
 _AROUND = ("/torch/_compile.py", "/torch/_dynamo/eval_frame.py")  # of torch, where a mode looks on
 _PLAIN = (int, float, str, list, dict, set, deque)
 _ENDS = ("raises", "exits", "time-limit", "not-simulated")
