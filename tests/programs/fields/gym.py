@@ -112,7 +112,7 @@ def ppo_update(obs, old_logp):
     opt.step()
     if kl > 0.02:  #- expect: data-dependent-branch
         beta *= 1.5  #- may: host-counter
-    elif kl < 0.005:  #- may: data-dependent-branch
+    elif kl < 0.005:  #- may: data-dependent-branch branch-frozen
         beta /= 1.5  #-
     #+ beta.copy_(torch.where(kl > 0.02, beta * 1.5, torch.where(kl < 0.005, beta / 1.5, beta)))
     return loss.detach()
