@@ -5,10 +5,11 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
-from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.verbs._own_captures import head_of, headed
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def behind_failed(
         found.notes = (*found.notes, *([NOT_REPLAYED] if NOT_REPLAYED not in found.notes else []))
         return
     more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]
-    told = sorted((*found.failures, *(f for f in more if _is_there(f, own))), key=_order)
+    there = (f for f in (_as_it_is(each, own) for each in more) if f is not None and (f.code, f.frame) not in known)
+    told = sorted((*found.failures, *there), key=_order)
     found.failures, (name, _, where) = tuple(told), head_of(found)
     found.heading = headed(name, told, where)
 
@@ -45,9 +47,13 @@ def _order(failure: Failure) -> tuple[str, int]:
     return (failure.frame.file, failure.frame.line) if failure.frame else ("", 0)
 
 
-def _is_there(failure: Failure, own: dict[str, str]) -> bool:
-    """Whether a line is the program's as it is, and none of the rewritten ones."""
-    frame = failure.frame
-    return (
-        frame is not None and frame.file in own and linecache.getline(own[frame.file], frame.line).strip() == frame.text
-    )
+def _as_it_is(failure: Failure, own: dict[str, str]) -> Failure | None:
+    """The same at the program's own line, where that is not among those which are rewritten."""
+    if (frame := failure.frame) is None:
+        return None
+    name = frame.file.removesuffix(REWRITTEN)
+    lines = [line.strip() for line in linecache.getlines(own[name])] if name in own else []
+    if name == frame.file:
+        return failure if lines[frame.line - 1 : frame.line] == [frame.text] else None
+    at = [number for number, line in enumerate(lines, 1) if line == frame.text]  # the lines above may be others
+    return replace(failure, frame=replace(frame, file=name, line=at[0])) if len(at) == 1 else None

@@ -109,13 +109,21 @@ def of_captures(
     for region in regions:
         region.forget()
     gone = {_line(f) for f in found if f.code in _GONE}  # what is kept there is gone behind the region
-    found = [f for f in found if not (f.code == "freed-input" and _line(f) in gone)]
+    found = [f for f in found if not (f.code == "freed-input" and (_line(f) in gone or _is_renamed(f, found)))]
     if any(f.code in _WAYS for f in found):  # one way has a graph there, and another has none
         found = [f for f in found if f.code != "no-capture"]
     found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result
+
+
+def _is_renamed(failure: Failure, found: Sequence[Failure]) -> bool:
+    """Whether what is gone has lost its name at a line that is told: ``center = ...`` in what is captured."""
+    lines = [f.frame.text for f in found if f.code == "stale-input" and f.frame is not None]
+    given = {path for path, mark, _ in (line.partition(" = ") for line in lines) if mark and " " not in path}
+    text = failure.frame.text if failure.frame is not None else ""
+    return not given.isdisjoint(re.findall(r"[\w.]+", text))
 
 
 def _as_it_begins(tried: list[str], region: Region) -> list[str]:

@@ -21,10 +21,10 @@ PROGRAM = """
 class Learner:
     def __init__(self):
         self.net, self.memory = nn.Linear(4, 1).to(device), torch.randn(8, 4, device=device)
-        self.losses, self.graph = [], None
+        self.losses, self.graph, self.scale = [], None, 1.0
     def update(self):
         rows = torch.randperm(8).to(device)
-        return self.net(self.memory[rows[:4]]).mean()
+        return self.net(self.memory[rows[:4]]).mean() * self.scale
     def learn(self):
         if self.graph is None:
             self.update()
@@ -33,6 +33,7 @@ class Learner:
                 self.loss = self.update()
         self.graph.replay()
         self.losses.append(self.loss)
+        self.scale += 0.1
 def main():
     learner = Learner()
     for _ in range(3):
@@ -47,11 +48,12 @@ def test_what_stands_behind_a_capture_that_fails_is_told_with_its_fix(fix: bool,
     names = run(PROGRAM, tmp_path)
     # WHEN
     found = pgk.diagnose(names["main"], fix=fix)
-    # THEN both are told at once, and the list's own line alone; without a fix, that the rest was not looked at
+    # THEN all are told at once, and the list's own line alone; without a fix, that the rest was not looked at
     told = {(f.code, f.frame.text) for f in found.failures if f.frame is not None}
     copied = ("copy-to-gpu", "rows = torch.randperm(8).to(device)")
     kept = ("output-alias", "self.losses.append(self.loss)")
-    assert told == ({copied, kept} if fix else {copied})
+    moved = ("scalar-frozen", "self.scale += 0.1")
+    assert told == ({copied, kept, moved} if fix else {copied})
     assert found.heading.startswith(f"main: {len(told)} problem")
     assert (NOT_REPLAYED in found.notes) is not fix
 

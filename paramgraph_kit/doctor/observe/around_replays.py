@@ -31,8 +31,9 @@ from paramgraph_kit.doctor.observe.moved_values import (
     is_switched_back,
     moved_failures,
     rate_in_a_tensor,
+    takes_a_tensor,
 )
-from paramgraph_kit.doctor.observe.moved_words import clipped
+from paramgraph_kit.doctor.observe.moved_words import clipped, through
 from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
@@ -192,14 +193,23 @@ class _Around(LinesBehind):
         told = (clipped(use, self.region.settings[0]) for use in uses if use.text == name)
         if value is not None and (whole := next(filter(None, told), "")):
             return f"{name} = {ast.unparse(value)}", f"this line as it is; {whole}"
-        if read or not is_a(then, float):  # perhaps a size, or an index
+        needs = self.with_a_tensor(name, then)
+        if read or needs is None or not is_a(then, float):  # perhaps a size, or an index
             graphs = f"graphs[{name}]"
             each = f"one graph for each {name}: captured into {graphs} where it is not there yet, and {graphs}.replay()"
             return (f"for {name} in ..." if value is None else f"{name} = {ast.unparse(value)}"), each
         made = f"before the capture: {name} = torch.full((), {then}, device={self.region.settings[0]!r})"
+        made += f"; with a tensor there {', '.join(needs)}" if needs else ""
         if value is None:
             return f"for {name} in ...", f"{made}; and `for value in ...: {name}.fill_(value)`, ahead of g.replay()"
         return f"{name} = {ast.unparse(value)}", f"{made}; here: {name}.fill_({ast.unparse(value)})"
+
+    def with_a_tensor(self, name: str, then: Any) -> list[str] | None:
+        """What else is written where a function that is given a number gets a tensor; None where it takes none."""
+        uses = self.region.values.uses if self.region.values is not None else []
+        given = [through(use, uses) for use in uses if use.text == name and not takes_a_tensor(use, then)]
+        known = [each for each in given if each is not None]
+        return list(dict.fromkeys(text for each in known for text in each)) if len(known) == len(given) else None
 
     def kept(self) -> Iterator[Failure]:
         """Results that are kept as they are while further replays write to the same memory."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, defines, here, last_name, tree_of
 from paramgraph_kit.doctor.observe.lines_behind import APART
 from paramgraph_kit.doctor.observe.own_regions import Region
 
-_FILLS = "ahead of g.replay() `"
+_FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
 _MADE = "before the capture `"
 
 
@@ -17,7 +18,7 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
 
     ``line`` gives the value: calls ahead of it find what is there from the start. ``reader`` is what reads it.
     """
-    nodes = _nodes_around(region) if _FILLS in fix or _MADE in fix else []
+    nodes = _nodes_around(region) if _FILLS.search(fix) or _MADE in fix else []
     calls = _called_beside(region, nodes, reader)
     if calls and calls[0].lineno < region.line:
         fix = fix.replace(_MADE, f"before line {calls[0].lineno}, which calls it as it is, `")
@@ -26,7 +27,7 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     behind = [n for n in calls if n.lineno > line or any(n.lineno in each and line in each for each in loops)]
     if not behind or not min(lines) <= line <= max(lines):
         return fix
-    return fix.replace(_FILLS, f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, `")
+    return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
 
 
 def _nodes_around(region: Region) -> list[ast.AST]:

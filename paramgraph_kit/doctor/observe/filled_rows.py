@@ -88,11 +88,15 @@ class FilledRows:
         elif self._parts:
             self._parts[-1].results = ()  # what is read from now on is of another round
 
-    def failures(self, made: Collection[str]) -> Iterator[Failure]:
-        """Replays whose further rows are used as if they were of the batch; ``made``: names of what is captured."""
+    def failures(self, made: Collection[str], read: Collection[str] = ()) -> Iterator[Failure]:
+        """Replays whose further rows are used as if they were of the batch; ``made``: names of what is captured.
+
+        ``read``: what the captures read of Python's: one that reads the number of rows leaves out the others by itself.
+        """
         for part in self._parts:
             write, places = part.write, part.reads or [part.write.place]
-            if not part.is_cut and not any(_slices(each, _rows_of(write.place)) for each in part.reads):
+            rows = _rows_of(write.place)
+            if not part.is_cut and rows not in read and not any(_slices(each, rows) for each in part.reads):
                 said = f"{write.rows} of the {write.of} rows are of this batch: the others are those of a batch before"
                 failure = BY_ID["size-frozen"].failure(said, places[0].frame())
                 yield replace(failure, fix=_fix(part, places[0], made))

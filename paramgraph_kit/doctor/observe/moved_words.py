@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from inspect import unwrap
 from types import CodeType
 from typing import Any
 
@@ -21,6 +22,10 @@ Parents = dict[ast.AST, ast.AST]
 OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 JOINS = ("cat", "concat", "stack", "hstack", "vstack")
 OF_LISTS = ("max", "min", "sum", "any", "all", "len", "math.prod")  # what they give is a number of the host's
+OF_ALL = (  # what zeros among many change
+    *("mean", "std", "var", "median", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp", "topk"),
+    *("sort", "argsort", "cat", "concat", "stack", "mse_loss", "cross_entropy", "l1_loss", "nll_loss", "cumprod"),
+)
 MOST_READS = 3  # of one number that are told
 _REPLAY = "g.replay()"
 HOSTS = ("math", "np", "numpy", "random", "cmath")
@@ -94,9 +99,26 @@ def _cut(read: ast.expr, held: str, parents: Parents, plain: set[str], kind: str
         return None
     if any(not isinstance(each, ast.Slice) for each in picks) or ast.unparse(node.value) in plain:
         return None
+    if _needs_the_size(node, parents):
+        return None
     size = f"{ast.unparse(node.value)}.shape[{picks.index(part)}]"
     bound = f"{held}{ast.unparse(end)[len(ast.unparse(read)) :]}"
     return ast.unparse(node), _with_all(node, picks, part), f"valid = torch.arange({size}, device={kind!r}) < {bound}"
+
+
+def _needs_the_size(cut: ast.expr, parents: Parents) -> bool:
+    """Whether what is cut goes to what zeros in place of the rest would change: a mean, an order, a result."""
+    above, reads = parents.get(cut), [cut]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        name, line = above.targets[0].id, above.lineno
+        reads = [n for n in parents if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+        reads = [n for n in reads if n.lineno > line]
+    for read in reads:
+        above = parents.get(read)
+        call = parents.get(above) if isinstance(above, ast.Attribute) else above
+        if isinstance(above, ast.Return) or (isinstance(call, ast.Call) and last_name(call.func) in OF_ALL):
+            return True
+    return False
 
 
 def _with_all(node: ast.Subscript, picks: list[ast.expr], of: ast.AST) -> str:
@@ -163,7 +185,8 @@ def through(use: Use, uses: Iterable[Use]) -> list[str] | None:
     tree = tree_of(use.code.co_filename)
     call = next((n for n in ast.walk(tree) if isinstance(n, ast.Call) and _takes(n, use.node)), None) if tree else None
     called = next((each.value() for each in uses if call is not None and each.node is call.func), None)
-    code = code_of(type(called).forward if is_a(called, torch.nn.Module) else called)
+    called_as: Any = type(called).forward if is_a(called, torch.nn.Module) else called
+    code = code_of(unwrap(called_as))
     if call is None or code is None:
         return None
     first = code.co_argcount > 0 and not is_a(called, type(through)) and 1
@@ -248,8 +271,12 @@ def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
             if (owner, name) == ("torch", "full") and node is above.args[1]:
                 size = ast.unparse(above.args[0])
                 yield f"`torch.as_tensor({ast.unparse(node)}).expand({size})` for `{ast.unparse(above)}`"
+            elif owner != "torch" and name in ("add", "add_", "sub", "sub_"):
+                pass  # of a tensor's own
             elif name not in OF_TENSORS and not (computed and owner == "torch" and name in ("exp", "sqrt", "log")):
                 yield None
+        elif isinstance(above, ast.keyword):
+            yield _multiplied(node, parents)
         elif not (computed and isinstance(above, (ast.Return, ast.AugAssign, ast.Call))):
             yield None
         return

@@ -275,7 +275,8 @@ class OwnGraphs:
 
     def filled_in_part(self) -> Iterator[Failure]:
         """Batches of which a replay computes more rows than they have."""
-        return self.filled.failures({name for region in self.regions or () for name in assigned(region.body)})
+        read = {use.text for region in self.regions or () if region.values for use in region.values.uses}
+        return self.filled.failures({name for region in self.regions or () for name in assigned(region.body)}, read)
 
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
