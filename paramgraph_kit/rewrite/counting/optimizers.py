@@ -136,7 +136,7 @@ def constructor(
     sources = list(sources)
     for source in sources:
         every = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-        alike += [(source, node) for node in every if called(node) == type(known).__name__ in dir(torch.optim)]
+        alike += [(source, node) for node in every if called(node) == type(known).__name__ and _of_torch(node, source)]
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
@@ -145,7 +145,7 @@ def constructor(
             if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
                 pairs = list(zip(target.elts, value.elts, strict=True))
             for one, made in pairs:
-                if isinstance(made, ast.Call) and called(made) in dir(torch.optim) and _last(one) == last:
+                if isinstance(made, ast.Call) and _of_torch(made, source) and _last(one) == last:
                     found += [(source, made)] if _makes(made, known) else []
     if not found and len(alike) == 1:
         return alike[0]
@@ -168,9 +168,27 @@ def makers_of(sources: Iterable[Source], kind: str, alive: int, given: Collectio
     ``alive`` is how many there are; ``given`` are the places that have been given their options already.
     """
     every = ((source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-    found = [(source, node) for source, node in every if called(node) == kind in dir(torch.optim)]
+    found = [(source, node) for source, node in every if called(node) == kind and _of_torch(node, source)]
     found = [(source, node) for source, node in found if node not in given and (node.args or node.keywords)]
     return found if len(found) == alive or (alive and len(found) == 1) else []
+
+
+def _of_torch(call: ast.Call, source: Source) -> bool:
+    """Whether a call makes one of torch's optimizers: a class of that name may be the file's own, or another package's.
+
+    >>> own = ast.parse("class Muon: ...\\nopt = Muon(ps)")
+    >>> _of_torch(own.body[1].value, Source("f.py", own))
+    False
+    """
+    name = called(call)
+    if name not in dir(torch.optim) or not isinstance(call.func, ast.Name):
+        return name in dir(torch.optim)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return False
+        if isinstance(node, ast.ImportFrom) and any((each.asname or each.name) == name for each in node.names):
+            return (node.module or "").partition(".")[0] == "torch"
+    return True
 
 
 def refused_kind(message: str) -> str:
