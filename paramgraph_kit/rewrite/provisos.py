@@ -56,8 +56,8 @@ _KEPT = re.compile(_PATH + r"(?:\.copy_\(| = .*\.clone\(\))")
 NEAR = 5  # lines between the question and what it decides
 
 
-def provisos(new: Sequence[str], texts: Sequence[str] = ()) -> list[str]:
-    """What goes for a rewriting's new lines, which stand among others of ``texts``.
+def provisos(new: Sequence[str], texts: Sequence[str] = (), gone: Sequence[str] = ()) -> list[str]:
+    """What goes for a rewriting's new lines, which stand among others of ``texts``, in the place of those ``gone``.
 
     >>> [each is WITHIN for each in provisos(["+    y = x[p + torch.arange(4, device=x.device)]"])]
     [True]
@@ -71,7 +71,8 @@ def provisos(new: Sequence[str], texts: Sequence[str] = ()) -> list[str]:
         ('["lr"] = torch.tensor(', RATED),
     ]
     signs += [("torch.maximum(", LARGER), ("torch.minimum(", LARGER), ("there.index_fill(0, ", NEGATIVE)]
-    found = [text for sign, text in signs if any(sign in line for line in new)]
+    count = [sum(line.count(sign) for line in new) - sum(line.count(sign) for line in gone) for sign, _ in signs]
+    found = [text for (_, text), more in zip(signs, count, strict=True) if more > 0]  # the rest is the user's own
     return list(dict.fromkeys([*found, *(FIRST.format(name) for name in _made_first(new, texts))]))
 
 

@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.returned import copy_what_is_kept
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shown import show
 from paramgraph_kit.rewrite.source import modes
@@ -282,10 +283,12 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     left = [f for f in failures if id(f) not in handled]
     if plans:
         problems = again(rounds, truth)
+        kept = copy_what_is_kept(rounds, truth)
         show(rounds, found)
         found.verified += [attempt.kept.told] if attempt.kept is not None and attempt.kept.told else []
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
         failed = _in_generator(attempt, problems, found) or _capture(rounds, truth, found)
+        found.verified += kept if failed is None else []
         if left or failed is not None:
             still = by_hand.still(attempt, problems, failures, left)
             # Replays may differ although nothing is found any more: then by what was found at first, and stands there.

@@ -65,6 +65,8 @@ class Rounds:
         with ExitStack() as stack:
             for _, lent in self.all:
                 stack.enter_context(lent())
+            for first, _ in self.all[:1]:
+                stack.enter_context(first.prover.with_around(self.around))
             yield
 
 
@@ -86,13 +88,13 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
     while True:
         with rounds.applied():
             problems = _problems(rounds, truth)
-            attempt = _once_more(first)
+            attempt = once_more(first)
             if any(failure.code in ASKS for failure in problems) and tries:
                 _look(attempt, rounds, truth)  # what is a tensor by now
             attempt.tensors = first.tensors
             plans = safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
-                attempt = _once_more(first)
+                attempt = once_more(first)
                 attempt.moves = True
                 _look(attempt, rounds, truth)
                 plans = safe(attempt, None, problems, truth)
@@ -102,7 +104,7 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
                     inside, behind = attempt.prover.operations
                     plans = plans if inside >= behind else []
             elif not plans and problems and tries and None in (rounds.around.before, rounds.around.after):
-                attempt = _once_more(first)  # what only a rewrite has shown, on the side where nothing is yet
+                attempt = once_more(first)  # what only a rewrite has shown, on the side where nothing is yet
                 attempt.moves = True
                 attempt.only_feeds = attempt.feeds = rounds.around.before is None
                 attempt.fetches = first.fetches
@@ -119,7 +121,11 @@ def _problems(rounds: Rounds, truth: Truth) -> list[Failure]:
     first = rounds.all[0][0]
     key = rounds.key, first.prover
     if key not in truth.examined:
-        truth.examined[key] = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+        found = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+        if rounds.around.before is not None and any(each.code == "raises" for each in found):
+            with first.prover.from_now().prepared():  # it may need what that makes
+                found = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+        truth.examined[key] = found
     return [replace(failure) for failure in truth.examined[key]]  # others, as they are told apart by what they are
 
 
@@ -138,7 +144,7 @@ def _look(attempt: Ways, rounds: Rounds, truth: Truth) -> None:
     attempt.needed = needed
 
 
-def _once_more(first: Ways) -> Ways:
+def once_more(first: Ways) -> Ways:
     """The same function, on the lines that it has by now."""
     again = Ways(first.function, first.args, first.kwargs, first.prover)
     again.steps, again.read_numbers, again.reads_there = first.steps, first.read_numbers, first.reads_there
@@ -152,11 +158,11 @@ def _joined(first: Around, more: Around) -> Around:
 
 def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
     """The plans that change what the function does, found in few trials where all together do."""
-    if not plans or not (why := _tried(attempt, around, plans, truth)):
+    if not plans or not (why := tried(attempt, around, plans, truth)):
         return []
     if len(plans) == 1:
         return [(plans[0], why)]
-    wrong = _wrong_of(plans, truth, lambda part: _tried(attempt, around, _with_shared(part, plans), truth))
+    wrong = _wrong_of(plans, truth, lambda part: tried(attempt, around, _with_shared(part, plans), truth))
     truth.suspected.update(_suspect(plan) for plan, why in wrong if why != OFTEN)
     return wrong or [(plan, why) for plan in plans]
 
@@ -192,7 +198,7 @@ def _suspect(plan: Plan) -> tuple[str, ...]:
     return (*told, *(edit.text for edit in plan.edits))
 
 
-def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
+def tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     """What is wrong with the rewritten function, run eagerly; "" where nothing is. Asked once for the same lines."""
     key = _known(attempt, plans), around  # itself: an id would be that of another one once it is gone
     if key not in truth.tried:

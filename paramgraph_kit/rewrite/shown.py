@@ -20,7 +20,8 @@ def show(rounds: Rounds, found: Rewriting) -> None:
     found.texts = dict(rounds.texts)
     found._borrow, found.around = rounds.applied, rounds.around
     new = [line for line in found.diff.splitlines() if line.startswith("+")]
-    found.verified += provisos(new, [line for lines in rounds.texts.values() for line in lines])
+    gone = [line for line in found.diff.splitlines() if line.startswith("-")]
+    found.verified += provisos(new, [line for lines in rounds.texts.values() for line in lines], gone)
     found.verified += [f"run `{line}` once, in a cell before this one, which reads it" for line in rounds.ahead]
     usage, mover = [], rounds.mover
     if mover.fed is not None and found.around.before is not None:

@@ -13,7 +13,8 @@ from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.exchanged import HostDraws
 from paramgraph_kit.rewrite.proving.printed import capturing
-from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around, held
+from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around
+from paramgraph_kit.rewrite.proving.results import held
 from paramgraph_kit.rewrite.source.given import Given
 
 Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]

@@ -25,11 +25,12 @@ from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
+from paramgraph_kit.rewrite.proving.kept_results import KeptResults
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
-from paramgraph_kit.rewrite.proving.results import copied, flat, flat_tensors, known, numbers, opened
+from paramgraph_kit.rewrite.proving.results import copied, flat, flat_tensors, held, known, numbers, opened, tensors_in
 from paramgraph_kit.rewrite.proving.written import Writes, is_small
 
 STEPS = 6
@@ -90,6 +91,9 @@ class Prover:
         self._known: frozenset[str] = frozenset()
         self._alike: Alike = {}  # what shares memory after the first run
         self._numbers: Numbers | None = None
+        self._around = NOTHING
+        self._results: KeptResults | None = None  # of an eager run that is under way
+        self.overwritten: dict[int, bool] = {}  # results of the last eager run that later steps have written over
 
     def _draw(self, how: str) -> None:
         self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
@@ -121,8 +125,8 @@ class Prover:
         other.state = copy.copy(self.state)
         other.state.kept = [holder.read() for holder in self.state.holders]
         other._numbers = None
-        now = {id(tensor) for tensor in _tensors_in(other.state.kept)}
-        other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
+        now = {id(tensor) for tensor in tensors_in(other.state.kept)}
+        other._replaced = self._replaced | {id(tensor) for tensor in tensors_in(self.state.kept)} - now
         return other
 
     def anew(self) -> Prover:
@@ -143,19 +147,36 @@ class Prover:
         """The same with other arguments in each of its steps, or in the first of them."""
         other = copy.copy(self)
         other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs[:steps])]
-        other.operations, other.products, other._numbers = [0, 0], [0, 0], None
+        other.operations, other.products, other._numbers, other._around = [0, 0], [0, 0], None, NOTHING
         return other
 
     def eager(self, around: Around = NOTHING, *, noting: bool = False) -> Seen:
         """What is seen of some steps as they are; ``noting``: also what numbers they move, for those who ask later."""
         with self._run() as keeper:
-            self.leads, leaves = [], self._given_leaves()
+            self.leads, leaves, self._results = [], self._given_leaves(), KeptResults()
             results = self._noted() if noting else [self._step(inputs, around) for inputs in self._inputs]
+            self.overwritten, self._results = self._results.overwritten(), None
             self._alike = self._alike or alike(self.state.holders)
             # A number may have become a tensor, and is compared as one.
             given = [n for n in tree_leaves(self._inputs) if not isinstance(n, torch.Tensor) or is_small(n)]
             found = {f"{WRITES}, which it is given": flat(given), **self._seen(results, keeper)}
             return {LEADS: [*self.leads], OF_ARGUMENTS: gradients_of(leaves), **found}
+
+    @contextmanager
+    def with_around(self, around: Around) -> Iterator[None]:
+        """While this lasts these are what its steps need, for those who only look at them."""
+        self._around, known = around, self._around
+        try:
+            yield
+        finally:
+            self._around = known
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """While this lasts what comes before a launch has been done once."""
+        with self._run():
+            self._around.prepare(self.inputs)
+            yield
 
     def numbers(self) -> Numbers:
         """The numbers that steps move, looked for once in the same code."""
@@ -179,7 +200,7 @@ class Prover:
         with self._run():
             seen = [self.state.read()]
             for inputs in self._inputs:
-                self._step(inputs, NOTHING)
+                self._step(inputs, self._around)
                 seen.append(self.state.read())
         columns = zip(self.state.holders, zip(*seen, strict=True), strict=True)
         return [
@@ -277,11 +298,14 @@ class Prover:
         led = [(value, leads_back(value)) for value in known(found)]
         self.leads += [torch.tensor(leads, device="cpu") for _, leads in led]
         self.goes_back |= any(getattr(value, "grad_fn", None) is not None and not leads for value, leads in led)
-        return copied(found)
+        result = copied(found)
+        if self._results is not None:
+            self._results.note(finished, found, result)
+        return result
 
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
-        self.operations[:] = self.products[:] = 0, 0
+        self.operations[:], self.products[:], self._results = (0, 0), (0, 0), None
         gradients = torch.is_grad_enabled()
         keeper = Writes(self.state.tensors, self._count, self.deadline)
         if not watched:
@@ -365,13 +389,6 @@ def _parts_of(values: Iterable[Any]) -> set[int]:
     return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value))}
 
 
-def _tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
-    """Tensors that dictionaries and lists hold themselves."""
-    for each in values:
-        held = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else (each,)
-        yield from (value for value in held if isinstance(value, torch.Tensor))
-
-
 class Truth:
     """What a function does in some steps, which other runs are compared with; without what differs from run to run.
 
@@ -387,6 +404,7 @@ class Truth:
     def __init__(self, prover: Prover, around: Around = NOTHING, forms: Iterable[Form] = ()) -> None:
         first = prover.first(around)
         again = prover.eager(around, noting=around is NOTHING)
+        self.overwritten = prover.overwritten
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
@@ -470,13 +488,6 @@ class Truth:
 
 def _is_nesterov(group: Any) -> bool:
     return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
-
-
-def held(value: Any) -> Any:
-    """Memory of its own that a graph reads."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def _without_options(value: Any) -> Any:

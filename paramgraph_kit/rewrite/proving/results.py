@@ -41,6 +41,13 @@ def copied(value: Any) -> Any:
     return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
 
 
+def held(value: Any) -> Any:
+    """Memory of its own that a graph reads."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
 def plain(value: Any) -> Any:
     """Containers as those that are looked into."""
     return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
@@ -49,6 +56,13 @@ def plain(value: Any) -> Any:
 def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
     """Tensors in a container, and in those that it has."""
     yield from (leaf for leaf in tree_leaves(plain(value)) if isinstance(leaf, torch.Tensor))
+
+
+def tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
+    """Tensors that dictionaries and lists hold themselves."""
+    for each in values:
+        held = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else (each,)
+        yield from (value for value in held if isinstance(value, torch.Tensor))
 
 
 def known(value: Any) -> list[Any]:

@@ -1,0 +1,43 @@
+"""Which results of a step later steps write over, while their caller still has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from paramgraph_kit.doctor.restore.keeper import storage_key
+
+
+class KeptResults:
+    """The results of steps as their caller would keep them, beside copies of them."""
+
+    def __init__(self) -> None:
+        self._steps: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = []
+        self._last: Any = None
+
+    def note(self, result: Any, found: Any, copied: Any) -> None:
+        """One more step's ``result``, and what of it is ``found``."""
+        if result is self._last and isinstance(result, (dict, list)):
+            self._steps.clear()  # one container, in which callers see what is there now
+        self._last = result
+        pairs = enumerate(zip(tree_leaves(found), tree_leaves(copied), strict=True))
+        # Detached, as a loss that is kept keeps all that its backward pass needs.
+        self._steps.append({at: (v.detach(), copy) for at, (v, copy) in pairs if isinstance(v, torch.Tensor)})
+
+    def overwritten(self) -> dict[int, bool]:
+        """The places of those among a step's results that are other steps' as well; True: other values by now."""
+        found = dict[int, bool]()
+        for number, step in enumerate(self._steps):
+            for at, (value, copy) in step.items():
+                there = storage_key(value)
+                others = [each[at][0] for each in self._steps[number + 1 :] if at in each]
+                is_other = not torch.equal(_plain(value.cpu()), _plain(copy))
+                if is_other or (there and any(storage_key(each) == there for each in others)):
+                    found[at] = found.get(at, False) or is_other
+        return found
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return value.nan_to_num() if value.is_floating_point() else value
