@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.own_launches import is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
+from paramgraph_kit.rewrite.proving.results import flat_tensors
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
@@ -339,7 +340,24 @@ def _instead_of(rounds: Rounds, name: str) -> str:
     if name in modes.NAMES:
         return mode_set(lines, moved, {code.co_qualname for code in first.ran})
     moved = called_by(lines, moved)
-    return kept_outside(name, lines, source.lines, moved, {code.co_qualname for code in first.ran}, first.device)
+    qualified, shapes = {code.co_qualname for code in first.ran}, _shapes_of(rounds, name)
+    return kept_outside(name, lines, source.lines, moved, qualified, first.device, shapes=shapes)
+
+
+def _shapes_of(rounds: Rounds, name: str) -> list[tuple[int, ...] | list[tuple[int, ...]]]:
+    """Those of the tensors that a variable, or an attribute, has meant before all steps and after each."""
+    try:
+        with rounds.applied():
+            columns = rounds.all[0][0].prover.from_now().watched()
+    except Exception:
+        return []
+    found: list[Any] = []
+    for holder, values in columns:
+        named = holder.name == name and holder.kind != "attributes"
+        if named or (holder.kind == "attributes" and any(isinstance(v, dict) and name in v for v in values)):
+            found = values if named else [v.get(name) for v in values if isinstance(v, dict)]
+            break
+    return [tuple(v.shape) if isinstance(v, torch.Tensor) else [tuple(t.shape) for t in flat_tensors(v)] for v in found]
 
 
 def _stale(rounds: Rounds) -> str:

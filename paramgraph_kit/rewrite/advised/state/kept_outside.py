@@ -9,14 +9,16 @@ from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradie
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.edits import Function, functions_of, names_in, path_of, within
 
+Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
 
 
 def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved: Collection[str], ran: Collection[str],
-                 device: str) -> str:  # fmt: skip
+                 device: str, *, shapes: Sequence[Shapes] = ()) -> str:  # fmt: skip
     """What to do about ``name``, which functions ``moved`` rebind and others of those that a graph has ``ran`` read.
 
-    ``ran`` are qualified names, ``lines`` are the rewritten ones, ``original`` those that the user has.
+    ``ran`` are qualified names, ``lines`` are the rewritten ones, ``original`` those that the user has, ``shapes``
+    those of the tensors that the name has meant, or has had, from step to step.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
@@ -29,6 +31,8 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     if not bound:
         return _as_mask(read[0], filled[0], name, place, device)
     path, text = _target(bound[0], name), ast.unparse(bound[0])
+    if told := _of_tensors(bound[0], path, place, shapes):
+        return told
     if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
         function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
         rate = f"{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})"
@@ -86,6 +90,17 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor{kept * (not _asks_for_a_number(read[0], functions, name))}"
     )
+
+
+def _of_tensors(node: ast.stmt, path: str, place: str, shapes: Sequence[Shapes]) -> str:
+    """What to do about one that has tensors, of which no number is kept: they may be of other sizes each time."""
+    held = [each for each in shapes if each or isinstance(each, tuple)]
+    if not any(held) or not any(map(any, held)):
+        return ""
+    read = f"`{path}` gets other tensors, `{ast.unparse(node)}`, and a graph reads those of its capture, {place}"
+    if isinstance(node, ast.Assign) and isinstance(held[0], tuple) and all(each == held[0] for each in held):
+        return f"{read}: write into the one that is there, `{path}.copy_({ast.unparse(node.value)})`"
+    return f"{read}: launch it only as long as these are there, and capture again once `{path}` is another object"
 
 
 def _asks_for_a_number(node: ast.AST, functions: Sequence[Function], name: str) -> bool:
@@ -281,7 +296,11 @@ def _in_place(node: ast.Assign | ast.AugAssign, path: str) -> str:
         return f"`{path}.{'add' if isinstance(node.op, ast.Add) else 'sub'}_({ast.unparse(node.value)})`"
     value = node.value if isinstance(node, ast.Assign) else ast.BinOp(node.target, node.op, node.value)
     reads = any(path_of(n) == path for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute)))
-    return f"`{path}.{'copy_' if reads else 'fill_'}({ast.unparse(value)})`"  # a number cannot be copied
+    # A number cannot be copied, and `max(0.1, x)` or `x if c else 1` may be one.
+    chosen = isinstance(value, (ast.IfExp, ast.BoolOp)) or (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
+    )
+    return f"`{path}.{'copy_' if reads and not chosen else 'fill_'}({ast.unparse(value)})`"
 
 
 def _slice(node: ast.stmt, name: str) -> tuple[ast.Subscript, int] | None:
