@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.deadline import RAISES
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.place import NUMBER, called
+from paramgraph_kit.rewrite.source.returned_kinds import A_NUMBER, BACK, on_the_device
 
 HELD = (
     "{names} is a tensor from now on where it was a number, from the first call on, which a warm-up makes before a "
@@ -34,6 +35,10 @@ ALL_HELD = (
 RETURNED = (
     "`{name}` returns a tensor from now on where it was a number: what else calls it gets one, too, and each launch "
     "writes the same: keep a number of it, `.item()`, behind the launch"
+)
+OTHER_RETURNED = (
+    "`{name}` returns a tensor of the device from now on where it was {kind}: what else calls it gets one, too, and "
+    "each launch writes the same: keep `{back}` of it, behind the launch"
 )
 GIVEN = (
     "`{name}` is given a tensor as {given} from now on where it was a number, and its new lines need one: what else "
@@ -49,26 +54,29 @@ _KINDS = ("global", "cell", "attributes", "container")
 def told(attempt: Lending, lines: Lent) -> list[str]:
     """What became a tensor that was a number."""
     before = list(_numbers(attempt))
-    after, returned = dict[tuple[int, str], torch.dtype](), dict[tuple[str, str], set[int]]()
+    after, returned = dict[tuple[int, str], torch.dtype](), dict[tuple[str, str], dict[Any, bool]]()
+    finished = dict[Any, bool]()  # of the function itself, also where lines behind its launch make numbers of it
     given = dict[str, dict[str, None]]()
     try:
         with lines.applied(), _returning(attempt, returned, given):
-            for holder, values in _whole(attempt, lines).watched(lists=True):
+            for holder, values in _whole(attempt, lines, finished).watched(lists=True):
                 ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
                 after |= {(id(holder.target), name): value.dtype for name, value in ones}
     except RAISES:
         return []  # who knows why not now
     held = sorted({path for place, path in before if place in after})
-    was = {(file, name): numbers for (file, name, _), numbers in attempt.numbers_returned.items()}
-    by = sorted({at[1] for at, tensors in returned.items() if tensors & was.get(at, set())})
-    behind = {attempt.entry_name} if lines.around.after is not None else set()  # which may return a number again
-    by = [name for name in by if name not in behind and _is_met_elsewhere(attempt, name)]
+    was = {(file, name): kinds for (file, name, _), kinds in attempt.kinds_returned.items()}
+    returned[attempt.file, attempt.entry_name] = finished
+    by = {at[1]: _returned(tensors, was.get(at, {})) for at, tensors in sorted(returned.items())}
+    by = {name: kind for name, kind in by.items() if kind and _is_met_elsewhere(attempt, name)}
     found = []
     if held:
         text = HELD if len(held) == 1 else ALL_HELD
         short = any(after.get(place) in _SHORT for place, _ in before)
         found.append(text.format(names=_listed(held), one=held[0]) + ROUNDED * short)
-    found += [RETURNED.format(name=name) for name in by]
+    other = {name: OTHER_RETURNED.format(name=name, kind=kind, back=BACK.get(kind)) for name, kind in by.items()}
+    found += [RETURNED.format(name=name) if kind == A_NUMBER else other[name] for name, kind in by.items()]
+    behind = {attempt.entry_name} if lines.around.after is not None else set()  # it is another function by now
     given = {name: names for name, names in given.items() if names and name not in behind}
     found += [
         GIVEN.format(name=name, given=_listed([*names]))
@@ -78,14 +86,21 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     return found
 
 
-def _whole(attempt: Lending, lines: Lent) -> Prover:
-    """Steps with what goes around their launch."""
+def _returned(tensors: dict[Any, bool], was: dict[Any, str]) -> str:
+    """What a part of a result was that is a tensor of the device now."""
+    return next((kind for at, kind in was.items() if at in tensors and (tensors[at] or kind != A_NUMBER)), "")
+
+
+def _whole(attempt: Lending, lines: Lent, finished: dict[Any, bool]) -> Prover:
+    """Steps with what goes around their launch, whose results are noted."""
     one, around = attempt.prover.from_now().given(lambda _, inputs: inputs), lines.around
     function = one.function
 
     def step(*args: Any, **kwargs: Any) -> Any:
         around.prepare((args, kwargs))
-        return around.finish((args, kwargs), function(*args, **kwargs))
+        result = around.finish((args, kwargs), function(*args, **kwargs))
+        finished.update(on_the_device(result))
+        return result
 
     one.function = step
     return one
@@ -129,7 +144,7 @@ def _numbers(attempt: Lending) -> Iterator[tuple[tuple[int, str], str]]:
 
 @contextmanager
 def _returning(
-    attempt: Lending, found: dict[tuple[str, str], set[int]], given: dict[str, dict[str, None]]
+    attempt: Lending, found: dict[tuple[str, str], dict[Any, bool]], given: dict[str, dict[str, None]]
 ) -> Iterator[None]:
     """Note which functions of rewritten files return one tensor, and which are given one for a number, and need it."""
     names_of = [(code.co_filename, code.co_name) for code in attempt.ran]
@@ -139,8 +154,7 @@ def _returning(
         file = frame.f_code.co_filename
         if event == "return" and REWRITTEN in file:
             at = file.replace(REWRITTEN, ""), frame.f_code.co_name
-            parts = enumerate(argument if type(argument) is tuple else (argument,))
-            found.setdefault(at, set()).update(n for n, value in parts if _is_one(value))
+            found.setdefault(at, {}).update(on_the_device(argument))
             if at in was and set(frame.f_code.co_names) - set(was[at].co_names) - _OF_BOTH:
                 numbers = attempt.plain_in.get((*at, was[at].co_firstlineno), set())
                 names = [n for n in _parameters(was[at]) if n in numbers and _is_one(frame.f_locals.get(n))]

@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
-from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source import hosts, moving, returned_kinds
 from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
 from paramgraph_kit.rewrite.source.given import Given, expanded
@@ -96,7 +96,7 @@ class Lending:
         self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
         self.records_in: dict[tuple[str, str, int], bool] = {}  # whether gradients were recorded
         self.plain_in: dict[tuple[str, str, int], set[str]] = {}  # numbers of Python's
-        self.numbers_returned: dict[tuple[str, str, int], set[int]] = {}  # and where functions return one each time
+        self.kinds_returned: dict[tuple[str, str, int], dict[Any, str]] = {}  # what they return of the host's each time
         self.called_in: dict[tuple[str, str, int], dict[str, Any]] = {}  # functions and modules, None for several
         self.sources = {
             file: source
@@ -159,9 +159,8 @@ class Lending:
             tensors = {n: Form.of(value) for n, value in held.items()}
             graded = {n for n, value in held.items() if value.requires_grad}
             scope = code.co_filename, code.co_name, code.co_firstlineno
-            parts = enumerate(argument if type(argument) is tuple else (argument,))
-            numbers = {n for n, value in parts if type(value) in NUMBER}
-            self.numbers_returned[scope] = numbers & self.numbers_returned.get(scope, numbers)
+            kinds = returned_kinds.kinds_of(argument)
+            self.kinds_returned[scope] = returned_kinds.both(kinds, self.kinds_returned.get(scope, kinds))
             self.tensors_in.setdefault(scope, {}).update(tensors)
             self.graded_in.setdefault(scope, set()).update(graded)
             plain = {n for n, value in frame.f_locals.items() if isinstance(value, (*NUMBER, str, type(None)))}
@@ -186,7 +185,7 @@ class Lending:
         self.led, self.many = other.led, other.many
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
         self.called_in, self.records_in, self.plain_in = other.called_in, other.records_in, other.plain_in
-        self.numbers_returned = other.numbers_returned
+        self.kinds_returned = other.kinds_returned
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
         """The local names that hold a tensor in the function of a statement, as far as that was seen."""
