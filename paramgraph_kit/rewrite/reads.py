@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.writes import MODULES
@@ -58,7 +58,7 @@ def frozen(
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
-        if read := _met(bound, set(_read(function, _unread(function, inside), around)), same):
+        if read := _met(bound, set(_read(function, _unread(function, inside, tree), around)), same):
             return min(read)
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
@@ -385,7 +385,7 @@ def _is_new_tensor(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Call) and path_of(value.func) in _NEW
 
 
-def _unread(function: Function, ran: list[Function]) -> set[ast.expr]:
+def _unread(function: Function, ran: list[Function], tree: ast.Module) -> set[ast.expr]:
     """Arguments of calls that what is called never reads, as a trainer's hooks get the number of the batch."""
     found: set[ast.expr] = set()
     for node in (part for top in function.body for part in within(top)):
@@ -393,15 +393,39 @@ def _unread(function: Function, ran: list[Function]) -> set[ast.expr]:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         called = [each for each in ran if each.name == name]
+        bound = not called or isinstance(node.func, ast.Attribute)
+        called = called or [each for each in _calls_of(tree, name) if each in ran]
         for number, given in enumerate(node.args):
-            found |= {given} if called and not any(_takes(each, number, node.func) for each in called) else set()
+            found |= {given} if called and not any(_takes(each, number, bound=bound) for each in called) else set()
     return found
 
 
-def _takes(function: Function, number: int, called: ast.expr) -> bool:
+def _calls_of(tree: ast.Module, name: str) -> list[Function]:
+    """What runs where an object of one of the file's classes is called: ``crit(s, t)`` of ``crit = Loss(6).to(d)``."""
+    made = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
+    given = [pair for node in ast.walk(tree) for pair in assigned(node) if _last_of(pair[0]) == name]
+    stores = (n for n in ast.walk(tree) if isinstance(getattr(n, "ctx", None), ast.Store) and _last_of(n) == name)
+    kinds = {_class_of(value) for _, value in given}
+    if len(kinds) != 1 or len(list(stores)) != len(given) or (owner := made.get(kinds.pop())) is None:
+        return []
+    return [each for each in owner.body if isinstance(each, Function) and each.name in ("forward", "__call__")]
+
+
+def _last_of(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _class_of(value: ast.expr) -> str:
+    """``Loss`` of ``Loss(6).to(device)``."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    return value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
+
+
+def _takes(function: Function, number: int, *, bound: bool) -> bool:
     """Whether a function reads the argument with that number, as far as its text tells."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-    names = names[1:] if names[:1] == ["self"] and isinstance(called, ast.Attribute) else names
+    names = names[1:] if names[:1] == ["self"] and bound else names
     every = {n.id for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)}
     return number >= len(names) or names[number] in every or bool(every & {"locals", "eval", "exec", "vars"})
 

@@ -54,3 +54,33 @@ def step_round(self, i):
     # WHEN it is asked what the round would keep THEN it is that only where it is no tensor for certain
     found = moved_around(text.splitlines(keepends=True), "step", "step_round", ["s"], [], ["step_round"])
     assert found[0].lstrip(".") == told
+
+
+@pytest.mark.parametrize(
+    ("made", "body", "told"),
+    [
+        ("crit = Loss(6).to(device)", "return s - t", ""),
+        ("crit = Loss(6)", "return s * self.sched[epoch]", "ep"),
+        ("crit = make()", "return s - t", "ep"),
+        ("crit = Loss(6)\ncrit = Other(6)", "return s - t", "ep"),
+    ],
+)
+def test_what_an_object_is_called_with_and_does_not_read_is_kept_by_no_graph(made: str, body: str, told: str) -> None:
+    # GIVEN a step that calls an object of one of the file's classes with a number that moves behind the launch
+    text = f"""\
+class Loss(nn.Module):
+    def forward(self, s, t, epoch):
+        {body}
+class Other(nn.Module):
+    def forward(self, s, t, epoch):
+        return s * epoch
+{made}
+def step(a, b):
+    return crit(a, b, ep)
+def after_step():
+    global ep
+    ep += 1
+"""
+    # WHEN it is asked what a graph keeps THEN it is that number only where what is called may read it
+    ran = ["step", "Loss.forward", "Other.forward"]
+    assert frozen(text.splitlines(keepends=True), ["after_step"], ran, []) == told
