@@ -46,6 +46,9 @@ def test_of_tensors_no_number_is_kept() -> None:
     assert "launch it only as long as these are there, and capture again once `n` is another object" in told
     assert "torch.tensor(" not in told
     assert "write into the one that is there, `n.copy_(torch.randn(3))`" in _told("torch.randn(3)", noise)
+    # AND one that is None at first is made once
+    begun = _told("torch.randn(3)", [[], *noise])
+    assert "`n = torch.randn(3) if n is None else n.copy_(torch.randn(3))`" in begun
     # AND a number in a tensor is told as ever
     assert "another object" not in _told("7", [(), ()])
 

@@ -99,7 +99,9 @@ def _of_tensors(node: ast.stmt, path: str, place: str, shapes: Sequence[Shapes])
         return ""
     read = f"`{path}` gets other tensors, `{ast.unparse(node)}`, and a graph reads those of its capture, {place}"
     if isinstance(node, ast.Assign) and isinstance(held[0], tuple) and all(each == held[0] for each in held):
-        return f"{read}: write into the one that is there, `{path}.copy_({ast.unparse(node.value)})`"
+        new = f"{path}.copy_({ast.unparse(node.value)})"
+        first = f"{path} = {ast.unparse(node.value)} if {path} is None else {new}"
+        return f"{read}: write into the one that is there, `{new if isinstance(shapes[0], tuple) else first}`"
     return f"{read}: launch it only as long as these are there, and capture again once `{path}` is another object"
 
 
