@@ -80,7 +80,7 @@ def _rewritten(
         leads_on = leads_on and not (pieces.is_most and rewritten.instead[1:])
         if pieces and not leads_on:
             rewritten.instead = []  # what is proved is the fix
-        if pieces.is_plain and (not leads_on or _brings_more(rewritten.left, found.failures)):
+        if pieces.is_plain and (not leads_on or _brings_more(rewritten.left, ran)):
             refuted = [f"of rewritten lines, {each}" for each in rewritten.verified if each.startswith(REFUTED)]
             found.notes = (*found.notes, *refuted)
             found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])

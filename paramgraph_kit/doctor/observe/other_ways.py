@@ -201,7 +201,9 @@ class OtherWays:
             return
         at, lines = frame_at(way.code, node.lineno), lines_of((*self.base.found, *self.seen, *self.more))
         if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):
-            text = "none of these calls took its other way, and a later one may"
+            # What was read is kept apart: a rewriter that takes it for the host's own has nothing that tries its way.
+            is_read = self.moving.is_read(node.test, way.code)
+            text = read_tests.READ if is_read else "none of these calls took its other way, and a later one may"
             self.more.append(BY_ID["branch-frozen"].failure(text, at))
 
 
