@@ -162,7 +162,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
-    if fix is not None and fix.pieces and id(failure) in attempt.unsafe:
+    if fix is not None and fix.pieces and (id(failure) in attempt.unsafe or (PLAIN in fix.pieces and follows(failure))):
         pair = _in_pieces(failure, pair, fix)
     if not pair:
         return failure

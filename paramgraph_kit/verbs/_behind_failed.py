@@ -30,11 +30,12 @@ def behind_failed(
         if fix is not None and fix.diff:
             with fix.applied():
                 again = diagnose(what, (), {}, limit_s, False, False)
+    found.notes = tuple(note for note in found.notes if note != NOT_REPLAYED)
     known = {(f.code, f.frame) for f in found.failures}
     lines = {f.frame for f in found.failures}
     own = {display_name(file): file for file in files}
     if again is None or any(f.code not in (*_AROUND, *_ALSO) and f.frame in lines for f in again.failures):
-        found.notes = (*found.notes, *([NOT_REPLAYED] if NOT_REPLAYED not in found.notes else []))
+        found.notes = (*found.notes, NOT_REPLAYED)
         return
     more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]
     there = (f for f in (_as_it_is(each, own) for each in more) if f is not None and (f.code, f.frame) not in known)

@@ -226,7 +226,7 @@ def test_the_same_lines_are_looked_at_once(program: Program, monkeypatch: pytest
     names = program("def f(x):\n    y = x * 2\n    return y.sum().item()\nargs = (torch.ones(2, device=device),)\n")
     found = pgk.diagnose(names["f"], *names["args"]).failures
     first = Ways(names["f"], names["args"], {})
-    truth, ways = Truth(first.prover), [first, rounds._once_more(first)]
+    truth, ways = Truth(first.prover), [first, rounds.once_more(first)]
     runs: list[str] = []
     eager = Prover.eager
 
@@ -249,7 +249,7 @@ def test_the_same_lines_are_looked_at_once(program: Program, monkeypatch: pytest
         runs.clear()
         # WHEN both are looked at
         with begun.applied():
-            other = rounds._once_more(first)
+            other = rounds.once_more(first)
             problems = rounds._problems(begun, truth)
             rounds._look(other, begun, truth)
         seen.append((problems, other.tensors, first.prover.operations[:], runs[:]))
@@ -294,7 +294,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch, is_wrong: Callable[[set[str], set[st
         asked.append(texts)
         return is_wrong(texts, {line for plan in plans for line in plan.hoisted})
 
-    monkeypatch.setattr(rounds, "_tried", tried)
+    monkeypatch.setattr(rounds, "tried", tried)
     return asked
 
 

@@ -28,7 +28,6 @@ from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
     in_place,
-    is_switched_back,
     moved_failures,
     rate_in_a_tensor,
     takes_a_tensor,
@@ -38,6 +37,7 @@ from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")

@@ -40,7 +40,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
-from paramgraph_kit.doctor.observe.late_captures import MOST_AHEAD, counts_to_capture
+from paramgraph_kit.doctor.observe.late_captures import captures_late
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
@@ -141,7 +141,7 @@ class _Examiner(Caller):
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
             return self.program(found)
-        if (late := self.captures_late(first, second)) is not None:
+        if (late := captures_late(self, [*self.codes(second)], (first, second))) is not None:
             self.first = late  # those ahead of it have warmed up
             return self.examine_from(late)
         pair = calls = [first, second]
@@ -179,16 +179,6 @@ class _Examiner(Caller):
                 silent += other_readings.problems(self, pair[1], [*silent, *first.found])
                 silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
         return self.finish(found, pair, [*silent, *ended])
-
-    def captures_late(self, first: Call, second: Call) -> Call | None:
-        """The call that captures, where a runner counts its calls ahead of that; None where none does."""
-        quiet = all(not call.captures and not call.replays and call.ended is None for call in (first, second))
-        if not quiet or not counts_to_capture([*self.codes(second)], second.changes):
-            return None
-        for call in (self.call(self.args, self.kwargs) for _ in range(MOST_AHEAD)):
-            if call.captures or call.ended is not None:
-                return call if call.ended is None else None
-        return None
 
     def failed(self, found: Examination, ended: Failure) -> Examination | None:
         """A capture that the first call ends in, to be looked at by itself; None where it is none that can be had."""

@@ -8,11 +8,23 @@ from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import is_library
 
 MOST_AHEAD = 9  # calls that have warmed up ahead of a capture
 _CAPTURES = ("graph", "capture_begin", "make_graphed_callables")
+
+
+def captures_late(caller: Caller, codes: Sequence[CodeType], made: Sequence[Call]) -> Call | None:
+    """The call that captures, where a runner counts its calls ahead of that; None where none does."""
+    quiet = all(not call.captures and not call.replays and call.ended is None for call in made)
+    if not quiet or not counts_to_capture(codes, made[-1].changes):
+        return None
+    for call in (caller.call(caller.args, caller.kwargs) for _ in range(MOST_AHEAD)):
+        if call.captures or call.ended is not None:
+            return call if call.ended is None else None
+    return None
 
 
 def counts_to_capture(codes: Sequence[CodeType], changes: Iterable[Change]) -> bool:

@@ -36,9 +36,10 @@ from paramgraph_kit.doctor.observe.moved_words import (
     with_index,
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
-from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -459,28 +460,6 @@ def _swaps(node: Any) -> bool:
     if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == 2):
         return False
     return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(node.value.elts)]
-
-
-def is_switched_back(region: Region, node: ast.AST) -> bool:
-    """Whether a line only ends what a line ahead of the capture has switched on for it, and no replay follows there."""
-    for block in all_blocks(tree_of(region.code.co_filename) or ast.Module([], [])):
-        if node not in block:
-            continue
-        at = block.index(node)
-        ahead = [each for each in block[:at] if each.lineno < region.line <= node.lineno]
-        calls = (n for each in block[at:] for n in ast.walk(each) if isinstance(n, ast.Call))
-        switch = _switched(node)
-        is_on = switch is not None and any(_switched(each) == (switch[0], not switch[1]) for each in ahead)
-        return is_on and all(last_name(call.func) != "replay" for call in calls)
-    return False
-
-
-def _switched(node: ast.AST) -> tuple[str, bool] | None:
-    """What a statement sets to True, or to False."""
-    value = node.value if isinstance(node, ast.Assign) else None
-    if not (isinstance(node, ast.Assign) and isinstance(value, ast.Constant) and isinstance(value.value, bool)):
-        return None
-    return ast.unparse(node.targets[0]), value.value
 
 
 def _comes_behind(line: _Line, region: Region, file: str) -> bool:
