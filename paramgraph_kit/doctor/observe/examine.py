@@ -40,7 +40,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
-from paramgraph_kit.doctor.observe.late_captures import captures_late
+from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
@@ -157,7 +157,7 @@ class _Examiner(Caller):
         ended = [call.ended for call in pair if call.ended is not None]
         if ended:
             silent = []  # the calls differ because one of them stopped
-        elif _launches(pair[1]):
+        elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)
             silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
@@ -300,7 +300,7 @@ class _Examiner(Caller):
 
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
         first, last = self.first or calls[0], calls[-1]
-        launches, codes = _launches(last), self.codes(first)
+        launches, codes = replays_alone(last), self.codes(first)
         told = (f for call in calls for f in call.found if not launches or f.code == "freed-input")
         problems = {(f.code, f.frame): f for f in told}
         if not launches and self.first is not None and all(self.first is not call for call in calls):
@@ -494,8 +494,3 @@ class _Examiner(Caller):
             for each in grown
             if self.graphs.owns(each.after) or any(storage_key(t) in states for t in tensors_in(each.after))
         ]
-
-
-def _launches(call: Call) -> bool:
-    """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
-    return bool(call.replays) and not call.captures

@@ -27,6 +27,11 @@ def captures_late(caller: Caller, codes: Sequence[CodeType], made: Sequence[Call
     return None
 
 
+def replays_alone(call: Call) -> bool:
+    """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
+    return bool(call.replays) and not call.captures
+
+
 def counts_to_capture(codes: Sequence[CodeType], changes: Iterable[Change]) -> bool:
     """Whether calls move a number, and a file of what they run captures."""
     if not any(_counts(change.after) for change in changes):
