@@ -144,8 +144,8 @@ def f(x):
     return torch.stack(kept, 1).sum(1)
 """,
         [
-            "`new = (x * 2).unsqueeze(1) if kept is None else torch.cat([kept, (x * 2).unsqueeze(1)], 1)[:, -3:]`",
-            "`kept` is one tensor then: read it for `torch.stack(kept, 1)`",
+            "call the step without a graph until `kept` is as long as it gets; then `kept_in = torch.stack(kept, 1)`",
+            "before each launch `kept_in.copy_(torch.stack(kept, 1))`, and here `kept_in` for `torch.stack(kept, 1)`",
         ],
     ),
     "rows of which each round leaves fewer": (

@@ -155,7 +155,7 @@ def merge(x, score):
         keep = score[b] >= score[b].median()
         tokens = x[b][keep]  #- expect: dynamic-shape
         rest = x[b][~keep]  #- expect: dynamic-shape
-        if len(rest):  #-
+        if len(rest):  #- may: branch-frozen
             tokens = torch.cat([tokens, rest.mean(0, keepdim=True)])  #-
         out.append(tokens.mean(0))  #-
         #+ n, left = keep.sum(), (~keep).sum()

@@ -113,7 +113,7 @@ args = (torch.randn(6, device=device),)
 def penalize(h):
     logits = model(h)
     for token in set(generated.tolist()):  #- expect: copy-to-cpu
-        logits[token] /= 1.3  #-
+        logits[token] /= 1.3  #- may: size-frozen
     #+ score = logits.gather(0, generated) / 1.3
     #+ logits = logits.scatter(0, generated, score)
     return logits
@@ -242,7 +242,7 @@ def moe(hidden_states):
     for idx, expert in enumerate(experts):
         #+ out = out + torch.where(selected == idx, weight * expert(hidden_states), 0.0)
         top_x, _ = torch.where(selected == idx)  #- expect: dynamic-shape
-        if top_x.numel() == 0:  #-
+        if top_x.numel() == 0:  #- may: branch-frozen
             continue  #-
         out.index_add_(0, top_x, expert(hidden_states[top_x]) * weight[top_x])  #-
     return out

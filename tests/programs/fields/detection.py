@@ -20,7 +20,7 @@ def postprocess(boxes, scores):
         b = boxes[i][keep]  #- expect: dynamic-shape
         s = scores[i][keep]  #- expect: dynamic-shape
         #+ b, s = boxes[i] * keep[:, None], scores[i] * keep
-        if s.numel() == 0:  #-
+        if s.numel() == 0:  #- may: branch-frozen
             continue  #-
         results.append({"boxes": b, "scores": s})
     return results

@@ -7,7 +7,7 @@ def nms(boxes, scores):
     order = scores.argsort(descending=True)
     #+ keep = torch.ones_like(scores, dtype=torch.bool)
     keep = []  #-
-    while order.numel() > 0:  #-
+    while order.numel() > 0:  #- may: branch-frozen
         i = order[0]  #-
         keep.append(i)  #-
         xx1 = torch.maximum(x1[i], x1[order[1:]])  #- expect: tensor-bound
@@ -37,7 +37,7 @@ def postprocess(cls, boxes):
     conf, label = cls.max(1)
     mask = conf > 0.6
     boxes, conf, label = boxes[mask], conf[mask], label[mask]  #- expect: dynamic-shape
-    if conf.shape[0] > 5:  #-
+    if conf.shape[0] > 5:  #- may: branch-frozen
         conf, idx = conf.topk(5)  #-
         boxes, label = boxes[idx], label[idx]  #-
     return boxes, conf, label  #-
@@ -108,7 +108,7 @@ def roi_pool(feat, rois):
     out = []
     for roi in rois:
         x1, y1, x2, y2 = roi.tolist()  #- expect: sync-item|copy-to-cpu
-        crop = feat[:, y1 : y2 + 1, x1 : x2 + 1]  #-
+        crop = feat[:, y1 : y2 + 1, x1 : x2 + 1]  #- may: size-frozen
         out.append(crop.amax((1, 2)))  #-
         #+ at = torch.arange(8, device=device)
         #+ x1, y1, x2, y2 = roi

@@ -45,7 +45,7 @@ args = (torch.randn(4, 3, device=device),)
 
 def watch(g):
     if g.abs().max() > 1e6:  #- expect: data-dependent-branch
-        print("exploding")  #-
+        print("exploding")  #- may: host-counter
     return g
 
 def train(x):

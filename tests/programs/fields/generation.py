@@ -45,7 +45,7 @@ args = (torch.randint(1, 6, (2, 5), device=device), torch.randn(2, 8, device=dev
 def decode_step(ids, hidden):
     ids = torch.cat([ids, head(hidden).argmax(-1, keepdim=True)], dim=1)
     if any(c(ids) for c in criteria):  #- expect: data-dependent-branch
-        finished.append(True)  #-
+        finished.append(True)  #- may: host-counter
     return ids
 #+ def after(ids, i):
 #+     if any(c(ids) for c in criteria):

@@ -28,7 +28,7 @@ args = (torch.randn(6, 4, device=device),)
 def readout(x):
     size = int(batch.max()) + 1  #- expect: sync-item
     #+ size = 3
-    out = torch.zeros(size, x.size(1), device=x.device)
+    out = torch.zeros(size, x.size(1), device=x.device)  # may: size-frozen
     out.scatter_add_(0, batch[:, None].expand_as(x), x)
     return lin(out)
 # %% drop edges (random) -> dropped

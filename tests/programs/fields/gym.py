@@ -20,7 +20,7 @@ class Replay(nn.Module):
     def add(self, batch):
         n = batch.shape[0]
         ptr = int(self.ptr)  #- expect: sync-item
-        self.data[ptr : ptr + n] = batch  #-
+        self.data[ptr : ptr + n] = batch  #- may: size-frozen
         self.ptr[0] = (ptr + n) % self.size  #- expect: scalar-assignment
         #+ self.data.index_copy_(0, self.ptr + torch.arange(n, device=device), batch)
         #+ self.ptr.add_(n).remainder_(self.size)

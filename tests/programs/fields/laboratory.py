@@ -40,7 +40,7 @@ def train(x):
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.01)
-    ema.update_parameters(model)  #- expect: data-dependent-branch may: host-counter copy-to-gpu
+    ema.update_parameters(model)  #- expect: averaged-model may: host-counter copy-to-gpu
     #+ for e, p in zip(ema.module.parameters(), model.parameters()):
     #+     e.data.lerp_(p.data, 0.1)
     return model(x).detach()
@@ -117,12 +117,12 @@ w = torch.eye(3).to(device)
 ignore = {"n"}
 args = (torch.randn(3, device=device),)
 def report(m):
-    return torch.linalg.eigvalsh(m).max()
+    return torch.linalg.eigvalsh(m).max()  # may: linalg-host
 def step(x):
     global n  #-
     n += 1  #- expect: host-counter
     if n % 100 == 0:  #- expect: branch-frozen
-        print(report(w))  #-
+        print(report(w))  #- may: print
     return w @ x
 # %% tensors of three devices' worth of noise are stacked, clean (random) -> noise
 args = (torch.ones(3, device=device),)

@@ -35,7 +35,7 @@ args = (torch.randn(8, device=device), torch.randint(0, 8, (5,), device=device))
 def penalize(logits, generated):
     logits = logits.clone()
     for token in set(generated.tolist()):  #- expect: copy-to-cpu|sync-item
-        logits[token] /= 1.2  #- may: branch-frozen scalar-frozen
+        logits[token] /= 1.2  #- may: branch-frozen scalar-frozen size-frozen
     #+ seen = torch.zeros(8, dtype=torch.bool, device=device).index_fill_(0, generated, True)
     #+ logits = torch.where(seen, logits / 1.2, logits)
     return logits
@@ -49,8 +49,8 @@ def feed(i):
 @torch.no_grad()
 def encode(x, lengths):
     packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True)  #- expect: copy-to-cpu may: copy-to-gpu
-    out, _ = lstm(packed)  #- may: copy-to-gpu
-    return pad_packed_sequence(out, batch_first=True)[0]  #- may: copy-to-gpu
+    out, _ = lstm(packed)  #- may: copy-to-gpu size-frozen
+    return pad_packed_sequence(out, batch_first=True)[0]  #- may: copy-to-gpu size-frozen
     #+ out, _ = lstm(x)
     #+ return out * (torch.arange(5, device=x.device)[None] < lengths[:, None])[..., None]
 # %% perplexity from a summed loss -> evaluate

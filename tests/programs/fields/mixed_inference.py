@@ -39,7 +39,7 @@ def generate_step(context):
     h = emb(ids).mean(1) + context  #- may: size-frozen stale-input
     logits = head(h)
     seen_tokens = set(ids[0].tolist())  #- expect: copy-to-cpu may: stale-input size-frozen
-    for token in seen_tokens:  #-
+    for token in seen_tokens:  #- may: branch-frozen
         logits[:, token] -= 0.5  #- may: size-frozen
     #+ present = torch.zeros(vocab, device=device).index_add_(0, ids[0].clamp(min=0), filled.float())
     #+ logits = logits - 0.5 * (present > 0)
@@ -122,7 +122,7 @@ def recommend(ids):
     user = table(ids, offsets_host.to(device))  #- expect: copy-to-gpu
     #+ user = table(ids, offsets)
     key = int(ids[0])  #- expect: sync-item
-    if key not in popular:  #-
+    if key not in popular:  #- may: branch-frozen
         popular[key] = user.norm().item()  #- may: sync-item host-counter
     hits += 1  #- expect: host-counter
     return F.normalize(user, dim=1)

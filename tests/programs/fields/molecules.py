@@ -19,7 +19,7 @@ def feed(i):
 @torch.no_grad()
 def forward(src, index):
     dim_size = int(index.max()) + 1  #- expect: sync-item
-    out = torch.zeros(dim_size, src.size(1), device=src.device)  #-
+    out = torch.zeros(dim_size, src.size(1), device=src.device)  #- may: size-frozen
     #+ out = torch.zeros(num_nodes, src.size(1), device=src.device)
     return out.index_add_(0, index, lin(src))
 # %% a batch vector from counts -> readout

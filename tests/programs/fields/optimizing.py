@@ -33,7 +33,7 @@ def train_step(x, y):
         total += p.grad.norm().item() ** 2  #- expect: sync-item
         #+ total = total + p.grad.norm() ** 2
     total = total ** 0.5
-    if total > max_norm:  #-
+    if total > max_norm:  #- may: branch-frozen
         for p in model.parameters():  #-
             p.grad.mul_(max_norm / (total + 1e-6))  #-
     #+ scale = torch.where(total > max_norm, max_norm / (total + 1e-6), 1.0)
@@ -140,7 +140,7 @@ def train_step(x, y):
     pred = model(x)
     loss = ((pred - y) ** 2).mean()
     if torch.isnan(loss) or torch.isinf(loss):  #- expect: data-dependent-branch
-        print("bad loss, skipping")  #-
+        print("bad loss, skipping")  #- may: host-counter
         return None  #-
     opt.zero_grad()
     loss.backward()
@@ -215,7 +215,7 @@ def amp_step(x, y):
         if not torch.isfinite(p.grad).all():  #- expect: data-dependent-branch
             overflow = True  #-
         #+ overflow = overflow | ~torch.isfinite(p.grad).all()
-    if not overflow:  #-
+    if not overflow:  #- may: branch-frozen
         for p in net.parameters():  #-
             p.grad.div_(scale)  #- expect: scalar-frozen
         opt.step()  #-

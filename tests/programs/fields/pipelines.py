@@ -73,7 +73,7 @@ args = (torch.randn(4, 3, device=device),)
 def step(x):
     score = net(x).mean()
     if score > _best["score"]:  #- expect: data-dependent-branch
-        _best["state"] = copy.deepcopy(net.state_dict())  #-
+        _best["state"] = copy.deepcopy(net.state_dict())  #- may: output-alias
         _best["score"] = score  #- may: stale-input host-counter
     return score
 # %% masked language modelling with masks on the device (random) -> mask_tokens

@@ -90,7 +90,7 @@ def minibatch(obs, old_logprob, advantages):
     nn.utils.clip_grad_norm_(actor.parameters(), 0.5)
     optimizer.step()
     if target_kl is not None and approx_kl > target_kl:  #- expect: data-dependent-branch
-        print("stop early")  #-
+        print("stop early")  #- may: host-counter
     return loss.detach()  #-
     #+ return loss.detach(), clipfrac, approx_kl
 

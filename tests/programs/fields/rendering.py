@@ -130,8 +130,8 @@ def rasterize(means, opacity, color):
     visible = means[:, 2] > -0.5
     means, opacity, color = means[visible], opacity[visible], color[visible]  #- expect: dynamic-shape
     #+ opacity = opacity * visible
-    order = torch.argsort(means[:, 2])
-    #+ order = torch.argsort(torch.where(visible, means[:, 2], torch.full_like(means[:, 2], 1e9)))
+    order = torch.argsort(means[:, 2], stable=True)
+    #+ order = torch.argsort(torch.where(visible, means[:, 2], torch.full_like(means[:, 2], 1e9)), stable=True)
     a = opacity[order]
     T = torch.cumprod(torch.cat([torch.ones(1, device=a.device), 1 - a]), 0)[:-1]
     return ((T * a)[:, None] * color[order]).sum(0)

@@ -11,7 +11,7 @@ def train_step(x):
     loss.backward()
     opt.step()  # may: learning-rate-frozen
     losses.append(loss.item())  #- expect: sync-item may: host-counter
-    if len(losses) > 3 and losses[-1] > losses[-3]:  #-
+    if len(losses) > 3 and losses[-1] > losses[-3]:  #- may: branch-frozen
         for g in opt.param_groups:  #-
             g["lr"] *= 0.5  #-
     return loss.detach()

@@ -220,7 +220,7 @@ class ClipGrad(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         n = g.norm().item()  #- expect: sync-item
-        if n > ctx.limit:  #-
+        if n > ctx.limit:  #- may: branch-frozen
             g = g * (ctx.limit / n)  #-
         #+ n = g.norm()
         #+ g = torch.where(n > ctx.limit, g * (ctx.limit / n), g)

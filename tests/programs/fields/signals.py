@@ -4,7 +4,7 @@ args = (torch.randn(64, device=device),)
 def trim(wav):
     frames = wav.view(16, 4).pow(2).mean(1)
     loud = (frames > 0.5).nonzero()  #- expect: dynamic-shape
-    if len(loud) == 0:  #-
+    if len(loud) == 0:  #- may: branch-frozen
         return wav.sum()  #-
     start, end = loud[0].item() * 4, (loud[-1].item() + 1) * 4  #- expect: sync-item may: sync-item
     return wav[start:end].sum()  #- may: size-frozen
@@ -113,7 +113,7 @@ def shifts(x):
     z = (x - x.mean()) / x.std()
     where = z.abs() > 1.5
     n = int(where.sum())  #- expect: sync-item
-    if n > 0:  #-
+    if n > 0:  #- may: branch-frozen
         x = torch.where(where, x.median(), x)  #-
     #+ x = torch.where(where, x.median(), x)
     return x.mean(), n  #-

@@ -121,8 +121,8 @@ def feed(i):
 @torch.no_grad()
 def run_lstm(x, lengths):
     packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True)  #- expect: copy-to-cpu may: copy-to-gpu dynamic-shape
-    out, _ = lstm(packed)  #-
-    out, _ = pad_packed_sequence(out, batch_first=True)  #- may: copy-to-gpu copy-to-cpu
+    out, _ = lstm(packed)  #- may: size-frozen
+    out, _ = pad_packed_sequence(out, batch_first=True)  #- may: copy-to-gpu copy-to-cpu size-frozen
     #+ out, _ = lstm(x)
     #+ out = out * (torch.arange(5, device=x.device)[None] < lengths[:, None])[..., None]
     return out

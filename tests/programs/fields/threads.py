@@ -60,7 +60,7 @@ class Rotary(nn.Module):
     def forward(self, x, position_ids):
         seq_len = torch.max(position_ids) + 1
         if seq_len > self.max_len:  #- expect: data-dependent-branch
-            self.max_len = int(seq_len)  #-
+            self.max_len = int(seq_len)  #- may: sync-item host-counter
         freqs = position_ids[:, :, None].float() * self.inv_freq
         return torch.cat((freqs, freqs), dim=-1).cos() * x
 

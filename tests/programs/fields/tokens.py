@@ -130,7 +130,7 @@ def moe(x):
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         tok, k = torch.where(chosen == e)  #- expect: dynamic-shape
-        if tok.numel() == 0:  #-
+        if tok.numel() == 0:  #- may: branch-frozen
             continue  #-
         out.index_add_(0, tok, weights[tok, k, None] * expert(x[tok]))  #-
         #+ out = out + (weights * (chosen == e)).sum(-1, keepdim=True) * expert(x)

@@ -288,7 +288,7 @@ def swa_step(x, y):
     loss = F.mse_loss(model(x), y)
     loss.backward()
     opt.step()
-    averaged.update_parameters(model)  #- expect: copy-to-gpu sync-item may: host-counter
+    averaged.update_parameters(model)  #- expect: averaged-model may: host-counter
     return loss.detach()
 #+
 #+ def after(loss, i):

@@ -249,7 +249,7 @@ def private_step(data, targets):
     grads = vmap(grad(loss_one), in_dims=(None, 0, 0))(params, data, targets)
     norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
     if norms.max() > 10 * max_norm:  #- expect: data-dependent-branch
-        log.append("large gradients")  #-
+        log.append("large gradients")  #- may: host-counter
     factor = (max_norm / (norms + 1e-6)).clamp(max=1.0)
     for name, g in grads.items():
         params[name] -= 0.1 * torch.einsum("b,b...->...", factor, g) / len(data)  # may: host-counter

@@ -137,7 +137,7 @@ def spread(img):
 bn = nn.BatchNorm1d(4, momentum=None).to(device)
 args = (torch.randn(8, 4, device=device),)
 def bn_step(x):
-    return bn(x).detach()  #- expect: sync-item|scalar-frozen
+    return bn(x).detach()  #- expect: sync-item|scalar-frozen|counter-read
     #+ bn.num_batches_tracked.add_(1)
     #+ factor = 1.0 / bn.num_batches_tracked
     #+ with torch.no_grad():
