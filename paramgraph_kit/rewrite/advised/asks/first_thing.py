@@ -26,7 +26,15 @@ def first_thing(place: Place) -> str:
     if isinstance(top, (ast.While, ast.For)):
         round_ = f"{top.body[0].lineno} to {top.body[-1].end_lineno}"
         if top is not node and not isinstance(node, (ast.If, ast.While)):  # a round of it asks in the middle
-            return f"{line}, and each round of the loop asks here: {in_pieces(function)}"
+            asks = f"{line}, and each round of the loop asks here"
+            behind = function.body[function.body.index(top) + 1 :]
+            if not any(isinstance(n, ast.Call) for each in behind for n in within(each)):
+                return f"{asks}: make what the device does in a round apart from that a function, and capture it"
+            # Not in pieces: torch.compile runs a function whose loop asks as it is, none of it compiled.
+            return (
+                f"{asks}: leave the loop before the launch, make what comes after it (from line {behind[0].lineno} on) "
+                "a function that is given what the loop has made, and capture that"
+            )
         return (
             f"{line}: make what the device does in one round (lines {round_}) a function, capture that, and leave the "
             "loop around its launches, with what it asks, as it is"
