@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import Place, codes_in
-from paramgraph_kit.doctor.observe.source_lines import written_at
+from paramgraph_kit.doctor.observe.source_lines import lines_of, written_at
 from paramgraph_kit.doctor.restore.holder import same
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -83,7 +83,7 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
     if not any(f.code in _WAITS for f in base.found):
         return []
     found: dict[tuple[str, Frame | None], Failure] = {}
-    lines = {f.frame for f in (*base.found, *seen)}
+    lines = lines_of((*base.found, *seen))  # a comprehension has a frame of its own before Python 3.12
     held = caller.state.read()
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
@@ -94,7 +94,7 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
             for more in (False, True) if driver().device.type != "cuda" else (False,):
                 begun = time.monotonic()
                 for each in _with_others(caller, base, more):
-                    if each.frame is not None and each.frame not in lines:
+                    if each.frame is not None and (each.frame.file, each.frame.line) not in lines:
                         found.setdefault((each.code, each.frame), each)
                 if time.monotonic() - begun > SECONDS:
                     break
