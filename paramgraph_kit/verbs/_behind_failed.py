@@ -20,7 +20,7 @@ _ALSO = ("learning-rate-frozen", "freed-input", "not-executed", "pool-order", "g
 
 
 def behind_failed(
-    diagnose: Callable[..., Diagnosis], what: Any, found: Diagnosis, files: Iterable[str], limit_s: float
+    diagnose: Callable[..., Diagnosis], what: Any, given: Any, found: Diagnosis, files: Iterable[str], limit_s: float
 ) -> None:
     """Tell what a program whose capture fails does around its replays; a note where nobody can know that yet."""
     from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
@@ -29,7 +29,7 @@ def behind_failed(
     with suppress(Exception):  # the fix is of the captured function, and the program has more around it
         if fix is not None and fix.diff:
             with fix.applied():
-                again = diagnose(what, (), {}, limit_s, False, False)
+                again = diagnose(what, *given, limit_s, False, False)
     found.notes = tuple(note for note in found.notes if note != NOT_REPLAYED)
     known = {(f.code, f.frame) for f in found.failures}
     lines = {f.frame for f in found.failures}

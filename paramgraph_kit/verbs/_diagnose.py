@@ -124,7 +124,7 @@ class Diagnose:
             failed = {r.code.co_filename for r in regions if any(not each.whole for each in regions)}
             found = of_captures(self._of, found, regions, limit_s, fix)
             if failed:
-                behind_failed(self._of, what, found, failed, limit_s)
+                behind_failed(self._of, what, (args, kwargs), found, failed, limit_s)
             return found
         if inside:
             called = partial(as_after_a_call, what, args, kwargs, limit_s)

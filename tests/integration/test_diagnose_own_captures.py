@@ -275,9 +275,11 @@ def test_a_capture_that_fails_is_rewritten_as_what_it_is_of(tmp_path: Path) -> N
     names = load(program.broken, tmp_path / "program.py")
     # WHEN
     found: Any = pgk.diagnose(names["classify"], *names["args"], fix=True)
-    # THEN its lines are, and it is said that no replay was seen
+    # THEN its lines are, and with these in place its replays were seen
     assert "+        pts = torch.where(radius > 1.0, pts / radius, pts)" in found.fix.diff
-    assert NOT_REPLAYED in found.notes
+    assert NOT_REPLAYED not in found.notes
+    # AND without a fix it is said that none was
+    assert NOT_REPLAYED in pgk.diagnose(names["classify"], *names["args"]).notes
 
 
 def test_a_state_that_is_returned_as_it_is_is_noted(tmp_path: Path) -> None:
