@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.edits import (
     scope_of,
     within,
 )
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import called, names_of
 from paramgraph_kit.trace.model import Failure
 
 MOVABLE = frozenset(
@@ -102,7 +102,7 @@ class Behind(Ahead):
         edits: list[Edit] = []
         if blocks:
             start = later.outermost(source, self.function, function)
-            taken = names_in(source.tree)
+            taken = names_of(source.tree) | self.space_in(source).keys()
             edits, name, first = later.defer(
                 source, blocks, start, function, taken, self.graded_in, self._filled(source), self.read_numbers
             )

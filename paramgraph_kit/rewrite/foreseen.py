@@ -45,7 +45,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
-from paramgraph_kit.rewrite.source.place import Form, around_launch, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import Form, around_launch, called, fresh, names_of, renamed
 from paramgraph_kit.trace.model import Failure
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
@@ -122,7 +122,7 @@ class _Foresight:
         if not self._is_of_host() or not self._splits():
             return None
         source, function = self.source, self.function
-        taken = names_in(source.tree) | locals_of(function) | {line.partition(" = ")[0] for line in others}
+        taken = names_of(source.tree) | {line.partition(" = ")[0] for line in others}
         names: list[str] = []
         for hint in ("given_in", "given", "asked", "held", "value", "chosen"):
             names.append(fresh(hint, taken))

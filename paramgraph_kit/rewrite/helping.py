@@ -35,7 +35,7 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
 )
 from paramgraph_kit.rewrite.source.owners import is_called_only_by
-from paramgraph_kit.rewrite.source.place import around_launch, fresh
+from paramgraph_kit.rewrite.source.place import around_launch, fresh, names_of
 from paramgraph_kit.trace.model import Failure
 
 
@@ -129,7 +129,7 @@ class Helping(Attempt):
             return None
         if Elsewhere(self.sources.values(), self.ran, self.space).calls(helper, steps):
             return None  # nothing is drawn for what comes there from elsewhere
-        taken = names_in(source.tree) | {line.partition(" = ")[0] for line in others}
+        taken = names_of(source.tree) | self.space_in(source).keys() | {line.partition(" = ")[0] for line in others}
         name, before = fresh(f"{drawn.name}_in", taken), around_launch(source, function, "before")
         given = moving.arguments_of(function)[:1] if is_method(source, function) else []
         blank = not source.lines[first_line(function) - 2].strip()

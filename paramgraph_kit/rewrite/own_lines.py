@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
-from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, called
+from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
@@ -278,11 +278,11 @@ def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | N
         return line, [IN_DIFF]
     source, statement = place
     lines, wanted = fix.texts.get(source.file, []), ast.dump(statement)
-    for function in ast.walk(ast.parse("".join(lines))):
-        mark = _MARK.search(lines[function.lineno - 1]) if isinstance(function, ast.FunctionDef) else None
-        if mark is not None and any(ast.dump(n) == wanted for n in ast.walk(function) if isinstance(n, ast.stmt)):
-            when = "before" if mark[1] == "before" else "behind"
-            return line, [MOVED.format(when=when, name=getattr(function, "name", ""))]
+    tree = ast.parse("".join(lines))
+    for mark, when in (("before", "before"), ("after", "behind")):
+        for function in around_launches(source.file, lines, tree, mark):
+            if any(ast.dump(n) == wanted for n in ast.walk(function) if isinstance(n, ast.stmt)):
+                return line, [MOVED.format(when=when, name=function.name)]
     stays = failure.code not in _WAITS or ast.unparse(statement) in ast.unparse(ast.parse("".join(lines)))
     return line, [IN_DIFF if stays else LEFT_OUT]
 

@@ -6,8 +6,8 @@ import ast
 import re
 
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.source.edits import Function
 from paramgraph_kit.rewrite.source.moving import is_backward
+from paramgraph_kit.rewrite.source.place import around_launches
 
 AFTER = re.compile(r"\s*def (\w+)\(.*# after each launch\s*$")
 OWN = (
@@ -19,12 +19,10 @@ OWN = (
 
 def branch_behind(found: Rewriting) -> str:
     """What to do about a branch with a backward pass that a rewriting has put behind the launch, or ""."""
-    for lines in found.texts.values():
+    for file, lines in found.texts.items():
         if not any(AFTER.match(line) for line in lines):
             continue
-        for node in ast.walk(ast.parse("".join(lines))):
-            if not isinstance(node, Function) or not AFTER.match(lines[node.lineno - 1]):
-                continue
+        for node in around_launches(file, lines, ast.parse("".join(lines)), "after"):
             for part in (n for n in node.body if isinstance(n, ast.If)):
                 if any(map(is_backward, ast.walk(part))):
                     names = [each.arg for each in node.args.args]

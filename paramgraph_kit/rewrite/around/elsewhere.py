@@ -21,7 +21,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import called, names_of
 
 _UNNAMED = ("forward", "backward", "setup_context")  # with all `__call__`s and their like
 _OF_OTHERS = frozenset(
@@ -208,7 +208,7 @@ def _listed(names: Collection[str]) -> str:
 
 def _leaving(source: Source, lines: Sequence[str]) -> tuple[set[str], set[str], set[str]]:
     """Names of functions, outside of the step, whose new lines fill the list that the step empties; the step's; it."""
-    new, known = Source(source.file, ast.parse("".join(lines))), names_in(source.tree)
+    new, known = Source(source.file, ast.parse("".join(lines))), names_of(source.tree)
     found: dict[str, set[Function]] = {"append": set(), "clear": set()}
     held = set[str]()
     for node in ast.walk(new.tree):

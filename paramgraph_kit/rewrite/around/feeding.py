@@ -28,7 +28,7 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
 )
 from paramgraph_kit.rewrite.source.hosts import done_again, draws, is_of_host, only_sized
-from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, names_of, renamed
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -315,7 +315,7 @@ def feed(
         behind = {path for number, known in reads if number > order.index(each) for path in known}
         if any(writes.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
             return None
-    taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
+    taken = names_of(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
     hoisted, edits = [], source.without_all(moved)

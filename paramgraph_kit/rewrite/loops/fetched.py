@@ -23,7 +23,7 @@ from paramgraph_kit.rewrite.loops import nested
 from paramgraph_kit.rewrite.loops.asks import of_a_step, room
 from paramgraph_kit.rewrite.source import moving, writes
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Form, called, fresh
+from paramgraph_kit.rewrite.source.place import Form, called, fresh, names_of
 
 IsHost = Callable[[ast.expr], bool]
 # What says that a batch comes from the host, where that is made.
@@ -224,7 +224,7 @@ def bring(
     own = [_form(found, seen, name) for name in carried]
     if None in own:
         return None
-    taken = names_in(source.tree) | locals_of(function) | {line.partition(" = ")[0] for line in others}
+    taken = names_of(source.tree) | {line.partition(" = ")[0] for line in others}
     loops = {above for one in found for above in source.above(one.at) if isinstance(above, ast.For)}
     tops = [moving.top_of(source, function, one.at) or one.at for one in found]
     made.reads = _reads(found, loops) | set(carried)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.trace.model import Failure
 
@@ -207,14 +208,35 @@ def is_number(node: ast.expr) -> bool:
 
 def around_launch(source: Source, function: Function, when: str) -> str:
     """``before_step`` or ``after_step``, unless the user has such a function; those that are written here say when."""
-    marks = (f"# {when} each launch",)
-    own = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
-    ours = {n.name for n in ast.walk(source.tree) if isinstance(n, Function) and _line(source, n).endswith(marks)}
-    return fresh(f"{when}_{function.name.strip('_')}", own - ours)
+    ours = {each.name for each in around_launches(source.file, source.lines, source.tree, when)}
+    return fresh(f"{when}_{function.name.strip('_')}", names_of(source.tree) - ours)
 
 
-def _line(source: Source, function: Function) -> str:
-    return source.lines[function.lineno - 1].rstrip()
+def around_launches(file: str, lines: Sequence[str], tree: ast.AST, when: str) -> list[Function]:
+    """The functions that one rewriting of a file has written so far; by their lines, for they say when they run.
+
+    None that the user's own file has: there a fix that was taken before has left such lines.
+    """
+    found = [n for n in ast.walk(tree) if isinstance(n, Function)]
+    found = [n for n in found if lines[n.lineno - 1].rstrip().endswith(f"# {when} each launch")]
+    user = Source.of(file.replace(REWRITTEN, "")) if found else None
+    taken = names_of(user.tree) if user is not None else set[str]()
+    return [each for each in found if each.name not in taken]
+
+
+def names_of(tree: ast.AST) -> set[str]:
+    """Names that a file gives something or reads: of what is written beside its lines none may have one of them."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, Function | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+    return found
 
 
 def renamed(text: str, new: Mapping[str, str]) -> str:
