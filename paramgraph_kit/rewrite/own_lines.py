@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.observe.other_readings import follows
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -217,13 +218,20 @@ def _is_within(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
 
 
 def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
-    """Whether a statement is of the function whose loop calls the round that was cut out of it."""
+    """Whether a statement is of the function whose loop calls the round that was cut out of it, or of what calls that.
+
+    What the round itself comes to is in the graph, and so may be what only has the name of that.
+    """
     source, statement = place
     function = source.function_of(statement)
-    lines = fix.texts.get(source.file, [])
-    callers = (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function) and n.name != fix.alone)
-    calls = (n for n in callers if function is not None and n.name == function.name)
-    return any(called(n) == fix.alone for each in calls for n in within(each) if isinstance(n, ast.Call))
+    if function is None or function.name == fix.alone:
+        return False
+    trees = {file: ast.parse("".join(lines)) for file, lines in fix.texts.items()}
+    new = [Source(file, tree) for file, tree in ({source.file: source.tree} | trees).items()]
+    callers = [n for each in new for n in ast.walk(each.tree) if isinstance(n, Function) and n.name == function.name]
+    if any(called(n) == fix.alone for each in callers for n in within(each) if isinstance(n, ast.Call)):
+        return True
+    return fix.alone in reached(new, [function.name]) and function.name not in reached(new, [fix.alone])
 
 
 def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:

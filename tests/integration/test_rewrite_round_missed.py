@@ -101,3 +101,49 @@ def test_what_a_function_picks_before_its_loop_is_said_to_stay_and_to_decide_siz
     told = {failure.code: failure.fix for failure in found}
     assert told["dynamic-shape"].endswith("stays as it is, beside the part that a graph holds")
     assert "decides the size of `pred`, `target`" in str(found.fix)
+
+
+CALLED = """\
+keys, found, counts = torch.zeros(8, 6, device=device), torch.zeros(8, 3, dtype=torch.long, device=device), {"new": 0}
+rows, at = torch.randn(40, 6, device=device), 0
+def search(q):
+    score = rows @ q
+    top = score.topk(12).indices
+    near = rows[top]
+    chosen = [0]
+    same = (near @ near[0]).clone()
+    for _ in range(2):
+        left = 0.7 * score[top] - 0.3 * same
+        for c in chosen:
+            left[c] = -1e9
+        best = int(left.argmax())
+        chosen.append(best)
+        same = torch.maximum(same, near @ near[best])
+    return top[chosen]
+@torch.no_grad()
+def f(q):
+    global at
+    near, where = (keys @ q).max(0)
+    if near > 1e3:
+        return found[where]
+    counts["new"] += 1
+    ids = search(q)
+    keys[at] = q
+    found[at] = ids
+    at = (at + 1) % 8
+    return ids
+args = (torch.randn(6, device=device),)
+"""
+
+
+def test_what_calls_the_function_of_a_round_is_said_to_stay(program: Program) -> None:
+    # GIVEN a function that calls another one, with a loop in it
+    names = program(CALLED)
+    # WHEN a round of that loop is cut out, and nothing of the first is changed
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix.alone == "search_round"
+    # THEN none of its lines is said to be in the diff
+    own = [each for each in found.failures if each.frame.function == "f"]
+    assert {each.code for each in own} >= {"data-dependent-branch", "host-counter", "size-frozen"}
+    for each in own:
+        assert each.fix.endswith("stays as it is, beside the part that a graph holds"), each
