@@ -42,9 +42,6 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     if not isinstance(last, (ast.Return, ast.Raise)) or not all(only_tells(part) or _raises(part) for part in before):
         return None
     found, rest = Guard(moves=[node]), order[order.index(node) + 1 :]
-    calls = {called(n) for part in order for n in ast.walk(part) if isinstance(n, ast.Call)}
-    if "backward" in calls and "zero_grad" not in calls:
-        return None  # what the branch leaves out would be added to the gradients
     written = False  # something behind the launch changes what the rest may read
     for part in rest:
         name = optimizers.stepped(part, scaled=False) if isinstance(part, ast.Expr) else ""
@@ -60,7 +57,21 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
             written = written or _changes_tensors(part) or not (isinstance(part, ast.Return) or only_tells(part))
         else:
             return None
+    captured = [*order[: order.index(node)], *found.stays]
+    if any(_calls(part, "backward") for part in order) and not any(map(_zeroes, captured)):
+        return None  # what the branch leaves out would be added to the gradients
     return found if found.stays and isinstance(rest[-1], (ast.Return, ast.Expr)) else None
+
+
+def _calls(part: ast.stmt, name: str) -> bool:
+    return any(isinstance(n, ast.Call) and called(n) == name for n in ast.walk(part))
+
+
+def _zeroes(part: ast.stmt) -> bool:
+    """Whether a statement sets gradients to zero at each launch: not each few batches, by a branch."""
+    if isinstance(part, (ast.For, ast.With)):
+        return any(map(_zeroes, part.body))
+    return isinstance(part, ast.Expr) and _calls(part, "zero_grad")
 
 
 def _asked(place: Place, test: ast.expr) -> str:
