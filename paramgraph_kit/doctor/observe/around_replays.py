@@ -29,13 +29,13 @@ from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
     in_place,
     moved_failures,
-    rate_in_a_tensor,
     takes_a_tensor,
 )
 from paramgraph_kit.doctor.observe.moved_words import clipped, through
 from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
+from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.trace.model import Failure, Frame
@@ -300,14 +300,15 @@ class _Around(LinesBehind):
         for node in self.behind():
             owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
             scheduler = self.value(owner) if owner is not None and node.func.attr == "step" else None
-            made = rate_in_a_tensor(self.region.settings[0])
             lines = None
             if is_a(scheduler, LRScheduler) and not _has_tensors(scheduler.optimizer):
+                made = rate_in_a_tensor(self.region.settings[0], scheduler.optimizer)
                 lines = (ast.unparse(node), f"{ast.unparse(node)}, behind g.replay(), with {made}")
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             key = target.slice if isinstance(target, ast.Subscript) else None
             if isinstance(node, ast.Assign) and isinstance(key, ast.Constant) and key.value == "lr":
                 filled = f"{ast.unparse(node.targets[0])}.fill_({ast.unparse(node.value)})"
+                made = rate_in_a_tensor(self.region.settings[0])
                 lines = (ast.unparse(node), f"{filled}, ahead of g.replay(), with {made}")
             if lines is not None and self.launches_after(node):
                 yield _told("learning-rate-frozen", text, self.region.code, node.lineno, lines)

@@ -22,10 +22,10 @@ from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
 from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
-from paramgraph_kit.doctor.observe.moved_values import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region, region_at
+from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -49,7 +49,7 @@ def rates(region: Region, found: Iterable[Failure]) -> Iterator[Failure]:
     for failure in (f for f in found if optimizers and f.frame is not None):
         line = failure.frame.text  # type: ignore[union-attr]
         if failure.code == "learning-rate-frozen" and any(map(_has_number, optimizers)):
-            made = rate_in_a_tensor(region.settings[0])
+            made = rate_in_a_tensor(region.settings[0], next(filter(_has_number, optimizers)))
             yield replace(failure, fix=f"before  {line}\nafter   {line}, behind the replay, with {made}")
         elif failure.code == "scalar-frozen" and MOVED in failure.message:
             once = "cycle_momentum=False where the scheduler is made: no tensor can be one of these numbers"

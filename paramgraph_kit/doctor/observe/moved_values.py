@@ -38,6 +38,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
 from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
+from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.restore.holder import is_array
@@ -54,7 +55,6 @@ _SIZES = frozenset(
     rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
 )
 _ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
-_TAKES_TENSORS = "fused=True for SGD, which waits for it otherwise, capturable=True for others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             failure = BY_ID[code].failure(_said(moved), _read_at(moved))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
             fix = as_named_there(fix, moved.use, region)
+            if code == "learning-rate-frozen" and failure.frame:
+                fix = rate_where_read(failure.frame.text, region.settings[0], moved.owner)
             if fix and failure.frame:
                 failure = replace(failure, fix=f"before  {failure.frame.text}\nafter   {fix}")
             read.setdefault((code, failure.frame), []).append((moved.use.text, failure))
@@ -192,7 +194,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     augmented = isinstance(line.node, ast.AugAssign)
     if code == "learning-rate-frozen":
         here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)
-        return f"{here_}, ahead of g.replay(), with {rate_in_a_tensor(kind)}"
+        return f"{here_}, ahead of g.replay(), with {rate_in_a_tensor(kind, moved.owner)}"
     if code == "parameter-rebound" and isinstance(line.node, ast.Call) and last_name(line.node.func) == "setattr":
         module, name, tensor = map(ast.unparse, line.node.args)
         return f"getattr({module}, {name}).data.copy_({tensor})"
@@ -291,11 +293,6 @@ def _where_read(region: Region, moved: Moved) -> str:
     if more is not None:
         return f"{made}; with a tensor there {', '.join(more)}" if more else made
     return graph_for_each(use.text)
-
-
-def rate_in_a_tensor(kind: str) -> str:
-    """How an optimizer is made whose rate a graph reads anew."""
-    return f"lr=torch.tensor(..., device={kind!r}) where the optimizer is made, and {_TAKES_TENSORS}"
 
 
 def in_place(call: ast.Call) -> str:
