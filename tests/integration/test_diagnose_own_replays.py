@@ -61,3 +61,35 @@ def test_a_frozen_rate_is_told_with_the_optimizers_own_rate_and_what_its_class_t
     words = f"with lr=torch.tensor(0.25, device='sim') where the optimizer is made, and {RATES[made]}; what gives"
     words += " the next rate, as a scheduler's step(), stands behind self.graph.replay()"
     assert fix == f"before  self.opt.step()\nafter   self.opt.step(), {words}"
+
+
+KEPT = """
+def main():
+    net = nn.Linear(4, 4).to(device)
+    x = torch.zeros(2, 4, device=device)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        out = net(x)
+    buffer = []
+    for step in range(4):
+        x.copy_(torch.randn(2, 4, device=device))
+        graph.replay()
+        reward, done = float(out.sum()), step == 3
+        buffer.append(ROW)
+    return [float(row[0].sum()) for row in buffer]
+"""
+ROWS = {
+    "(x, out, reward, done)": "(x.clone(), out.clone(), reward, done)",
+    "[out, reward]": "[out.clone(), reward]",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_of_a_row_that_is_kept_only_the_tensors_are_copied(row: str, tmp_path: Path) -> None:
+    # GIVEN a program that keeps rows of results, and of numbers beside them
+    program = KEPT.replace("ROW", row)
+    # WHEN
+    found = diagnosed(program, tmp_path)
+    # THEN what is no tensor stays as it is
+    fix = next(f.fix for f in found.failures if f.code == "output-alias")
+    assert fix == f"before  buffer.append({row})\nafter   buffer.append({ROWS[row]})"

@@ -167,17 +167,33 @@ def kept_by(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def with_clone(node: ast.AST, what: ast.expr) -> tuple[str, str]:
-    """A line, and the same with a copy of what it keeps; of a tuple's parts where it keeps one."""
+def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, str]:
+    """A line, and the same with a copy of what it keeps; of a tuple's parts where it keeps one.
+
+    ``held``: what has such tuples already, and shows which of their parts are tensors.
+    """
     line, kept = ast.unparse(node), ast.unparse(what)
     line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
     at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
     cloned = f"{kept}.clone()"
     if isinstance(what, (ast.Tuple, ast.List)):
-        looks = (ast.Name, ast.Attribute, ast.Subscript)  # a call makes another one
-        parts = [f"{ast.unparse(e)}{'.clone()' if isinstance(e, looks) else ''}" for e in what.elts]
+        parts = [_part_with_clone(e, column) for e, column in zip(what.elts, _columns(what, held), strict=True)]
         cloned = f"[{', '.join(parts)}]" if isinstance(what, ast.List) else f"({', '.join(parts)})"
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
+
+
+def _columns(row: ast.Tuple | ast.List, held: Any) -> list[list[Any]]:
+    """What the rows of a list have at each place; nothing where they are not known."""
+    rows = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
+    rows = [each for each in rows if type(each) in (tuple, list) and len(each) == len(row.elts)]
+    return [[each[number] for each in rows] for number in range(len(row.elts))]
+
+
+def _part_with_clone(part: ast.expr, known: list[Any]) -> str:
+    text, tensors = ast.unparse(part), [is_a(each, torch.Tensor) for each in known]
+    if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or (known and not any(tensors)):
+        return text  # a call makes another one, and a number has no clone()
+    return f"{text}.clone()" if all(tensors) else f"{text}.clone() if torch.is_tensor({text}) else {text}"
 
 
 def kept_at(text: str, frame: Frame) -> Failure:
@@ -250,7 +266,7 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
         found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
         for node, what in found:
-            yield _of_entries(_failure(kept.code, node, what), what, kept.held)
+            yield _of_entries(_failure(kept.code, node, what, kept.held), what, kept.held)
         if found:
             return
 
@@ -287,8 +303,8 @@ def _is_named(node: ast.expr, name: str) -> bool:
     return last_name(node) == name
 
 
-def _failure(code: CodeType, node: Any, what: ast.expr) -> Failure:
-    before, after = with_clone(node, what)
+def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Failure:
+    before, after = with_clone(node, what, held)
     frame = frame_at(code, node.lineno)
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
 
