@@ -93,3 +93,43 @@ def test_of_a_row_that_is_kept_only_the_tensors_are_copied(row: str, tmp_path: P
     # THEN what is no tensor stays as it is
     fix = next(f.fix for f in found.failures if f.code == "output-alias")
     assert fix == f"before  buffer.append({row})\nafter   buffer.append({ROWS[row]})"
+
+
+TRAINED = """
+def main():
+    net = nn.Linear(4, 2).to(device)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.zeros(3, 4, device=device)
+    net(x).sum().backward()
+    opt.zero_grad(set_to_none=False)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        loss = net(x).square().mean()
+        loss.backward()
+    losses = []
+    for _ in range(4):
+        x.copy_(torch.randn(3, 4, device=device))
+        graph.replay()
+        opt.step()
+        opt.zero_grad(set_to_none=False)
+        losses.append(loss)
+    return RETURNED
+"""
+RETURNED = [
+    "torch.stack([l.detach() for l in losses]), [p.detach().clone() for p in net.parameters()]",
+    "torch.stack([l.detach() for l in losses]), [p.detach() for p in net.parameters()]",
+    "torch.stack([l.detach() for l in losses]), torch.cat([p.clone().flatten() for p in net.parameters()])",
+]
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+def test_what_a_comprehension_copies_is_not_told_for_a_list_that_is_kept_beside_it(
+    returned: str, tmp_path: Path
+) -> None:
+    # GIVEN a list of results that is joined in a line with copies of the parameters
+    program = TRAINED.replace("RETURNED", returned)
+    # WHEN
+    found = diagnosed(program, tmp_path)
+    # THEN it is told where it is kept alone
+    told = [f.frame.text for f in found.failures if f.code == "output-alias" and f.frame]
+    assert told == ["losses.append(loss)"]

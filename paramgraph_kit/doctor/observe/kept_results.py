@@ -32,6 +32,7 @@ _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who as
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
 _LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "transpose", "permute", "ravel")
+_COPIES = ("clone", "deepcopy", "item", "tolist")
 _PATHS = (ast.Name, ast.Attribute)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
@@ -100,7 +101,9 @@ class KeptResults:
             given = {id(n) for call in nodes if isinstance(call, ast.Call) for n in _given_to_others(call)}
             comprehensions = [n for n in nodes if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
             calls = [n for n in comprehensions if isinstance(n.elt, ast.Call) and id(n) not in given]
-            calls = [n for n in calls if not (wrong and _is_look(n))]
+            calls = [n for n in calls if not (wrong and _is_look(n)) and not _copies(n.elt)]
+            aside = _not_joined(nodes, place)
+            calls = [n for n in calls if id(n) not in aside]
             joined = set(map(id, tensors))
             lists = [kept for kept in self._lists.values() if any(_kept_at(kept))]
             if any(joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in lists):
@@ -132,6 +135,21 @@ def _is_look(comprehension: Any) -> bool:
     """Whether each entry is only another look at what its loop gives: ``[v.flatten() for v in kept]``."""
     func, targets = comprehension.elt.func, {ast.unparse(each.target) for each in comprehension.generators}
     return isinstance(func, ast.Attribute) and func.attr in _LOOKS and ast.unparse(func.value) in targets
+
+
+def _copies(value: ast.expr) -> bool:
+    """Whether what an entry is has memory of its own, or is a number."""
+    return any(isinstance(n, ast.Call) and last_name(n.func) in _COPIES for n in ast.walk(value))
+
+
+def _not_joined(nodes: list[ast.AST], place: Place) -> set[int]:
+    """Comprehensions of the statement that joins tensors which are no arguments of the join: they stand beside it."""
+    frame = place.frame()
+    now = _statement(nodes, frame.line) if frame is not None else None
+    inside = [*ast.walk(now)] if now is not None else []
+    joins = [n for n in inside if isinstance(n, ast.Call) and last_name(n.func) in _JOINS]
+    given = {id(n) for call in joins for part in call.args for n in ast.walk(part)}
+    return {id(n) for n in inside if isinstance(n, (ast.ListComp, ast.GeneratorExp)) and id(n) not in given and joins}
 
 
 def _kept_there(code: CodeType, comprehension: ast.expr) -> Any:
