@@ -133,3 +133,30 @@ def test_what_a_comprehension_copies_is_not_told_for_a_list_that_is_kept_beside_
     # THEN it is told where it is kept alone
     told = [f.frame.text for f in found.failures if f.code == "output-alias" and f.frame]
     assert told == ["losses.append(loss)"]
+
+
+HISTORY = """
+class Trainer:
+    def __init__(self):
+        self.losses = {"first": [], "second": []}
+    def step(self, x):
+        y = x * 2
+        self.losses["first"].append(y.mean())
+        self.losses["second"].append(y.sum())
+        return y
+trainer = Trainer()
+f, args = trainer.step, (torch.randn(3, device=device),)
+"""
+
+
+def test_each_list_of_a_dictionary_that_keeps_results_is_told_at_its_line(tmp_path: Path) -> None:
+    # GIVEN a function that adds results to two lists of one dictionary
+    names = load(PRELUDE + HISTORY, tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN
+    told = [f.frame.text for f in found.failures if f.code == "output-alias" and f.frame]
+    assert sorted(told) == [
+        'self.losses["first"].append(y.mean())',
+        'self.losses["second"].append(y.sum())',
+    ]

@@ -52,6 +52,7 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     if not writing and isinstance(change.key, str):  # the entry of a dictionary that has another name here
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
+    likely = [each for each in likely if change.entry is None or _names_entry(each[1], change.entry)] or likely
     for code, node in likely:
         return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
     return _named_in(change, codes)
@@ -75,6 +76,17 @@ def _writes_other(node: ast.AST, change: Change) -> bool:
     if not isinstance(value, ast.Constant):
         return False
     return isinstance(change.after, (int, float, str)) and value.value != change.after
+
+
+def _names_entry(node: ast.AST, entry: Any) -> bool:
+    """Whether it writes to what a dictionary has under a key: ``losses["D"].append(x)``, ``losses["D"] += [x]``."""
+    held: Any = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    held = node.target if isinstance(node, ast.AugAssign) else held
+    held = (
+        node.targets[0].value if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) else held
+    )
+    key = held.slice if isinstance(held, ast.Subscript) else None
+    return isinstance(key, ast.Constant) and bool(key.value == entry)
 
 
 def _named_in(change: Change, codes: Iterable[CodeType]) -> Frame | None:

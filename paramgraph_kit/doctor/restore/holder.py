@@ -29,6 +29,7 @@ class Holder:
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
     goes_on: bool = False  # from call to call all the same, as what a library's module counts
+    entry: Any = None  # the key under which a dictionary has it, where that gives it its name
 
     def read(self) -> Any:
         """What it holds now; containers are copied, one level deep."""
@@ -115,6 +116,7 @@ class Change:
     after: Any
     owner: str = ""  # what holds it is called so
     key: Any = None  # of a dictionary, the entry
+    entry: Any = None  # of a container in a dictionary, the key under which that has it
 
     def entries(self, kinds: tuple[type, ...] = (int, float)) -> list[Change]:
         """The same for each entry, where a dictionary has other values of these kinds under the same names.

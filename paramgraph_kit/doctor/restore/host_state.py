@@ -109,7 +109,7 @@ class HostState:
                 names = [key for key in {**then, **now} if not same(then.get(key), now.get(key))]
                 found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]
             else:
-                found.append(Change(holder.kind, holder.name, then, now))
+                found.append(Change(holder.kind, holder.name, then, now, entry=holder.entry))
         return found
 
     def advance(self, before: list[Any], times: int) -> bool:
@@ -280,7 +280,10 @@ class HostState:
             if of_torch and isinstance(part, (list, dict)):
                 self._container(part, called, depth + 1, of_torch=True)
             else:
+                first = len(self.holders)
                 self._visit(part, called, depth + 1)
+                if key is not None and len(self.holders) > first and self.holders[first].target is part:
+                    self.holders[first].entry = key
 
     def _known_of(self, value: Any) -> tuple[bool, bool]:
         """Whether an object's class is a library's, and has slots: a model has many objects of few classes."""
