@@ -135,6 +135,44 @@ def test_what_a_comprehension_copies_is_not_told_for_a_list_that_is_kept_beside_
     assert told == ["losses.append(loss)"]
 
 
+REBOUND = """
+class Server:
+    def __init__(self):
+        self.head = nn.Linear(4, 3).to(device)
+        self.x = torch.zeros(2, 4, device=device)
+        self.head(self.x)
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph), torch.no_grad():
+            self.out = self.head(self.x)
+    def renew(self, weight, bias):
+        self.head.weight = nn.Parameter(weight)
+        self.head.bias = nn.Parameter(bias)
+    def __call__(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.out.clone()
+def main():
+    server = Server()
+    for _ in range(4):
+        server.renew(torch.randn(3, 4, device=device), torch.randn(3, device=device))
+        server(torch.randn(2, 4, device=device))
+"""
+
+
+def test_each_parameter_that_is_exchanged_is_told_at_its_line(tmp_path: Path) -> None:
+    # GIVEN a module whose weight and bias are given other memory, each in a line of its own
+    # WHEN
+    found = diagnosed(REBOUND, tmp_path)
+    # THEN both are told
+    told = [
+        (f.frame.text, f.message.split(" of ")[0]) for f in found.failures if f.code == "parameter-rebound" and f.frame
+    ]
+    assert sorted(told) == [
+        ("self.head.bias = nn.Parameter(bias)", "bias"),
+        ("self.head.weight = nn.Parameter(weight)", "weight"),
+    ]
+
+
 HISTORY = """
 class Trainer:
     def __init__(self):

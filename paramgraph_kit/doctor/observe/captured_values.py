@@ -154,7 +154,7 @@ class CapturedValues:
         for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
             owner = use.value()
             now = parts(owner)
-            for part in then.keys() & now.keys():
+            for part in (p for p in then if p in now):  # in their order, so that the same is told first
                 is_moved = then[part] != now[part] and (number, part) not in self.moved
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
                     is_moved = is_moved and (number, part) in self.as_then

@@ -86,9 +86,10 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
-        if (code, name if code != "parameter-rebound" else "") in seen:
+        if (code, name) in seen:
             continue  # the same, read at another line
-        seen.add((code, name if code != "parameter-rebound" else ""))
+        further = code == "parameter-rebound" and any(known == code for known, _ in seen)
+        seen.add((code, name))
         lines = [*_given_at(region, moved)]
         lines = [line for line in lines if not gives_again(line.node, moved.then[1])] or lines
         done = [
@@ -98,6 +99,10 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if any(is_switched_back(region, line.node) for line in lines):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
+        if further:  # of a module's parameters one is told, and another where lines of its own alone give it
+            own = [each for each in lines if isinstance(each.target, ast.Attribute) and each.target.attr == name]
+            if not own or len(own) < len(lines) or any((code, each.frame) in together for each in own):
+                continue
         if not lines and _ALIKE.get(code, {code}) & codes:
             continue
         for line in lines:
