@@ -66,15 +66,11 @@ LAST = """self.micro += 1
         if self.micro % 4 == 0:
             self.opt.step()
             self.opt.zero_grad(set_to_none=False)"""
-FIRST = """if self.micro % 4 == 0:
-            self.opt.zero_grad(set_to_none=False)
-        self.micro += 1"""
 
 
-@pytest.mark.parametrize(("first", "last"), [("pass", LAST), (FIRST, "self.opt.step()")])
-def test_a_way_out_before_gradients_that_add_up_does_not_go_behind_them(first: str, last: str, tmp_path: Path) -> None:
+def test_a_way_out_before_gradients_that_add_up_does_not_go_behind_them(tmp_path: Path) -> None:
     # GIVEN gradients of several batches, zeroed each few of them, without those of a batch whose loss is not finite
-    fix = rewritten(ADDED.format(first=first, last=last), tmp_path)
+    fix = rewritten(ADDED.format(first="pass", last=LAST), tmp_path)
     # WHEN it is rewritten THEN no diff has a launch add the gradients of such a batch, which all later ones would keep
     assert not fix.complete, fix
     assert not any("def after_" in line for line in lines_of(fix)), fix
