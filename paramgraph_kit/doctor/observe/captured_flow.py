@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.given_objects import GivenObjects
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
@@ -50,6 +51,7 @@ class CapturedFlow:
 
     def __init__(self) -> None:
         self._known: dict[int, _Order] = {}
+        self.ahead: WrittenAhead | None = None  # while a program is watched that captures by itself
 
     def begin(self, graph: object) -> None:
         """A capture begins here."""
@@ -58,6 +60,8 @@ class CapturedFlow:
         while frame is not None:
             own.around.add(frame.f_code)
             frame = frame.f_back
+        if self.ahead is not None:
+            self.ahead.begin(graph, own.written, own.met, own.added, own.codes)
 
     def saw(
         self, graph: object, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: Place
@@ -87,6 +91,10 @@ class CapturedFlow:
         if not op.written or not self._known:
             return
         written, _ = written_and_read(op, args, kwargs)
+        if self.ahead is not None:
+            self.ahead.wrote(
+                op.name, (t for t in _tensors((args, [*kwargs.values()])) if storage_key(t) in written), at
+            )
         zeroes = op.name.removeprefix("_foreach_") in _MAY_ZERO and not any(_CLIPS in file for file in at.files)
         for own in self._known.values():
             if len(own.since) < _MOST:
@@ -97,6 +105,8 @@ class CapturedFlow:
         """A graph is replayed."""
         if (now := self._known.get(id(graph))) is None:
             return
+        if self.ahead is not None:
+            self.ahead.replayed(graph, now.written)
         left = now.added - now.zeroed
         if now.replays and left and not now.sums:
             if now.weights is None:

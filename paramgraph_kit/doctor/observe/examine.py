@@ -56,6 +56,7 @@ from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried
 from paramgraph_kit.doctor.observe.unordered import Unordered
+from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -202,8 +203,11 @@ class _Examiner(Caller):
             self.state.put_back()
         self.graphs.regions, self.graphs.keeps, self.graphs.unordered = [], True, Unordered()
         # What its names mean is kept in this one, and so are tensors that would be gone.
+        self.graphs.flow.ahead = ahead = WrittenAhead()
         watched = self.call(self.args, self.kwargs, plainly=True)
+        self.graphs.flow.ahead = None
         found.regions = [region for region in self.graphs.regions if work_out(region)]
+        found.notes += ahead.notes(found.regions)
         found.calls, found.lost = self.number, self.lost
         told = [f for f in last.found if f.code == "freed-input" or BEGUN in f.message] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]

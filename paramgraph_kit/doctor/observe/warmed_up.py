@@ -1,0 +1,191 @@
+"""Warm-ups of programs that capture by themselves: what they move for good, ahead of the first replay."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
+
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+_MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
+_FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+_MOST = 20_000  # writes of one call
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One operation outside of all captures that has written to something."""
+
+    keys: frozenset[int]
+    moves: bool  # it goes on from what was there
+    at: Place | None
+
+
+@dataclass(slots=True)
+class _Span:
+    """What one capture has done, and how many writes were seen ahead of it, and of its first replay."""
+
+    begun: int
+    written: set[int]
+    met: set[int]
+    added: set[int]
+    codes: Collection[CodeType]
+    launched: int | None = None
+
+
+@dataclass(slots=True)
+class WrittenAhead:
+    """What is written outside of captures while a program is watched, in its order."""
+
+    writes: list[_Write] = field(default_factory=list)
+    held: dict[int, Any] = field(default_factory=dict)  # weak references, which keep a key from being given anew
+    spans: dict[int, _Span] = field(default_factory=dict)
+
+    def begin(
+        self, graph: object, written: set[int], met: set[int], added: set[int], codes: Collection[CodeType]
+    ) -> None:
+        """A capture begins here; what it is given is filled while it lasts."""
+        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, codes)
+
+    def wrote(self, name: str, tensors: Iterable[torch.Tensor], at: Place) -> None:
+        """An operation outside of all captures has written to these."""
+        if len(self.writes) >= _MOST:
+            return
+        keys = set()
+        for tensor in tensors:
+            if key := storage_key(tensor):
+                keys.add(key)
+                if key not in self.held:
+                    self.held[key] = _weak(tensor.untyped_storage())
+        self.writes.append(_Write(frozenset(keys), name.removeprefix("_foreach_") in _MOVES or name in _FUSED, at))
+
+    def replayed(self, graph: object, written: Collection[int]) -> None:
+        """A graph is replayed, which writes to these."""
+        span = self.spans.get(id(graph))
+        if span is not None and span.launched is None:
+            span.launched = len(self.writes)
+        self.writes.append(_Write(frozenset(written), False, None))
+
+    def notes(self, regions: Iterable[Region]) -> Iterator[str]:
+        """What warm-ups have moved that nothing has put back ahead of the first replay, in words."""
+        said = set()
+        for region in regions:
+            span = self.spans.get(id(region.graph))
+            if span is None or len(self.writes) >= _MOST or (region.whole and span.launched is None):
+                continue
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                if (line := _warm_up_of(region)) is None or (region.code, line.lineno) in said:
+                    continue
+                moved = self._moved(region, span, line)
+                names = [*_named(region, span, moved)] if moved else []
+                if names:
+                    said.add((region.code, line.lineno))
+                    yield _told(names, line.lineno, region.whole)
+
+    def _moved(self, region: Region, span: _Span, block: ast.With) -> set[int]:
+        """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
+        own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
+        alike = {ast.unparse(s) for s in region.body}
+        same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and ast.unparse(s) in alike]
+        lines = {n for s in same for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+        moved, spoiled = set[int](), set[int]()
+        end = span.launched if span.launched is not None else len(self.writes)
+        for number, write in enumerate(self.writes[:end]):
+            if number < span.begun and write.at is not None and _is_of(write.at, region.code, block, lines, own):
+                (moved if write.moves else spoiled).update(write.keys)
+                put_back = set[int]()
+            else:
+                put_back = {*write.keys}
+            moved -= put_back
+        return moved - spoiled
+
+
+def _is_of(at: Place, where: CodeType, block: ast.With, lines: set[int], own: set[CodeType]) -> bool:
+    """Whether it was run by the warm-up, in lines that are captured, too, or by a function that is."""
+    for number, (code, spot) in enumerate(at.stack):
+        if code is where and block.lineno < (line := line_of(code, spot)) <= (block.end_lineno or 0):
+            return line in lines or any(each in own for each, _ in at.stack[number + 1 :])
+    return False
+
+
+def _warm_up_of(region: Region) -> ast.With | None:
+    """The last block on another stream ahead of a capture, in the function that captures."""
+    tree = tree_of(region.code.co_filename)
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
+    first = region.code.co_firstlineno if region.code.co_name != "<module>" else 0
+    ahead = [
+        n
+        for n in blocks
+        if first <= n.lineno and (n.end_lineno or n.lineno) < region.line
+        if any(isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) == "stream" for i in n.items)
+    ]
+    return max(ahead, key=lambda n: n.lineno, default=None)
+
+
+def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
+    """What the program calls what was moved."""
+    known: dict[str, Any] = {}
+    for name, value in region.names.items():
+        known[name] = value
+        if not is_a(value, torch.nn.Module) and not is_a(value, torch.Tensor) and hasattr(value, "__dict__"):
+            known |= {f"{name}.{part}": each for part, each in attributes_of(value).items()}
+        elif name == "self":
+            known |= {f"self.{part}": each for part, each in attributes_of(value).items()}
+    known = dict(sorted(known.items(), key=lambda each: "." in each[0]))  # names of its own go first
+    writes = span.written if region.whole else None
+    modules = [(n, v) for n, v in known.items() if is_a(v, torch.nn.Module)]
+    told = set[int]()
+    for name, value in sorted(modules, key=lambda each: -len([*each[1].parameters()])):
+        weights = {storage_key(p) for p in value.parameters()}
+        buffers = {storage_key(b) for b in value.buffers()}
+        sums = {storage_key(p.grad) for p in value.parameters() if p.grad is not None} & span.added
+        used = (weights | buffers) & span.met
+        for keys, what in ((weights, "weights"), (buffers, "buffers"), (sums if region.whole else set(), "gradients")):
+            new = keys & moved - told if used else set()
+            if writes is not None:
+                new &= writes
+            told |= new
+            if new:
+                yield f"`{name}`'s {what}"
+    for name, value in known.items():
+        if is_a(value, torch.optim.Optimizer):
+            weights = {storage_key(p) for group in value.param_groups for p in group["params"]}
+            parts = (t for each in value.state.values() for t in each.values() if is_a(t, torch.Tensor))
+            new = {storage_key(t) for t in parts} & moved - told
+            if new := (new & writes if writes is not None else new if weights & span.met else set()):
+                told |= new
+                yield f"`{name}`'s state"
+    read = {n for code in span.codes for n in (*code.co_freevars, *code.co_names)}
+    for name, value in known.items():
+        if not is_a(value, torch.Tensor) or (key := storage_key(value)) not in moved - told:
+            continue
+        if key in writes if writes is not None else name.rpartition(".")[2] in read:
+            told.add(key)
+            yield f"`{name}`"
+
+
+def _told(names: list[str], line: int, whole: bool) -> str:
+    """The sentence."""
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    until = "the first replay" if whole else "the capture"
+    them = "copy_ it back" if len(names) == 1 and names[0].endswith("`") else "copy_ them back"
+    zero = " (zero the gradients)" if any(each.endswith("gradients") for each in names) else ""
+    zero = " (zero_ what was not there before)" if any(each.endswith("state") for each in names) and not zero else zero
+    back = f"keep copies ahead of it, and {them} in place{zero} ahead of the first replay"
+    return (
+        f"the warm-up at line {line} has moved {listed}, and nothing puts that back ahead of {until}: {back}, "
+        "if replays are to begin where eager code would"
+    )
