@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
@@ -403,16 +404,12 @@ def _unread(function: Function, ran: list[Function], tree: ast.Module) -> set[as
 def _calls_of(tree: ast.Module, name: str) -> list[Function]:
     """What runs where an object of one of the file's classes is called: ``crit(s, t)`` of ``crit = Loss(6).to(d)``."""
     made = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
-    given = [pair for node in ast.walk(tree) for pair in assigned(node) if _last_of(pair[0]) == name]
-    stores = (n for n in ast.walk(tree) if isinstance(getattr(n, "ctx", None), ast.Store) and _last_of(n) == name)
+    given = [pair for node in ast.walk(tree) for pair in assigned(node) if last_name(pair[0]) == name]
+    stores = (n for n in ast.walk(tree) if isinstance(getattr(n, "ctx", None), ast.Store) and last_name(n) == name)
     kinds = {_class_of(value) for _, value in given}
     if len(kinds) != 1 or len(list(stores)) != len(given) or (owner := made.get(kinds.pop())) is None:
         return []
     return [each for each in owner.body if isinstance(each, Function) and each.name in ("forward", "__call__")]
-
-
-def _last_of(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _class_of(value: ast.expr) -> str:

@@ -24,6 +24,7 @@ def behind_failed(
 ) -> None:
     """Tell what a program whose capture fails does around its replays; a note where nobody can know that yet."""
     from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
+    from paramgraph_kit.doctor.observe.places import order_of
 
     again, fix = None, found.fix
     with suppress(Exception):  # the fix is of the captured function, and the program has more around it
@@ -39,13 +40,9 @@ def behind_failed(
         return
     more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]
     there = (f for f in (_as_it_is(each, own) for each in more) if f is not None and (f.code, f.frame) not in known)
-    told = sorted((*found.failures, *there), key=_order)
+    told = sorted((*found.failures, *there), key=lambda f: order_of(f.frame))
     found.failures, (name, _, where) = tuple(told), head_of(found)
     found.heading = headed(name, told, where)
-
-
-def _order(failure: Failure) -> tuple[str, int]:
-    return (failure.frame.file, failure.frame.line) if failure.frame else ("", 0)
 
 
 def _as_it_is(failure: Failure, own: dict[str, str]) -> Failure | None:

@@ -85,6 +85,8 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
+    from paramgraph_kit.doctor.observe.places import order_of
+
     name, _, where = head_of(whole)
     ended = [f for f in whole.failures if not _is_silent(f)]
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
@@ -112,7 +114,7 @@ def of_captures(
     found = [f for f in found if not (f.code == "freed-input" and (_line(f) in gone or _is_renamed(f, found)))]
     if any(f.code in _WAYS for f in found):  # one way has a graph there, and another has none
         found = [f for f in found if f.code != "no-capture"]
-    found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
+    found.sort(key=lambda f: order_of(f.frame))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result

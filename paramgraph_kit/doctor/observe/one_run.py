@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.one_call import check_free, run
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.own_regions import work_out
-from paramgraph_kit.doctor.observe.places import Places
+from paramgraph_kit.doctor.observe.places import Places, order_of
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.observe.zeroed_ahead import summed_up
 from paramgraph_kit.doctor.restore.keeper import Keeper
@@ -78,5 +78,5 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
     told += graphs.around()
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
-    found.sort(key=lambda f: (f.frame.file, f.frame.line) if f.frame else ("", 0))
+    found.sort(key=lambda f: order_of(f.frame))
     return found, len(regions), doubts_of(doubted)
