@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.programs.__main__ import NOT_RIGHT
+from tests.programs.__main__ import NOT_RIGHT, REPORT, report
 from tests.programs.reading import HEADER, Expected, Program, modules, programs, read
 from tests.programs.scoring import score
 
@@ -50,6 +50,17 @@ def test_a_program_may_have_modules_whose_lines_are_numbered_with_its_own() -> N
     # GIVEN a text of two files WHEN taken apart THEN each line is in its file, at its place in the text
     text = "a = 1\n# file: tools.py\nb = 2\n# file: the program\nc = 3\n"
     assert modules(text) == {"": "a = 1\n\n\n\nc = 3\n", "tools.py": "\n\nb = 2\n\n\n"}
+
+
+def test_a_report_written_anew_keeps_what_readers_measured() -> None:
+    # GIVEN the report as it stands WHEN it is written with no program's score
+    old = REPORT.read_text(encoding="utf-8")
+    new = report(old, [])
+    # THEN all but the table is there, and once more is the same
+    assert new.startswith(old.splitlines()[0])
+    assert "| training |" not in new.partition("## Unseen")[0]
+    assert old[old.index("## Unseen, first try") :] == new[new.index("## Unseen, first try") :]
+    assert report(new, []) == new
 
 
 def test_names_are_unique_and_the_list_of_what_is_not_right_names_programs() -> None:
