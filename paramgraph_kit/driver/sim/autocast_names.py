@@ -26,6 +26,7 @@ def install_names() -> None:
         return
     _mean_the_device(torch.amp.autocast_mode.autocast, "device_type", "device", None)
     _mean_the_device(torch.amp.GradScaler, "device", "_device", CUDA)
+    _take_scales_of_the_device()
     _set_both("set_autocast_enabled", torch.set_autocast_enabled)
     _set_both("set_autocast_dtype", torch.set_autocast_dtype)
     _set_both("set_autocast_gpu_dtype", torch.set_autocast_dtype)
@@ -46,6 +47,24 @@ def _mean_the_device(kind: Any, parameter: str, attribute: str, default: str | N
         setattr(made, attribute, CUDA)
 
     kind.__init__ = init
+
+
+def _take_scales_of_the_device() -> None:
+    """``GradScaler.update`` compares the kind of a new scale's device with its own."""
+    kind: Any = torch.amp.GradScaler
+    plain: Any = kind.update
+
+    @functools.wraps(plain)
+    def update(scaler: Any, new_scale: Any = None) -> None:
+        own = scaler._device
+        if own == CUDA and isinstance(new_scale, torch.Tensor):
+            scaler._device = DEVICE_NAME
+        try:
+            plain(scaler, new_scale)
+        finally:
+            scaler._device = own
+
+    kind.update = update
 
 
 def _set_both(name: str, setting: Callable[[str, Any], Any]) -> None:

@@ -79,6 +79,17 @@ def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any], stream: 
         node.metadata.setdefault(_TAG, stream)
 
 
+def note_made_under_way(roots: Iterable[Any], begun: Iterable[Iterable[Any]], stream: object) -> None:
+    """A node goes backward itself, from ``roots``: what it has made for that belongs to its own ``stream``.
+
+    That is what no pass that is ``begun`` knew: a thread of the engine counts its nodes for itself.
+    """
+    before = all_behind(*(node for each in begun for node in nodes(each)))
+    for node in all_behind(*nodes(roots), known=before):
+        if not hasattr(node, "variable"):
+            node.metadata.setdefault(_TAG, stream)
+
+
 def root_stream_of(roots: Iterable[Any], log: Log[S]) -> S | None:
     """The stream on which the first of ``roots`` was made that has a node, or None for the default stream."""
     return next((made_on(node, log) for node in nodes(roots)), None)

@@ -97,7 +97,7 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
             gc.collect()
         empty_cache()
         self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(self.pool, capture_error_mode=self.capture_error_mode)
+        self.cuda_graph.capture_begin(pool=self.pool, capture_error_mode=self.capture_error_mode)
 
     def __exit__(self, *args: object) -> None:
         self.cuda_graph.capture_end()

@@ -69,6 +69,7 @@ def index_put_impl_(
 ) -> torch.Tensor:
     """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
     capture = current_stream().capture
+    _check_masks(tensor, indices)
     if values.device.type == "cpu" and values.dim():
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"

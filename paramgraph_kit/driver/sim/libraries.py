@@ -161,7 +161,8 @@ def forget() -> None:
 def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     """An operation that is a call of a library."""
     factors = op._opname == "linalg_cholesky_ex"
-    run = Kernel(op, partial(_factor, op) if factors else None, _factor_doubt if factors else None)
+    doubt = _factor_doubt if factors else _no_minus if op._opname in ("mm", "bmm") else None
+    run = Kernel(op, partial(_factor, op) if factors else None, doubt)
     batched = op._opname in IN_BATCHES
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -200,6 +201,11 @@ def _factor(op: Any, matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         part = torch.triu if kwargs.get("upper", bool(args and args[0])) else torch.tril
         found[0][failed] = part(torch.full_like(found[0][failed], torch.nan))
     return found
+
+
+def _no_minus(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
+    """cuBLAS adds products to a zero that has no minus, so no product of matrices is -0.0 [H200]."""
+    results[0].add_(0)
 
 
 def _factor_doubt(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:

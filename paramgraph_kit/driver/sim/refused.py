@@ -50,6 +50,9 @@ FLOATS_ONLY = {
 # and those that take no halves, where the CPU's do.
 NO_HALVES = {"histc": "histc", "igamma": "igamma_cuda", "igammac": "igammac_cuda", "angle": "angle_cuda"}
 
+# Norms whose weight and bias are of the type of what they scale, where the CPU's may be wider: their places behind it.
+SCALES = {"native_layer_norm": slice(1, 3), "native_group_norm": slice(0, 2)}
+
 NOT_DETERMINISTIC = (
     "{what} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
     "can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
@@ -172,6 +175,13 @@ def check_quantization(_: torch.Tensor, scale: torch.Tensor, zero_point: torch.T
             raise RuntimeError(f"expected scalar type {TYPES[wanted]} but found {TYPES[given.dtype]}")
 
 
+def check_scales(tensor: torch.Tensor, scales: Sequence[Any]) -> None:
+    """Raise RuntimeError for a norm's weight or bias of another type than what it scales [H200]."""
+    for scale in scales:
+        if scale is not None and scale.dtype != tensor.dtype:
+            raise RuntimeError(f"expected scalar type {TYPES[tensor.dtype]} but found {TYPES[scale.dtype]}")
+
+
 def check_exponents(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise NotImplementedError for a softmax of integers."""
     if not tensor.is_floating_point():
@@ -216,6 +226,8 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
         checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
     elif operation == "nll_loss_forward":
         checks = check_classes
+    elif operation in SCALES:
+        checks = lambda tensor, *given, **_: check_scales(tensor, given[SCALES[operation]])  # noqa: E731
     elif operation in ("_softmax", "_log_softmax"):
         checks = check_exponents
     elif name in UNORDERED:

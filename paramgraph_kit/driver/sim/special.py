@@ -227,6 +227,7 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
 def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``aten::copy_`` between any two of host and device; a copy node or a kernel when captured."""
     stream = current_stream()
+    source = torch.as_tensor(source)  # torch takes a number, too
     m = machine()
     if source.requires_grad:
         note_leaf(source)

@@ -410,6 +410,8 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
     task = autograd.task_id()
     if task == -1:
         _follow_this_thread(roots)
+    else:
+        autograd.note_made_under_way(roots, [each for each, _ in _table.begun.values()], current_stream())
     key = object()
     _table.begun[key] = ([*roots], _table.passes.get(task, _table.engine_log))
     try:

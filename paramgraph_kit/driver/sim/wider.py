@@ -36,6 +36,11 @@ _OTHER_NAMES = {
     "min_all": "min_all_cuda",
     **dict.fromkeys(("lt_cpu", "le_cpu", "gt_cpu", "ge_cpu"), "compare_cuda"),
 }
+_OTHER_WORDS = {
+    "masked_fill_ only supports boolean masks, but got mask with dtype unsigned char": (
+        "masked_fill only supports boolean masks, but got dtype Byte"
+    ),
+}
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
 _BOOLEAN = frozenset(("abs", "trace"))
@@ -89,6 +94,8 @@ def say_as_cuda(error: RuntimeError) -> None:
     if found is not None:
         name = _OTHER_NAMES.get(found[1], found[1].replace("cpu", "cuda"))
         error.args = (str(error).replace(found[1], name, 1),)
+    elif (other := _OTHER_WORDS.get(str(error).strip())) is not None:
+        error.args = (other,)
     elif "(while checking arguments for" in str(error):
         error.args = (re.sub(r"\btorch\.(\w+Tensor)", r"torch.cuda.\1", str(error)),)
 
