@@ -32,6 +32,8 @@ UNKNOWN = {
     "c.s2.what_counts_in_capture": _RARE,
     "u.co.debug_mode_dump": "there is no graph of CUDA's behind a simulated one",
     "u.sp.nested_strided": _DENSE,
+    "x.adagrad_fused_on_device": _TORCH,
+    "x.rn_init_functions_in_capture": _TORCH,
 }
 # Another torch, another device's name or memory, or what docs/simulator.md says of the simulator.
 OTHERWISE = {
@@ -62,6 +64,13 @@ OTHERWISE = {
     "u.pl.oom_in_capture": _ITS_OWN,
     "u.st.priority_and_external": "an external stream of a GPU equals none of torch.cuda's, although it is the same",
     "u.tr.adamw_groups_capturable": "its gradients are what is left of sums that are zero, and Adam divides by those",
+    "x.adam_capturable_cpu_param": _NAMES,
+    "x.detach_then_mul_saved_changed": _TORCH,
+    "x.hv_assert_close_in_capture": _TORCH,
+    "x.hv_numpy_functions_of_device": _TORCH,
+    "x.ix_numpy_integer": _NAMES,
+    "x.unbind_view_inplace": _TORCH,
+    "x.vmap_if_on_value": _TORCH,
     "v.embedding_out_of_bounds_replay": _LATER,
     "v.scatter_out_of_bounds_eager": _LATER,
     "v.user_spectral_norm_train": "what an iteration still moves behind its last digit",
