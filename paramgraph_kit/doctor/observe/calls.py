@@ -214,6 +214,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda.CUDAGraph, "replay", observer.replayed),
         (cuda, GRAPHED, lambda *args, **kwargs: observer.graphs_callables()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),
+        (torch.optim.Optimizer, "load_state_dict", lambda optimizer, *_, **kw: observer.optimizers.loads(optimizer)),
+        (torch.amp.GradScaler, "scale", lambda scaler, *args, **kwargs: observer.optimizers.scales(scaler)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.optimizers.zeroes(module)),
     ]
     table += [(cuda.cudart(), name, waits(name)) for name in ("cudaProfilerStart", "cudaProfilerStop")]

@@ -131,6 +131,16 @@ class CapturedFlow:
         own = self._known.get(id(graph), _Order())
         return [code for code in own.codes if code is where or code not in own.around]
 
+    def learned(self, graph: object, where: CodeType) -> tuple[list[CodeType], Collection[int], set[int]]:
+        """The functions of a graph, the memory that it has made, and the gradients of before to which it has added."""
+        own = self._known.get(id(graph), _Order())
+        return self.codes(graph, where), own.made.keys(), own.added
+
+    def is_fed(self, graph: object) -> bool:
+        """Whether something was written since its latest replay that a graph reads, or writes."""
+        own = self._known.get(id(graph), _Order())
+        return not own.since.isdisjoint(own.met)
+
     def uses(self, graph: object) -> list[Use]:
         """What the functions that have run for a graph read of the objects that they were given."""
         own = self._known.get(id(graph))

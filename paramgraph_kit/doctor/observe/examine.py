@@ -47,7 +47,7 @@ from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
-from paramgraph_kit.doctor.observe.optimizers import BEGUN
+from paramgraph_kit.doctor.observe.optimizers import is_begun
 from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
@@ -209,7 +209,7 @@ class _Examiner(Caller):
         found.regions = [region for region in self.graphs.regions if work_out(region)]
         found.notes += ahead.notes(found.regions)
         found.calls, found.lost = self.number, self.lost
-        told = [f for f in last.found if f.code == "freed-input" or BEGUN in f.message] + self.graphs.misread
+        told = [f for f in last.found if f.code == "freed-input" or is_begun(f)] + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
         for region in found.regions:
             told += begun_in_capture(region, self.graphs.flow)
@@ -458,7 +458,7 @@ class _Examiner(Caller):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += self.graphs.numbers.failures(problems)
-        problems += [each for each in (self.first or call).found if BEGUN in each.message]
+        problems += [each for each in (self.first or call).found if is_begun(each)]
         launched = self.graphs.launched_regions()
         for region in launched:
             problems += moved_failures(region, problems)

@@ -93,6 +93,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.captures = False  # the function begins a capture of its own
         self.graphs = graphs  # of the function's own
         self.unordered = graphs.unordered
+        self.optimizers.between, self.optimizers.states = graphs.between, graphs.states
         self.replays: list[Place] = []  # of those
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type

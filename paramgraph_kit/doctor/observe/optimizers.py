@@ -13,7 +13,15 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
+from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.states_between import (
+    SCALE_BEGUN,
+    StatesBetween,
+    begins,
+    scale_begun_inside,
+    zeros_begin,
+)
 from paramgraph_kit.doctor.restore.keeper import Keeper
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure
@@ -31,6 +39,7 @@ class Optimizers:
         self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
         self.stepped: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
         self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
+        self.between, self.states = GradientsBetween(), StatesBetween()
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> None:
@@ -38,7 +47,10 @@ class Optimizers:
         self.note_optimizer(optimizer)
         place = self.findings.places.here()
         self.stepped.append((optimizer, place))
-        if driver().is_capturing() and _begins(optimizer):
+        self.between.steps(optimizer, place, captured := driver().is_capturing())
+        if captured:
+            self.states.steps(optimizer, place)
+        if captured and _begins(optimizer):
             self.findings.add(_begun_inside(optimizer, place))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
@@ -69,6 +81,15 @@ class Optimizers:
                 "gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place
             )
 
+    def loads(self, optimizer: torch.optim.Optimizer) -> None:
+        """load_state_dict() is about to run."""
+        self.states.loads(optimizer, self.findings.places.here())
+
+    def scales(self, scaler: torch.amp.GradScaler) -> None:
+        """scale() is about to run."""
+        if driver().is_capturing() and begins(scaler):
+            self.findings.add(scale_begun_inside(self.findings.places.here()))
+
     def schedules(self, scheduler: Any) -> None:
         """A scheduler's step() is about to run, which no replay repeats, also where the rate is a tensor."""
         place = self.findings.places.here()
@@ -78,6 +99,8 @@ class Optimizers:
     def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
         """zero_grad() is about to run."""
         self.zeroed = True
+        if not driver().is_capturing():
+            self.between.zeroes(what, self.findings.places.here())
         if isinstance(what, torch.nn.Module):
             self.note_module(what)
         else:
@@ -93,6 +116,11 @@ class Optimizers:
         """Remember the gradients of its parameters."""
         for parameter in module.parameters():
             self.keeper.note_leaf(parameter)
+
+
+def is_begun(failure: Failure) -> bool:
+    """Whether it tells of a state that a capture makes, and that each replay makes anew."""
+    return BEGUN in failure.message or SCALE_BEGUN in failure.message
 
 
 def at_its_line(refused: Failure, stepped: Sequence[tuple[torch.optim.Optimizer, Place]]) -> Failure:
@@ -124,6 +152,13 @@ def _begun_inside(optimizer: torch.optim.Optimizer, place: Place) -> Failure:
     text = f"{name} {BEGUN}"
     line = frame.text if frame is not None else "optimizer.step()"
     path = line.partition(".step(")[0] if line.endswith(".step()") else "optimizer"
+    if not zeros_begin(optimizer):
+        after = (
+            "the same, and no first step: the first batch runs as it is, ahead of the capture and on a side stream, "
+            "with this step, and no replay computes it again; right before the capture "
+            f"`{path}.zero_grad(set_to_none=True)`: else each replay adds to these gradients"
+        )
+        return replace(BY_ID["branch-frozen"].failure(text, frame), fix=f"before  {line}\nafter   {after}")
     after = (
         "the same, and no first step: ahead of the capture run what is captured once on a side stream, put back the "
         f"parameters that it has moved, in place (`copy_`), zero its state in place, `{ZERO.format(path)}`, "

@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
+from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
@@ -30,6 +31,7 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
+from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -103,6 +105,7 @@ class OwnGraphs:
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
+        self.between, self.states = GradientsBetween(), StatesBetween()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -122,6 +125,8 @@ class OwnGraphs:
         self.flow.begin(graph)
         self.numbers.begin(graph)
         self.held.begin(graph)
+        self.between.begin()
+        self.states.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
             self.regions.append(region)
             if self.stands_in:
@@ -177,6 +182,9 @@ class OwnGraphs:
                 region.ended()
                 region.ran = self.ran
                 region.reads_of_given(self.flow.uses(graph))
+                if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
+                    self.between.ended(graph, region, *self.flow.learned(graph, region.code))
+                    self.states.ended(graph)
         self._open = None
         self.held.note(self._waiting(), self.device)
 
@@ -212,6 +220,7 @@ class OwnGraphs:
         self.misread += self.graphed.read(tensors)
         self.held.note(self._waiting(), self.device)
         keys = [storage_key(tensor) for tensor in tensors]
+        self.between.used(keys)
         pending = self.unexecuted.read(tensors)
         for own in self._known.values():
             if own.by_torch or own.memory.keys().isdisjoint(keys):
@@ -240,12 +249,15 @@ class OwnGraphs:
         """An operation outside of all captures writes to these."""
         for tensor in tensors:
             self.held.wrote(storage_key(tensor))
+            self.between.wrote(storage_key(tensor))
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from self.unordered.problems
         yield from self.kept.failures(self.writes)
         yield from self.filled_in_part()
+        yield from self.between.failures()
+        yield from self.states.failures()
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
@@ -300,6 +312,8 @@ class OwnGraphs:
         if one.by_torch:
             self.misread += self.graphed.launched(graph, place)
         else:
+            self.between.launched(graph, self.flow.is_fed(graph))
+            self.states.launched(graph, place)
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
             self._ahead_of_its_input(one, place)

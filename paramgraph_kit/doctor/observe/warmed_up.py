@@ -16,12 +16,14 @@ from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.states_between import zeros_begin
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+_STATE, _BEGUN = "state", "state from its first step on"
 _MOST = 20_000  # writes of one call
 
 
@@ -167,7 +169,7 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
             new = {storage_key(t) for t in parts} & moved - told
             if new := (new & writes if writes is not None else new if weights & span.met else set()):
                 told |= new
-                yield f"`{name}`'s state"
+                yield f"`{name}`'s {_STATE if zeros_begin(value) else _BEGUN}"
     read = {n for code in span.codes for n in (*code.co_freevars, *code.co_names)}
     for name, value in known.items():
         if not is_a(value, torch.Tensor) or (key := storage_key(value)) not in moved - told:
@@ -183,8 +185,11 @@ def _told(names: list[str], line: int, whole: bool) -> str:
     until = "the first replay" if whole else "the capture"
     them = "copy_ it back" if len(names) == 1 and names[0].endswith("`") else "copy_ them back"
     zero = " (zero the gradients)" if any(each.endswith("gradients") for each in names) else ""
-    zero = " (zero_ what was not there before)" if any(each.endswith("state") for each in names) and not zero else zero
+    zero = " (zero_ what was not there before)" if any(each.endswith(_STATE) for each in names) and not zero else zero
+    first = any(each.endswith(_BEGUN) for each in names)
     back = f"keep copies ahead of it, and {them} in place{zero} ahead of the first replay"
+    if first:  # no zeros are such a state before its first step
+        back = "let it take the first steps, on the first batches, and replays go on behind them"
     return (
         f"the warm-up at line {line} has moved {listed}, and nothing puts that back ahead of {until}: {back}, "
         "if replays are to begin where eager code would"

@@ -1,0 +1,214 @@
+"""Gradients that a graph makes and an optimizer outside of it steps with: seen while a program runs.
+
+A graph writes to the gradients of its capture. Where they are set to None, or are others, a step finds none of what the
+replays have computed; and where the capture has made them, each replay writes over the one before.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import weakref
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.collection import everything
+from paramgraph_kit.trace.model import Failure
+
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+_TITLE = "Gradients that are to add up are written over"
+_OVER = "a step uses what {} replays are to add up, and each of them writes over the one before"
+
+
+@dataclass(slots=True)
+class _Learned:
+    """The gradients that one graph writes, and what has become of them since its latest replay."""
+
+    region: Region
+    codes: list[CodeType]
+    made: frozenset[int]  # those that it makes anew
+    keys: dict[int, int]  # the memory of gradients, by that of the parameters
+    parameters: list[Any]  # weak references to these
+    held: list[Any]  # the same to memory, which keep a key from being given to somebody else
+    pending: dict[int, int] = field(default_factory=dict)  # by parameter: its gradient's memory at the replay, or 0
+    replays: int = 0  # since somebody has used, or cleared, what they make
+    over: int = 0  # uses of what several replays were to add up
+    once: int = 0  # uses of what one has made
+    most: int = 0
+
+
+class GradientsBetween:
+    """What becomes of the gradients of graphs between their replays and the steps of optimizers."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Learned] = {}
+        self._latest: dict[int, _Learned] = {}  # by the memory of a parameter
+        self._zeroed: dict[int, Place] = {}  # the same, where zero_grad() was called last
+        self._stepped: set[int] = set()  # parameters whose step the capture has that is under way
+        self._nulled: dict[tuple[CodeType, int], Failure] = {}
+
+    def begin(self) -> None:
+        """A capture begins."""
+        self._stepped = set()
+
+    def ended(
+        self, graph: object, region: Region, codes: list[CodeType], made: Collection[int], added: set[int]
+    ) -> None:
+        """A capture has ended well; it has made these tensors, and added to these gradients of before."""
+        own = _Learned(region, codes, frozenset(made), {}, [], [])
+        for parameter, grad in _learning():
+            key, gradient = storage_key(parameter), storage_key(grad)
+            if key not in self._stepped and (gradient in own.made or gradient in added):
+                own.keys[key] = gradient
+                own.parameters.append(weakref.ref(parameter))
+                own.held += [_weak(t.untyped_storage()) for t in (parameter, grad)]
+        if own.keys:
+            self._known[id(graph)] = own
+        self._stepped = set()
+
+    def launched(self, graph: object, anew: bool) -> None:
+        """A graph is replayed; ``anew``: with other inputs than at its latest replay."""
+        if (own := self._known.get(id(graph))) is None:
+            return
+        own.replays += 1 if anew or not own.replays else 0
+        for parameter in (p for ref in own.parameters if (p := ref()) is not None):
+            key = storage_key(parameter)
+            own.pending[key] = storage_key(parameter.grad) if parameter.grad is not None else 0
+            self._latest[key] = own
+
+    def used(self, keys: Collection[int]) -> None:
+        """Something outside of all captures reads this memory."""
+        for own in self._known.values():
+            if own.replays and not own.made.isdisjoint(keys) and not {*own.keys.values()}.isdisjoint(keys):
+                self._use(own)
+
+    def wrote(self, key: int) -> None:
+        """Something outside of all captures writes to this memory."""
+        for own in self._known.values():
+            if own.replays and key in own.keys.values():
+                own.replays = 0
+            for parameter, gradient in [*own.pending.items()]:
+                if key == gradient and key != own.keys[parameter]:
+                    del own.pending[parameter]  # another one has its numbers now
+
+    def zeroes(self, owner: Any, place: Place) -> None:
+        """zero_grad() of an optimizer, or of a module, is about to run outside of all captures."""
+        for parameter in _parameters(owner):
+            key = storage_key(parameter)
+            self._zeroed[key] = place
+            if (own := self._latest.get(key)) is not None:
+                own.pending.pop(key, None)
+                own.replays = 0
+
+    def steps(self, optimizer: torch.optim.Optimizer, place: Place, captured: bool) -> None:
+        """step() is about to run."""
+        if captured:
+            self._stepped |= {storage_key(p) for p in _parameters(optimizer)}
+            return
+        used = {}
+        for parameter in _parameters(optimizer):
+            key = storage_key(parameter)
+            own = self._latest.get(key)
+            if own is None or (then := own.pending.pop(key, None)) is None:
+                continue
+            now = storage_key(parameter.grad) if parameter.grad is not None else 0
+            if now == own.keys[key]:
+                used[id(own)] = own
+            elif not now or now == then:
+                others = any(now in each.keys.values() for each in self._known.values() if each is not own)
+                self._tell(own, self._zeroed.get(key) if not (now and others) else None, place)
+        for own in used.values():
+            self._use(own)
+
+    def failures(self) -> Iterator[Failure]:
+        """All that was seen."""
+        yield from self._nulled.values()
+        for own in self._known.values():
+            if own.over and not own.once and not own.made.isdisjoint(own.keys.values()):
+                yield from _written_over(own)
+
+    def _use(self, own: _Learned) -> None:
+        if own.replays > 1:
+            own.over += 1
+            own.most = max(own.most, own.replays)
+        else:
+            own.once += own.replays
+        own.replays = 0
+
+    def _tell(self, own: _Learned, zeroed: Place | None, step: Place) -> None:
+        code, at = (zeroed.user if zeroed is not None else None) or (None, 0)
+        if code is not None:
+            for node in nodes_of(code):
+                if not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad" or keeps(node):
+                    continue
+                if node.lineno <= line_of(code, at) <= (node.end_lineno or 0):
+                    self._nulled[code, node.lineno] = gradients_nulled(node, code)
+                    return
+        if (user := step.user) is None:
+            return
+        line = line_of(*user)
+        frame = step.frame()
+        text = "this step finds other gradients than those that the graph writes, or none"
+        told = BY_ID["gradients-rebound"].failure(text, frame)
+        shown = frame.text if frame is not None else ""
+        self._nulled[user[0], line] = replace(told, fix=f"before  {shown}\nafter   {_given_back(own, shown)}")
+
+
+def _given_back(own: _Learned, step: str) -> str:
+    """Words for a step that finds other gradients than those of the latest replay."""
+    if own.made.isdisjoint(own.keys.values()):
+        return (
+            "the gradients stay the tensors that the graph adds to: once there are some, `p.grad.zero_()` where one is "
+            "set to None"
+        )
+    graph = (graphs_at(own.region) or ["g"])[-1]
+    path = step.partition(".step(")[0] if step.endswith(".step()") and "scaler" not in step else "opt"
+    each = f"for group in {path}.param_groups for p in group['params']"
+    return (
+        f"each graph writes to the gradients of its own capture: right behind that `{graph}.grads = [p.grad {each}]`, "
+        f"and behind its replay, ahead of this line, `for p, grad in zip([p {each}], {graph}.grads): p.grad = grad`, "
+        "by the names that the graph and the optimizer have there"
+    )
+
+
+def _written_over(own: _Learned) -> Iterator[Failure]:
+    """What is told at the backward pass of a graph that makes its gradients anew."""
+    region = own.region
+    nodes = [(region.code, n) for s in region.body for n in ast.walk(s)]
+    for code, node in (*nodes, *((c, n) for c in own.codes for n in nodes_of(c))):
+        if isinstance(node, ast.Call) and last_name(node.func) == "backward":
+            line, count = ast.unparse(node), len(own.keys)
+            after = (
+                f"the same, and right before the capture the {count} parameters that it reaches have gradients, to "
+                "which it adds then: `p.grad = torch.zeros_like(p)` for each; each `zero_grad()` behind that is "
+                "`zero_grad(set_to_none=False)`"
+            )
+            failure = BY_ID["gradients-accumulate"].failure(_OVER.format(own.most), frame_at(code, node.lineno))
+            yield replace(failure, title=_TITLE, fix=f"before  {line}\nafter   {after}")
+            return
+
+
+def _learning() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Tensors with their gradients, whoever holds them."""
+    everything()
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is not None:
+            yield each, each.grad
+
+
+def _parameters(owner: Any) -> Iterable[torch.Tensor]:
+    if isinstance(owner, torch.nn.Module):
+        return owner.parameters()
+    return (p for group in owner.param_groups for p in group["params"])
