@@ -51,3 +51,35 @@ def test_a_warm_up_that_moves_a_state_is_noted(tmp_path: Path, back: str, noted:
         found = pgk.diagnose(names["main"])
     # THEN a note says so, where it stays moved
     assert [note for note in found.notes if "warm-up" in note] == noted
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("average.mul_(0.9).add_(x, alpha=0.1)", "average.copy_(average * 0.9 + x * 0.1)"),
+        ("with cuda.stream(s):", "for _ in range(3):"),
+    ],
+)
+def test_a_state_may_be_written_by_a_copy_and_a_warm_up_have_no_stream(tmp_path: Path, line: str, other: str) -> None:
+    # GIVEN the same, where the state is computed and copied, or where the warm-up is a plain loop
+    names = load(PROGRAM.replace("PUT_BACK", "pass").replace(line, other), tmp_path / "program.py")
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+    # THEN the same note says so
+    assert [note for note in found.notes if "warm-up" in note] == [MOVED]
+
+
+def test_no_zeros_begin_the_state_of_an_optimizer_whose_first_step_is_another_one(tmp_path: Path) -> None:
+    # GIVEN an optimizer with dampening, which its first step does not have, and a capture that holds that step
+    text = PROGRAM.replace("average.mul_(0.9).add_(x, alpha=0.1)", "w.grad = x.clone(); OPT").replace("OPT", "o.step()")
+    text = text.replace("    def run", "    w = torch.ones(4, device=device, requires_grad=True)\n    o = SGD\n    def run")
+    text = text.replace("SGD", "torch.optim.SGD([w], lr=0.1, momentum=0.9, dampening=0.1)").replace("    with cuda.stream(s):\n        run()", "    pass")
+    names = load(text.replace("PUT_BACK", "pass"), tmp_path / "program.py")
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+    # THEN the first step is said to be taken, not put back to zeros
+    (fix,) = [f.fix for f in found.failures if f.code == "branch-frozen"]
+    assert "the first batch runs as it is" in fix
+    assert "v.zero_()" not in fix

@@ -33,6 +33,7 @@ class _Order:
     made: dict[int, Place] = field(default_factory=dict)  # where memory of its own is made first
     read: set[int] = field(default_factory=set)  # which of that is read before it is written over
     met: set[int] = field(default_factory=set)  # memory that it has read, or written
+    asked: set[int] = field(default_factory=set)  # memory of before that it reads ahead of all that it writes there
     carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
     written: set[int] = field(default_factory=set)
@@ -62,7 +63,7 @@ class CapturedFlow:
             own.around.add(frame.f_code)
             frame = frame.f_back
         if self.ahead is not None:
-            self.ahead.begin(graph, own.written, own.met, own.added, own.codes)
+            self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.codes)
 
     def saw(
         self, graph: object, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: Place
@@ -81,6 +82,7 @@ class CapturedFlow:
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
         own.carried |= written & own.read
+        own.asked |= read - own.written - own.made.keys()
         own.met |= read | written
         own.written |= written
         for tensor in _tensors((result,)):

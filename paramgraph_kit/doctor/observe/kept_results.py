@@ -56,10 +56,15 @@ class KeptResults:
         self._names: dict[tuple[CodeType, str], Failure] = {}
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
+        self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
+        self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
 
-    def look(self, graph: int, owns: Owns, is_first: bool) -> None:
-        """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before."""
+    def look(self, graph: int, owns: Owns, is_first: bool, spoiled: Owns = lambda _: False) -> None:
+        """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before.
+
+        ``spoiled``: whether another graph has written over it.
+        """
         self._settle(owns)
         for number, frame in enumerate(frames_of_the_user()):
             for line in _of_round_before(frame.f_code, frame.f_lineno):
@@ -70,6 +75,10 @@ class KeptResults:
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
                     self._lists[id(value)] = _Kept(value, frame.f_code, name)
+                    if issubclass(kind, list):
+                        new = value[self._sizes.get(id(value), len(value)) :]
+                        self.late |= any(spoiled(t) for part in new for t in _tensors(part))
+                        self._sizes[id(value)] = len(value)
                     there = {key for each in _owned(value, owns) for key in each}
                     first = self._first.setdefault(id(value), {})
                     # An entry of a dictionary, as of the last result, may be read ahead of the next replay alone.

@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
@@ -233,7 +234,8 @@ class OwnGraphs:
                 pending.append(replace(failure, fix=fix))
             elif own.spoiled is not None:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
-                self.misread.append(BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun)))
+                failure = BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun))
+                self.misread.append(with_pools_of_their_own(failure, self.regions or ()))
         return pending
 
     def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:
@@ -262,7 +264,8 @@ class OwnGraphs:
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
         more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
-        if any(f.code == "output-alias" for f in told):  # a copy where it is kept is taken ahead of the other graph
+        if any(f.code == "output-alias" for f in told) and not self.kept.late:
+            # A copy where it is kept is taken ahead of the other graph.
             told = [f for f in told if f.code != "pool-order"]
         frames, places = {f.frame for f in more}, [f.message.partition(" has other")[0] for f in more]
         tables = {word for place in places if "[" in place for word in re.findall(r"\w+", place.partition("[")[0])}
@@ -337,6 +340,11 @@ class OwnGraphs:
             fix = f"before  {line}\nafter   the other one's replay() ahead of this line, in the order of their captures"
             self.misread.append(replace(failure, fix=fix))
 
+    def _is_spoiled(self, tensor: torch.Tensor) -> bool:
+        """Whether another graph of its pool was replayed since, and has written over a result."""
+        key = storage_key(tensor)
+        return any(own.spoiled is not None and key in own.memory for own in self._known.values())
+
     def looked_at(self, graph: object) -> None:
         """The same, as far as it is known what it reads, and what was kept of it."""
         if (one := self._known.get(id(graph))) is None:
@@ -345,7 +353,7 @@ class OwnGraphs:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.numbers.launched(graph, self.device)
                 self._look(graph)
-                self.kept.look(id(graph), one.writes, not one.replayed)
+                self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None
 
     def _look(self, graph: object) -> None:

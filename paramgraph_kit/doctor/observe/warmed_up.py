@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import defines, last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, line_of
@@ -22,6 +22,7 @@ from paramgraph_kit.driver.files import is_library
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
+_FILLS = ("copy_", "replay", "append", "next", "item")  # what a loop has that trains
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _STATE, _BEGUN = "state", "state from its first step on"
 _MOST = 20_000  # writes of one call
@@ -44,6 +45,7 @@ class _Span:
     written: set[int]
     met: set[int]
     added: set[int]
+    asked: set[int]  # what it has read ahead of all that it writes there
     codes: Collection[CodeType]
     launched: int | None = None
 
@@ -57,10 +59,16 @@ class WrittenAhead:
     spans: dict[int, _Span] = field(default_factory=dict)
 
     def begin(
-        self, graph: object, written: set[int], met: set[int], added: set[int], codes: Collection[CodeType]
+        self,
+        graph: object,
+        written: set[int],
+        met: set[int],
+        added: set[int],
+        asked: set[int],
+        codes: Collection[CodeType],
     ) -> None:
         """A capture begins here; what it is given is filled while it lasts."""
-        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, codes)
+        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, asked, codes)
 
     def wrote(self, name: str, tensors: Iterable[torch.Tensor], at: Place) -> None:
         """An operation outside of all captures has written to these."""
@@ -97,17 +105,20 @@ class WrittenAhead:
                     said.add((region.code, line.lineno))
                     yield _told(names, line.lineno, region.whole)
 
-    def _moved(self, region: Region, span: _Span, block: ast.With) -> set[int]:
+    def _moved(self, region: Region, span: _Span, block: ast.stmt) -> set[int]:
         """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
         own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
         alike = {ast.unparse(s) for s in region.body}
         same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and ast.unparse(s) in alike]
         lines = {n for s in same for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
         moved, spoiled = set[int](), set[int]()
+        states = span.written & span.asked
         end = span.launched if span.launched is not None else len(self.writes)
         for number, write in enumerate(self.writes[:end]):
             if number < span.begun and write.at is not None and _is_of(write.at, region.code, block, lines, own):
-                (moved if write.moves else spoiled).update(write.keys)
+                goes_on = write.keys if write.moves else write.keys & states
+                moved |= goes_on
+                spoiled |= write.keys - goes_on
                 put_back = set[int]()
             else:
                 put_back = {*write.keys}
@@ -115,16 +126,16 @@ class WrittenAhead:
         return moved - spoiled
 
 
-def _is_of(at: Place, where: CodeType, block: ast.With, lines: set[int], own: set[CodeType]) -> bool:
+def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: set[CodeType]) -> bool:
     """Whether it was run by the warm-up, in lines that are captured, too, or by a function that is."""
     for number, (code, spot) in enumerate(at.stack):
-        if code is where and block.lineno < (line := line_of(code, spot)) <= (block.end_lineno or 0):
+        if code is where and block.lineno <= (line := line_of(code, spot)) <= (block.end_lineno or 0):
             return line in lines or any(each in own for each, _ in at.stack[number + 1 :])
     return False
 
 
-def _warm_up_of(region: Region) -> ast.With | None:
-    """The last block on another stream ahead of a capture, in the function that captures."""
+def _warm_up_of(region: Region) -> ast.stmt | None:
+    """The last block on another stream ahead of a capture, in the function that captures, or what is meant as one."""
     tree = tree_of(region.code.co_filename)
     blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
     first = region.code.co_firstlineno if region.code.co_name != "<module>" else 0
@@ -134,7 +145,28 @@ def _warm_up_of(region: Region) -> ast.With | None:
         if first <= n.lineno and (n.end_lineno or n.lineno) < region.line
         if any(isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) == "stream" for i in n.items)
     ]
-    return max(ahead, key=lambda n: n.lineno, default=None)
+    body = _body_of(tree, region.code) if tree is not None and not ahead else []
+    plain = [n for n in body if (n.end_lineno or n.lineno) < region.line and _is_meant_so(n)]
+    return max([*ahead, *plain], key=lambda n: n.lineno, default=None)
+
+
+def _body_of(tree: ast.Module, code: CodeType) -> list[ast.stmt]:
+    """The statements of a function, or of the file, and those in its branches."""
+    found = [tree] if code.co_name == "<module>" else [n for n in ast.walk(tree) if defines(n, code)]
+    body = list[ast.stmt](getattr(found[-1], "body", [])) if found else []
+    return [*body, *(n for each in body if isinstance(each, ast.If) for n in (*each.body, *each.orelse))]
+
+
+def _is_meant_so(node: ast.stmt) -> bool:
+    """Whether it is ``for _ in range(3): step()``, or a call of what is called a warm-up."""
+    if isinstance(node, ast.For):
+        ranged = isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
+        names = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        used = {n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+        fills = any(isinstance(n, ast.Call) and last_name(n.func) in _FILLS for n in ast.walk(node))
+        return ranged and names.isdisjoint(used) and not fills
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and "warm" in last_name(call.func).lower()
 
 
 def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
@@ -170,6 +202,12 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
             if new := (new & writes if writes is not None else new if weights & span.met else set()):
                 told |= new
                 yield f"`{name}`'s {_STATE if zeros_begin(value) else _BEGUN}"
+    for name, value in known.items():
+        held = value if is_a(value, (list, tuple)) else ()
+        new = {storage_key(t) for t in held if is_a(t, torch.Tensor) and not t.requires_grad} & moved - told
+        if new and writes is not None and new <= writes:
+            told |= new
+            yield f"`{name}`'s tensors"
     read = {n for code in span.codes for n in (*code.co_freevars, *code.co_names)}
     for name, value in known.items():
         if not is_a(value, torch.Tensor) or (key := storage_key(value)) not in moved - told:
