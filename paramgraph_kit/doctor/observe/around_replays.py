@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.observe.moved_values import (
     moved_failures,
     takes_a_tensor,
 )
-from paramgraph_kit.doctor.observe.moved_words import clipped, through
+from paramgraph_kit.doctor.observe.moved_words import at_its_replay, clipped, through
 from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
@@ -58,6 +58,7 @@ def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
     found += moved_failures(region, found)
     told = {f.frame for f in found}  # seen with what it was at a replay
     found += [f for f in around.in_objects() if f.frame not in told]
+    found = [at_its_replay(f, region) for f in found]
     return list({(f.code, f.frame): f for f in found}.values())
 
 

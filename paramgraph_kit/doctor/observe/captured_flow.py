@@ -38,6 +38,7 @@ class _Order:
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
     written: set[int] = field(default_factory=set)
     cleared: set[int] = field(default_factory=set)  # memory of before that it writes over, and has not read
+    wiped: set[int] = field(default_factory=set)  # memory of before that it leaves written over, and added to no more
     codes: dict[CodeType, None] = field(default_factory=dict)  # the user's functions that have run for it
     around: set[CodeType] = field(default_factory=set)  # those that were running when it began
     since: set[int] = field(default_factory=set)  # memory written elsewhere since its latest replay
@@ -81,6 +82,7 @@ class CapturedFlow:
                 own.cleared.add(key)
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
+        own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
         own.carried |= written & own.read
         own.asked |= read - own.written - own.made.keys()
         own.met |= read | written
@@ -117,11 +119,11 @@ class CapturedFlow:
             moved = now.since | now.written
             now.sums = any(now.weights.get(key) in moved for key in left)
         now.replays += 1
-        now.since, now.zeroed = set(), set()
+        now.since, now.zeroed = set(), {*now.wiped}
         for own in self._known.values():
             if own is not now:
                 own.since |= now.written
-                own.zeroed |= now.cleared | now.made.keys()
+                own.zeroed |= now.cleared | now.wiped | now.made.keys()
 
     def sums_up(self, graph: object) -> bool:
         """Whether replays of a graph add to gradients that were used already, and that nobody has cleared."""

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.trace.model import Failure
 
 Parents = dict[ast.AST, ast.AST]
@@ -41,6 +42,18 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     call = f"{owners.pop()}.replay()"
     own = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
     return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in own else f for f in found]
+
+
+def at_its_replay(failure: Failure, region: Region) -> Failure:
+    """The same with the replay of the graph that a capture is of, where the file replays several."""
+    tree = tree_of(region.code.co_filename)
+    nodes = [*ast.walk(tree)] if tree is not None and _REPLAY in failure.fix else []
+    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
+    names = [name for name in graphs_at(region) if name in owners]
+    if len(owners) < 2 or not names or failure.fix == BY_ID[failure.code].fix:
+        return failure
+    return replace(failure, fix=failure.fix.replace(_REPLAY, f"{names[-1]}.replay()"))
 
 
 def with_index(text: str, uses: Iterable[Use], held: str, kind: str) -> str:

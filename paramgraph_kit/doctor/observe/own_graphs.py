@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
+from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
@@ -106,7 +107,7 @@ class OwnGraphs:
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
-        self.between, self.states = GradientsBetween(), StatesBetween()
+        self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -260,6 +261,7 @@ class OwnGraphs:
         yield from self.filled_in_part()
         yield from self.between.failures()
         yield from self.states.failures()
+        yield from self.learned.failures()
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
@@ -314,6 +316,8 @@ class OwnGraphs:
             return
         if one.by_torch:
             self.misread += self.graphed.launched(graph, place)
+            if self.keeps or self.stands_in:
+                self.learned.launched(graph, one.writes, place)
         else:
             self.between.launched(graph, self.flow.is_fed(graph))
             self.states.launched(graph, place)
