@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeGuard
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, here, last_name
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import cells_of, is_a
 
@@ -62,6 +62,30 @@ def given_to_method(
             function = MethodType(FunctionType(code, space), owner)
             given = _given(function, call, known, space)
             yield given | dict(_unpacked(_result(method), value))
+    for call in _calls_by_the_file(method, tree, space, owner):
+        yield _given(MethodType(FunctionType(code, space), owner), call, {}, space)
+
+
+def _calls_by_the_file(
+    method: ast.FunctionDef, tree: ast.Module, space: dict[str, Any], owner: Any
+) -> Iterator[ast.Call]:
+    """The call of an object's method, or of its ``__init__``, at the top of its file, if it is one that has no loop."""
+    top = [s for s in tree.body if not isinstance(s, LOOPS)]  # of a loop's rounds nobody knows which it was
+    stored = [n.id for s in tree.body for n in here(s, (*FUNCTIONS, ast.ClassDef)) if _is_stored(n)]
+    made = method.name == "__init__"
+    names = [name for name, value in space.items() if value is owner]
+    called = [type(owner).__name__] if made else [f"{name}.{method.name}" for name in names]
+    calls = [each for name in called for each in _calls(top, name, {}, space)]
+    calls = [each for each in calls if not made or each[2] is owner]
+    if len(calls) == 1:
+        call = calls[0][0]
+        read = [n.id for part in ast.iter_child_nodes(call) for n in ast.walk(part) if isinstance(n, ast.Name)]
+        if all(stored.count(name) <= 1 for name in read):
+            yield call
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _methods(

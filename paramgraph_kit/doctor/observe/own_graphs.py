@@ -28,6 +28,8 @@ from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
+from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
+from paramgraph_kit.doctor.observe.passed_words import passed_on
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.ran import has_run
@@ -108,6 +110,7 @@ class OwnGraphs:
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
+        self.passed = PassedNumbers()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -126,6 +129,7 @@ class OwnGraphs:
             self.graphed.belong(*pair)
         self.flow.begin(graph)
         self.numbers.begin(graph)
+        self.passed.begin(graph)
         self.held.begin(graph)
         self.between.begin()
         self.states.begin(graph)
@@ -153,6 +157,7 @@ class OwnGraphs:
         for region in self.regions:
             region.ran = self.ran
             self.adopt(region.graph)
+            self.passed.captured_before(region.graph, region.code, region.names)
             for graph in filter(None, region.of_torch):
                 self.adopt(graph)
                 self._known[id(graph)].by_torch = True
@@ -265,6 +270,7 @@ class OwnGraphs:
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
+        told = [*told, *passed_on(self.passed, self.device, told)]
         more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
             # A copy where it is kept is taken ahead of the other graph.
@@ -356,6 +362,7 @@ class OwnGraphs:
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.numbers.launched(graph, self.device)
+                self.passed.launched(graph)
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None

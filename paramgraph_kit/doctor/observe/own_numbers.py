@@ -21,14 +21,15 @@ def read_in_captures(
         own = numbers & set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         if not own:
             continue
-        for block in (n for n in nodes_of(code) if isinstance(n, ast.With) and any(map(_captures, n.items))):
+        for block in (n for n in nodes_of(code) if isinstance(n, ast.With) and any(map(captures, n.items))):
             for part in (n for top in block.body for n in ast.walk(top)):
                 if isinstance(part, ast.Name) and part.id in own and isinstance(part.ctx, ast.Load):
                     own.discard(part.id)
                     yield part.id, frame_at(code, part.lineno)
 
 
-def _captures(item: ast.withitem) -> bool:
+def captures(item: ast.withitem) -> bool:
+    """Whether a `with` captures by this."""
     call = item.context_expr
     if not isinstance(call, ast.Call):
         return False

@@ -74,6 +74,11 @@ def _number(place: Place, function: Function) -> str:
             f"`{name}` decides what is captured, and each graph has one way: a graph for each, so the key of the table "
             f"that keeps the graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
+    if _ends_a_slice(place, name):
+        return (
+            f"`{name}` ends a slice, and each graph has one size: a graph for each, so the key of the table that keeps "
+            f"the graphs has `{name}`, too, as in `graphs[..., {name}]`"
+        )
     if not held.startswith("self.") or _keeps_several(function):
         number = "0" if place.failure.message.endswith(" int") else "0.0"
         return (
@@ -86,6 +91,12 @@ def _number(place: Place, function: Function) -> str:
         f"`{held} = torch.full((), {name}, device={place.device})`, the capture reads `{held}` for `{name}`, and "
         f"before each replay comes `{held}.fill_({name})`; or keep a graph for each that comes, `graphs[{name}]`"
     )
+
+
+def _ends_a_slice(place: Place, name: str) -> bool:
+    """Whether a number is a bound of a slice where it is told, where a tensor would have to be read by the host."""
+    bounds = [n for n in within(place.statement) if isinstance(n, ast.Slice)]
+    return any(name in names_in(bound) for bound in bounds)
 
 
 def _keeps_several(function: Function) -> bool:

@@ -1,0 +1,101 @@
+"""What is told of numbers that were passed to what has captured, and are others at a replay."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import CodeType
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import Names, Use
+from paramgraph_kit.doctor.observe.moved_together import graph_for_each
+from paramgraph_kit.doctor.observe.moved_values import takes_a_tensor
+from paramgraph_kit.doctor.observe.own_numbers import captures
+from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers, PassedOn
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.trace.model import Failure
+
+_CODES = ("scalar-frozen", "branch-frozen", "size-frozen")
+_TESTS = (ast.If, ast.IfExp, ast.While)
+
+
+def passed_on(numbers: PassedNumbers, kind: str, told: Sequence[Failure]) -> Iterator[Failure]:
+    """Each, at the captured line that reads it, where nothing else is told of that."""
+    known = {f.frame for f in told if f.code in _CODES}
+    said = {f.message.split(" is given to a capture of its own")[0] for f in told}
+    for moved in numbers.moved.values():
+        one = moved.passed
+        blocks = [n for n in nodes_of(one.code) if isinstance(n, ast.With) and any(map(captures, n.items))]
+        inside = {id(n) for block in blocks for s in block.body for n in ast.walk(s)}
+        read = min(one.reads, key=lambda n: (id(n) not in inside, n.lineno))
+        at = frame_at(one.code, read.lineno)
+        if at in known or not said.isdisjoint((one.name, moved.text)):
+            continue
+        code = "branch-frozen" if type(one.value) is bool or _decides(read, one.code) else "scalar-frozen"
+        failure = BY_ID[code].failure(_said(moved), at)
+        yield replace(failure, fix=f"before  {at.text}\nafter   {_fix(moved, kind)}")
+
+
+def _decides(read: ast.Name, code: CodeType) -> bool:
+    return any(isinstance(n, _TESTS) and any(each is read for each in ast.walk(n.test)) for n in nodes_of(code))
+
+
+def _said(moved: PassedOn) -> str:
+    one, now = moved.passed, _text(moved.now)
+    where = moved.text if moved.text == one.name else f"{moved.text}, given as {one.name},"
+    return f"{where} is {now} at a replay, and {one.code.co_name} has captured with {_text(one.value)}"
+
+
+def _text(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _fix(moved: PassedOn, kind: str) -> str:
+    one, origin = moved.passed, moved.origin
+    line = linecache.getline(moved.code.co_filename, moved.line).strip()
+    launches = "g.replay()" if ".replay(" in line or not line else f"`{line}` (line {moved.line})"
+    of_self = moved.code.co_varnames[:1] == ("self",)
+    key = f"tuple({moved.text})" if isinstance(one.value, tuple) else moved.text
+    if not _may_be_a_tensor(moved):
+        if launches == "g.replay()" or origin is None:
+            return graph_for_each(key)
+        call = ast.unparse(origin.call)
+        return (
+            f"this line as it is, and a capture for each value: wherever `{moved.text}` is another one, "
+            f"`{call}` comes again ahead of {launches}, with that one"
+        )
+    if origin is None and not (of_self and one.code.co_varnames[:1] == ("self",)):
+        return graph_for_each(key)
+    if origin is None:
+        held = f"self.{one.name}_in"
+        made = f"before the capture `{held} = torch.full((), float({one.name}), device={kind!r})`"
+        return (
+            f"{made}, what is captured reads `{held}` for `{one.name}`, and ahead of {launches} "
+            f"`{held}.fill_({moved.text})`"
+        )
+    in_branch = any(
+        isinstance(n, ast.If) and any(each is origin.call for each in ast.walk(n)) for n in nodes_of(origin.code)
+    )
+    if in_branch and not of_self:
+        return graph_for_each(key)
+    held, given = (f"self.{one.name}_in" if of_self else f"{one.name}_in"), ast.unparse(origin.node)
+    made = f"`{held} = torch.full((), float({given}), device={kind!r})`"
+    call = ast.unparse(origin.call)
+    return (
+        f"this line as it is, and ahead of `{call}` (line {origin.call.lineno}) {made}; that call is given "
+        f"`{held}` for `{given}`, and ahead of {launches} comes `{held}.fill_({moved.text})`"
+    )
+
+
+def _may_be_a_tensor(moved: PassedOn) -> bool:
+    """Whether a tensor of one number does as well for all that the function reads it for."""
+    one = moved.passed
+    if isinstance(one.value, (tuple, bool)):
+        return False
+    nodes = [n for n in nodes_of(one.code) if isinstance(n, ast.Name) and n.id == one.name]
+    reads = [n for n in nodes if isinstance(n.ctx, ast.Load)]
+    direct = all(n.id == one.name for n in one.reads)
+    return direct and all(takes_a_tensor(Use(one.code, n, False, Names({})), one.value) for n in reads)

@@ -1,0 +1,183 @@
+"""Numbers that a function was given which has captured with them, and has returned ahead of the replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+RUNNER = """
+class Runner:
+    def __init__(self):
+        self.x, self.graph = torch.ones(4, 3, device=device), None
+    def capture(self, n):
+        HEAD
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = CAPTURED
+    def run(self, x, **given):
+        LAUNCH
+        self.graph.replay()
+        return self.y RESULT.clone()
+    def step(self, x, n):
+        FILLED
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+def main():
+    runner, rows = Runner(), [torch.rand(n, 3, device=device) for n in (2, 4, 3)]
+    MAIN
+"""
+PADDED = "n = x.shape[0]\n        if self.graph is None:\n            self.capture(n)\n        self.x[:n].copy_(x)"
+PLAIN = "self.x.copy_(x)"
+SIZED = {"CAPTURED": "self.x[:n] * 2", "LAUNCH": PADDED, "MAIN": "return [runner.run(x) for x in rows]"}
+SCALED = {"CAPTURED": "self.x / n", "LAUNCH": PLAIN}
+FULL = "runner.run(torch.rand(4, 3, device=device))"
+MOVED = """t, out = 1.0, []
+    runner.capture(t)
+    for i in range(3):
+        out.append(RUN)
+        t *= 0.5
+    return out""".replace("RUN", FULL)
+ANEW = """out = []
+    for t in (1.0, 0.5):
+        runner.capture(t)
+        out.append(RUN)
+    return out""".replace("RUN", FULL)
+WRONG = {
+    "rows of the first batch": (SIZED, "n is 4 at a replay, and capture has captured with 2", "`if n not in graphs:`"),
+    "a size computed of it": (
+        SIZED | {"HEAD": "half = n // 2", "CAPTURED": "self.x[:half] * 2"},
+        "n is 4 at a replay, and capture has captured with 2",
+        "`if n not in graphs:`",
+    ),
+    "a temperature of the caller's": (
+        SCALED | {"MAIN": MOVED},
+        "t, given as n, is 0.5 at a replay, and capture has captured with 1.0",
+        "that call is given `n_in` for `t`, and ahead of `out.append(runner.run(torch.rand(4, 3, device=device)))`",
+    ),
+    "a schedule": (
+        SCALED
+        | {
+            "MAIN": "taus = [1.0, 0.5]\n    runner.capture(taus[0])\n    for t in taus:\n        out = "
+            "runner.step(self_x, t)\n    return out".replace("self_x", "runner.x")
+        },
+        "t, given as n, is 0.5 at a replay, and capture has captured with 1.0",
+        "comes `n_in.fill_(t)`",
+    ),
+    "an argument of the same name": (
+        SCALED | {"MAIN": "runner.capture(1.0)\n    return [runner.step(runner.x, n) for n in (1.0, 2.0)]"},
+        "n is 2.0 at a replay, and capture has captured with 1.0",
+        "what is captured reads `self.n_in` for `n`, and ahead of self.graph.replay() `self.n_in.fill_(n)`",
+    ),
+    "rows by a list": (
+        {
+            "HEAD": "rows = torch.tensor(n, device=device)\n        self.rows = rows",
+            "CAPTURED": "self.x.index_select(0, rows)",
+            "LAUNCH": PLAIN,
+            "MAIN": "runner.capture([0, 1])\n    return [runner.step(runner.x, n) for n in ([0, 1], [1, 2])]",
+        },
+        "n is [1, 2] at a replay, and capture has captured with [0, 1]",
+        "`if tuple(n) not in graphs:`",
+    ),
+}
+RIGHT = {
+    "the largest first, and cut": SIZED | {"RESULT": "[:n]", "MAIN": "return [runner.run(x) for x in rows[1:]]"},
+    "captured again": SCALED | {"MAIN": ANEW},
+    "a variable of another loop": SCALED
+    | {
+        "MAIN": "t = 2.0\n    runner.capture(t)\n    return sum(RUN.sum() * t for t in (1.0, 3.0))".replace("RUN", FULL)
+    },
+    "a variable that is used again": SCALED
+    | {"MAIN": "t = 2.0\n    runner.capture(t)\n    t = 5\n    return RUN * t".replace("RUN", FULL)},
+    "so many replays": SCALED
+    | {
+        "FILLED": "for _ in range(n):\n            self.graph.replay()",
+        "MAIN": "runner.capture(2.0)\n    return [runner.step(runner.x, 3) for _ in range(2)]",
+    },
+    "a tensor that is filled": {
+        "HEAD": "self.t = torch.full((), n, device=device)",
+        "CAPTURED": "self.x / self.t",
+        "LAUNCH": PLAIN,
+        "FILLED": "self.t.fill_(n)",
+        "MAIN": "runner.capture(1.0)\n    return [runner.step(runner.x, n) for n in (1.0, 2.0)]",
+    },
+}
+BEFORE = """
+class Runner:
+    def __init__(self, scale):
+        self.x, self.scale = torch.ones(4, 3, device=device), scale
+    def capture(self, scale):
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = self.x * scale
+    def step(self, x, scale):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+runner = Runner(1.0)
+runner.capture(1.0)
+def main(x):
+    return runner.step(x, 1.0) + runner.step(x, SECOND)
+args = (torch.ones(4, 3, device=device),)
+"""
+
+
+def _program(parts: dict[str, str]) -> str:
+    text = RUNNER
+    for name in ("HEAD", "CAPTURED", "LAUNCH", "RESULT", "FILLED", "MAIN"):
+        text = text.replace(name, parts.get(name, "" if name == "RESULT" else "pass"))
+    return text
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_number_that_is_gone_at_the_replay(tmp_path: Path, case: str) -> None:
+    # GIVEN a method that captures with a number, and a replay behind it at which that is another one
+    parts, said, fix = WRONG[case]
+    names = load(PRELUDE + _program(parts), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN the captured line is told, with both numbers and what is written
+    assert [(f.code, said in f.message) for f in found.failures] == [("scalar-frozen", True)]
+    assert fix in found.failures[0].fix
+    frame = found.failures[0].frame
+    assert frame is not None
+    assert "self.y = " in frame.text
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_number_that_is_right_at_the_replay(tmp_path: Path, case: str) -> None:
+    # GIVEN the same, where the graph has the right one, or the name means something else
+    names = load(PRELUDE + _program(RIGHT[case]), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN nothing is told
+    assert found.failures == ()
+
+
+@pytest.mark.parametrize(("second", "told"), [("2.0", 1), ("1.0", 0)])
+def test_a_capture_of_before(tmp_path: Path, second: str, told: int) -> None:
+    # GIVEN a capture at the top of the file, and a function that only replays it
+    names = load(PRELUDE + BEFORE.replace("SECOND", second), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"], *names["args"])
+
+    # THEN another number for the same argument is told
+    assert [f.message for f in found.failures] == ["scale is 2.0 at a replay, and capture has captured with 1.0"] * told
