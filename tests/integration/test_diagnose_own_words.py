@@ -27,7 +27,7 @@ OF_A_POSITION = (
     "captured is `self.k[:b].index_copy_(1, self.pos_in, wk(x).unsqueeze(1))` for `self.k[:b, self.pos] = wk(x)`, "
     "`self.k[:b]` for `self.k[:b, :self.pos + 1]`; of what is whole then only the first entries count: "
     "`valid = torch.arange(self.k.shape[1], device='sim') < self.pos_in + 1`, and `.masked_fill(~valid, -torch.inf)` "
-    "ahead of a softmax"
+    "ahead of a softmax, elsewhere `torch.where(valid.view(-1, 1), self.k[:b], 0)` for `self.k[:b]`"
 )
 OF_A_COUNT = (
     "what is captured reads `self.decay_in` for `decay`; there `add_((1 - decay) * p)` for "

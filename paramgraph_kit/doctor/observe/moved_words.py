@@ -58,7 +58,7 @@ def at_its_replay(failure: Failure, region: Region) -> Failure:
 
 def with_index(text: str, uses: Iterable[Use], held: str, kind: str) -> str:
     """What is captured where a number is an index, or ends a slice, and the tensor ``held`` has it; "" elsewhere."""
-    found, masks, known = dict[str, str](), dict[str, None](), [*uses]
+    found, masks, known, zeros = dict[str, str](), dict[str, None](), [*uses], dict[str, None]()
     plain = {each.text for each in known if not is_a(each.value(), torch.Tensor)}
     for use in (each for each in known if each.text == text):
         tree = tree_of(use.code.co_filename)
@@ -68,11 +68,25 @@ def with_index(text: str, uses: Iterable[Use], held: str, kind: str) -> str:
             return ""
         found[pair[0]] = pair[1]
         masks |= dict.fromkeys(pair[2:])
+        zeros |= {_zeros(pair[1], pair[0], use): None} if pair[2:] else {}
     lines = ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
     if not masks:
         return lines
-    ahead = "`.masked_fill(~valid, -torch.inf)` ahead of a softmax, elsewhere `torch.where(valid, ..., 0)`"
+    ahead = f"`.masked_fill(~valid, -torch.inf)` ahead of a softmax, elsewhere {', '.join(zeros)}"
     return f"{lines}; of what is whole then only the first entries count: `{'`, `'.join(masks)}`, and {ahead}"
+
+
+def _zeros(whole: str, cut: str, use: Use) -> str:
+    """What is whole with zeros behind what counts; which of its dimensions was cut is seen where it is a tensor."""
+    node: Any = ast.parse(cut, mode="eval").body
+    held = Use(use.code, node.value, False, use.names).value()
+    picks = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    dim = next((i for i, each in enumerate(picks) if not _is_all(each) and use.text in ast.unparse(each)), 0)
+    if not is_a(held, torch.Tensor):
+        return "`torch.where(valid, ..., 0)` with `valid` along the dimension that was cut"
+    behind = held.dim() - dim - 1
+    valid = f"valid.view(-1{', 1' * behind})" if behind > 0 else "valid"
+    return f"`torch.where({valid}, {whole}, 0)` for `{whole}`"
 
 
 def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tuple[str, ...] | None:
