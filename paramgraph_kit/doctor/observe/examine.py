@@ -35,6 +35,7 @@ from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_fo
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.examination import Examination
+from paramgraph_kit.doctor.observe.freed_words import kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -209,15 +210,14 @@ class _Examiner(Caller):
         found.regions = [region for region in self.graphs.regions if work_out(region)]
         found.notes += ahead.notes(found.regions)
         found.calls, found.lost = self.number, self.lost
-        told = [f for f in last.found if f.code == "freed-input" or is_begun(f)] + self.graphs.misread
+        told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
         for region in found.regions:
             told += begun_in_capture(region, self.graphs.flow)
             told += summed_up(region, self.graphs.flow.sums_up, told)
         told = self.graphs.with_held([*told, *self.graphs.around()])
         self.graphs.kept = KeptResults()  # which holds lists of the program's
-        ended = last.ended or watched.ended
-        told += [ended] if ended is not None else []
+        told += filter(None, [last.ended or watched.ended])
         if last.ended is not None and BY_ID[last.ended.code].category != FUNCTION:
             found.notes.append(NOT_REPLAYED)
         told = as_replayed(told, (region.code.co_filename for region in found.regions))

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
+from paramgraph_kit.doctor.observe.own_tables import in_own_table
 from paramgraph_kit.trace.model import Failure
 
 Parents = dict[ast.AST, ast.AST]
@@ -34,14 +35,16 @@ HOSTS = ("math", "np", "numpy", "random", "cmath")
 
 def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]:
     """The same, with the call that replays as the user's files have it, where they have one."""
-    nodes = [n for file in {*files} for n in ast.walk(tree_of(file) or ast.Module([], []))]
+    known = {*files}
+    found = [replace(f, fix=own) if (own := in_own_table(f.fix, known)) != f.fix else f for f in found]
+    nodes = [n for file in known for n in ast.walk(tree_of(file) or ast.Module([], []))]
     calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
     if len(owners) != 1:
         return [*found]
     call = f"{owners.pop()}.replay()"
-    own = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
-    return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in own else f for f in found]
+    spoken = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
+    return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in spoken else f for f in found]
 
 
 def at_its_replay(failure: Failure, region: Region) -> Failure:

@@ -34,6 +34,7 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
@@ -110,7 +111,7 @@ class OwnGraphs:
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
-        self.passed = PassedNumbers()
+        self.passed, self.order = PassedNumbers(), ReplayOrder()
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -258,6 +259,7 @@ class OwnGraphs:
         for tensor in tensors:
             self.held.wrote(storage_key(tensor))
             self.between.wrote(storage_key(tensor))
+            self.order.wrote(storage_key(tensor))
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
@@ -330,6 +332,9 @@ class OwnGraphs:
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
             self._ahead_of_its_input(one, place)
+            made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
+            makers = [(own.graph, own.reads) for own in made if not own.memory.keys().isdisjoint(one.reads)]
+            self.misread += self.order.launched(graph, one.begun, makers, place)
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)

@@ -1,0 +1,80 @@
+"""Words for a graph for each value where a program keeps a table of graphs: its own key has the value, too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, tree_of
+from paramgraph_kit.doctor.observe.moved_together import graph_for_each
+from paramgraph_kit.doctor.observe.own_numbers import captures
+
+_EACH = re.compile(re.escape(graph_for_each("\0")).replace(re.escape("\0"), r"(?P<what>.+?)", 1).replace("\0", ".+?"))
+_ASKS = ("get", "pop", "setdefault")
+
+
+def in_own_table(fix: str, files: Iterable[str]) -> str:
+    """The same with the keys of the program's own table, where its files have one that is asked by one name."""
+    found = _EACH.search(fix)
+    trees = [tree for file in {*files} if (tree := tree_of(file)) is not None]
+    tables = {name for tree in trees for name in _tables(tree)}
+    if found is None or len(tables) != 1:
+        return fix
+    (table,) = tables
+    pairs = {k: v for tree in trees for k, v in _with_key(tree, table, found["what"])}
+    known = all(_is_known(tree, table, found["what"]) for tree in trees)
+    if not pairs or not known or any(found["what"] in old for old in pairs):
+        return fix
+    lines = ", ".join(f"`{new}` for `{old}`" for old, new in pairs.items())
+    return fix.replace(found[0], f"this line as it is, and a graph for each value: it goes into the key, {lines}")
+
+
+def _tables(tree: ast.Module) -> Iterator[str]:
+    """Dictionaries that a function with a capture fills by a key that is no constant, with its graph."""
+    for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        nodes = [*ast.walk(function)]
+        withs = (n for n in nodes if isinstance(n, ast.With))
+        calls = (i.context_expr for n in withs for i in n.items if captures(i))
+        graphs = {ast.unparse(c.args[0]) for c in calls if isinstance(c, ast.Call) and c.args}
+        for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)):
+            target: ast.Subscript = node.targets[0]  # type: ignore[assignment]
+            own = ast.unparse(target) in graphs or any(
+                isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in graphs for n in ast.walk(node.value)
+            )
+            if own and not isinstance(target.slice, (ast.Constant, ast.Slice)):
+                yield ast.unparse(target.value)
+
+
+def _is_known(tree: ast.Module, table: str, what: str) -> bool:
+    """Whether each function that asks the table has what is to go into its key."""
+    read = {n.id for n in ast.walk(ast.parse(what)) if isinstance(n, ast.Name)}
+    top = {n.id for s in tree.body if isinstance(s, ast.Assign) for n in ast.walk(s) if isinstance(n, ast.Name)}
+    for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        nodes = [*ast.walk(function)]
+        own = {n.arg for n in nodes if isinstance(n, ast.arg)} | {n.id for n in nodes if isinstance(n, ast.Name)}
+        if any(True for _ in _with_key(function, table, what)) and not read <= own | top | {"tuple", "self"}:
+            return False
+    return True
+
+
+def _with_key(tree: ast.AST, table: str, what: str) -> Iterator[tuple[str, str]]:
+    """Each place that asks the table, and the same with one more in its key."""
+    asks = [f"{table}.{name}" for name in _ASKS]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == table:
+            key = node.slice
+            parts = [*key.elts] if isinstance(key, ast.Tuple) else [key]
+            yield ast.unparse(node), f"{table}[{', '.join([*map(ast.unparse, parts), what])}]"
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1 and ast.unparse(node.comparators[0]) == table:
+            if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                word = "in" if isinstance(node.ops[0], ast.In) else "not in"
+                yield ast.unparse(node), f"{_both(node.left, what)} {word} {table}"
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in asks:
+            rest = "".join(f", {ast.unparse(each)}" for each in node.args[1:])
+            yield ast.unparse(node), f"{ast.unparse(node.func)}({_both(node.args[0], what)}{rest})"
+
+
+def _both(key: ast.expr, what: str) -> str:
+    parts = [*key.elts] if isinstance(key, ast.Tuple) else [key]
+    return f"({', '.join([*map(ast.unparse, parts), what])})"
