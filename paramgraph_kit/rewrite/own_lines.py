@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.diagnosis import Fix
-from paramgraph_kit.doctor.observe.other_readings import follows
+from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
@@ -40,6 +40,10 @@ MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 FOLLOWS = (
     "follows what is read: once that stays on the device as a tensor, `torch.where` takes both ways and a mask stands "
     "for a part; else it goes behind each launch, with the line that reads"
+)
+PICKED = (
+    "what is read picks which tensor this line reads, and a graph has the one of its capture: compute all of them and "
+    "take one by a tensor, `torch.stack([...])[k]`; else it goes behind each launch, with the line that reads"
 )
 MOST_LINES = 6  # of an example
 FITS = 6  # lines before and after, where a problem is told in full
@@ -151,7 +155,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             if follows(failure) and failure.frame is not None:
-                pair = [failure.frame.text], [FOLLOWS]
+                pair = [failure.frame.text], [PICKED if is_picked(failure) else FOLLOWS]
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
         elif pair[1] == [IN_DIFF]:
             pair = _moved(failure, at, fix)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite import rewriting
@@ -114,3 +115,42 @@ def test_what_follows_is_not_rewritten_by_itself(monkeypatch: pytest.MonkeyPatch
     found = pgk.diagnose(f, torch.ones(3, device=DEVICE), fix=True)
     assert told(found) == {("sync-item", "n = int(y.norm().item() * 3)"), ("size-frozen", "return scaled[:n]")}, found
     assert [each.code for each in given] == ["sync-item"]
+
+
+def test_what_a_read_number_picks_is_told_where_it_is_read() -> None:
+    # GIVEN experts of which a number that is read picks one, in a function that has no branch
+    experts = [torch.nn.Linear(3, 3).to(DEVICE) for _ in range(3)]
+
+    def route(x: torch.Tensor) -> torch.Tensor:
+        k = int(x.argmax())
+        chosen = experts[k]
+        return F.relu(chosen(x))
+
+    # WHEN diagnosed THEN the line that reads its weights is told, with what to write of what follows a reading
+    found = pgk.diagnose(route, torch.tensor([0.0, 0.0, 1.0]).to(DEVICE))
+    assert told(found) == {("sync-item", "k = int(x.argmax())"), ("stale-input", "return F.relu(chosen(x))")}, found
+    picked = next(each for each in found if each.code == "stale-input")
+    assert "take one by a tensor" in picked.fix, picked.fix
+
+
+def test_a_list_that_grows_by_what_was_read_and_is_then_cut_is_told_with_the_size_that_it_gives() -> None:
+    # GIVEN tracks that boxes are matched to, as they are in all of these calls, and a list that is another in each
+    class Tracker:
+        tracks: list[torch.Tensor]
+
+    tracker = Tracker()
+    tracker.tracks = [torch.zeros(2, device=DEVICE)]
+
+    def update(box: torch.Tensor) -> torch.Tensor:
+        known = torch.stack(tracker.tracks)
+        cost = (known - box).norm(dim=-1).cpu().numpy()
+        if not (cost < 1.0).any():
+            tracker.tracks.append(box)
+        tracker.tracks = tracker.tracks[-20:]
+        return known
+
+    # WHEN diagnosed THEN the list is told where it grows, and what has as many rows one call later; it stays as it was
+    found = pgk.diagnose(update, torch.full((2,), 0.5, device=DEVICE))
+    lines = {line for _, line in told(found)}
+    assert {"tracker.tracks.append(box)", "known = torch.stack(tracker.tracks)"} <= lines, found
+    assert len(tracker.tracks) == 1

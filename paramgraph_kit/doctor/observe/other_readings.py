@@ -30,6 +30,8 @@ SECONDS = 2.0  # that one call may take which is made again
 MOST = 256  # entries of a tensor that is copied to the CPU
 _WAITS = ("sync-item", "copy-to-cpu")
 _FROZEN = ("size-frozen",)  # a number may stay on the device; branches are read from the source: `read_tests`
+_LATER = ("size-frozen", "branch-frozen")  # where it has left another list, say
+_PICKED = ("stale-input",)
 _AROUND = ("/torch/_compile.py", "/torch/_dynamo/eval_frame.py")  # of torch, where a mode looks on
 _PLAIN = (int, float, str, list, dict, set, deque)
 _ENDS = ("raises", "exits", "time-limit", "not-simulated")
@@ -68,7 +70,7 @@ class Readings:
 def _more(value: Any) -> Any:
     if type(value) is int:
         return value + 1
-    return value * 16.0 + 1.0 if type(value) is float else value
+    return value * 16.0 + 2.5 if type(value) is float else value
 
 
 def _less(value: Any) -> Any:
@@ -87,13 +89,14 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
     held = caller.state.read()
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            grow(caller, base)
             begun = time.monotonic()
-            if not _is_as_ever(caller, base) or time.monotonic() - begun > SECONDS:
+            if (plain := _as_ever(caller, base)) is None or time.monotonic() - begun > SECONDS:
                 return []
             # On a GPU a number that is too large may be an index, whose assertion would end the process's context.
             for more in (False, True) if driver().device.type != "cuda" else (False,):
                 begun = time.monotonic()
-                for each in _with_others(caller, base, more):
+                for each in _with_others(caller, base, plain, more):
                     if each.frame is not None and (each.frame.file, each.frame.line) not in lines:
                         found.setdefault((each.code, each.frame), each)
                 if time.monotonic() - begun > SECONDS:
@@ -104,14 +107,23 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
     return list(found.values())
 
 
-def _is_as_ever(caller: Caller, base: Call) -> bool:
-    """Whether a call from the same state does the same: no iterator has moved on, and no clock decides."""
+def grow(caller: Caller, base: Call) -> None:
+    """Have the lists that the calls before ``base`` have made put back with the rest of what it began with."""
+    now = caller.state.read()
+    caller.state.set_to(base.before)
+    caller.state.grow()
+    base.before += caller.state.read()[len(base.before) :]
+    caller.state.set_to(now)
+
+
+def _as_ever(caller: Caller, base: Call) -> Call | None:
+    """A call from the same state, where it does the same: no iterator has moved on, and no clock decides."""
     caller.state.set_to(base.before)
     same = caller.call(caller.args, caller.kwargs, drawing=base.number)
-    return same.ended is None and not differences(base.steps, same.steps, random_drawn=False)
+    return same if same.ended is None and not differences(base.steps, same.steps, random_drawn=False) else None
 
 
-def _with_others(caller: Caller, base: Call, more: bool) -> Iterator[Failure]:
+def _with_others(caller: Caller, base: Call, plain: Call, more: bool) -> Iterator[Failure]:
     caller.state.set_to(base.before)
     caller.readings = readings = Readings(more)
     other = caller.call(caller.args, caller.kwargs, drawing=base.number)
@@ -120,17 +132,25 @@ def _with_others(caller: Caller, base: Call, more: bool) -> Iterator[Failure]:
         return
     at = ", ".join(dict.fromkeys(str(frame.line) for frame in readings.read[:3]))
     why = f"({READ}, line {at})"
-    for failure in differences(base.steps, other.steps, random_drawn=False):
-        if failure.code in _FROZEN:
+    moved = differences(base.steps, other.steps, random_drawn=False)
+    # Where another way was gone, that has picked what is read; else the number has: ``experts[k](x)``.
+    picked = () if any(failure.code == "branch-frozen" for failure in moved) else _PICKED
+    for failure in moved:
+        if failure.code in (*_FROZEN, *picked):
             yield replace(failure, message=f"{failure.message} {why}")
     codes = list(codes_in(step.place.stack for step in other.steps))
-    known = [entry for change in base.changes for entry in change.entries()]
-    for entry in (entry for change in other.changes for entry in change.entries()):
-        if any(_is_same(entry, each) for each in known):
-            continue
+    known = [entry for change in (*base.changes, *plain.changes) for entry in change.entries()]
+    entries = [entry for change in other.changes for entry in change.entries()]
+    new = [entry for entry in entries if not any(_is_same(entry, each) for each in known)]
+    for entry in new:
         left = effect(entry, written_at(entry, codes)) if isinstance(entry.after, _PLAIN) else None
         if left is not None and left.code == "host-counter":
             yield replace(left, message=f"{left.message} {why}")
+    if other.ended is None and any(isinstance(entry.after, _PLAIN) for entry in new):
+        behind = caller.call(caller.args, caller.kwargs, drawing=base.number)
+        for failure in differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else ():
+            if failure.code in _LATER:
+                yield replace(failure, message=f"{failure.message} (one call later, {why[1:]}")
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -140,4 +160,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def follows(failure: Failure) -> bool:
     """Whether a problem is none without another line's, which reads a value from the device."""
-    return f"({READ}" in failure.message or failure.message == read_tests.READ
+    return READ in failure.message or failure.message == read_tests.READ
+
+
+def is_picked(failure: Failure) -> bool:
+    """Whether what was read has picked a tensor: ``experts[k](x)``."""
+    return failure.code in _PICKED and f"({READ}" in failure.message
