@@ -271,3 +271,53 @@ def test_a_mask_that_has_none_has_one_where_a_call_is_led_to_what_it_picks() -> 
     assert ("sync-item", "log.append(best.item())") in told(found := pgk.diagnose(pick, a)), found
     assert ("sync-item", "log.append(worst.sum().item())") in told(found := pgk.diagnose(reset, a)), found
     assert (log, int(state.done.sum())) == ([], 0)
+
+
+def test_ways_within_expressions_are_led_into_as_those_of_statements_are() -> None:
+    # GIVEN a counter that a local name asks for, and what an `and`, a comprehension and an empty list keep from running
+    state, best, left = {"n": 0}, [1e9], list[float]()
+    x, steps = torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE)
+
+    def choose(y: torch.Tensor) -> torch.Tensor:
+        state["n"] += 1
+        late = state["n"] > 20
+        return y.exp() if late else y.sin()
+
+    def short(y: torch.Tensor) -> torch.Tensor:
+        state["n"] += 1
+        loss = (x * y).sum()
+        if state["n"] > 30 and loss.item() < best[0]:
+            best[0] = 0.0
+        return loss
+
+    def ended(y: torch.Tensor) -> torch.Tensor:
+        steps.add_(1)
+        done = (steps > 40).nonzero().flatten().tolist()
+        left.extend([y[i].item() for i in done])
+        if done:
+            steps[done] = 0.0
+        return steps + y
+
+    # WHEN diagnosed THEN each is told at its line, and nothing of it stays
+    assert ("branch-frozen", "return y.exp() if late else y.sin()") in told(found := pgk.diagnose(choose, x)), found
+    found = pgk.diagnose(short, x)
+    assert ("sync-item", 'if state["n"] > 30 and loss.item() < best[0]:') in told(found), found
+    lines = told(found := pgk.diagnose(ended, x))
+    assert ("sync-item", "left.extend([y[i].item() for i in done])") in lines, found
+    assert ("cpu-index", "steps[done] = 0.0") in lines, found
+    assert (state, best, left) == ({"n": 0}, [1e9], [])
+
+
+def test_a_choice_of_words_for_a_log_is_no_way_of_the_device() -> None:
+    # GIVEN a text that a counter chooses, and an `and` of two numbers of the host's
+    state, said = {"n": 0, "quiet": False}, list[str]()
+
+    def f(y: torch.Tensor) -> torch.Tensor:
+        state["n"] += 1
+        late = state["n"] > 20 and not state["quiet"]
+        said.append("late" if late else "early")
+        return y * 2.0
+
+    # WHEN diagnosed THEN what it counts and says is told, and no branch
+    found = pgk.diagnose(f, torch.ones(3, device=DEVICE))
+    assert {code for code, _ in told(found)} == {"host-counter"}, found

@@ -27,6 +27,7 @@ from paramgraph_kit.driver.host_random import KINDS as GENERATORS
 
 Key = tuple[str, int, int]  # a file, a line and a column: an `if`, or a loop
 _ASKS, _ROUNDS, _CALLS = "__pgk_way__", "__pgk_rounds__", "__pgk_call__"
+_OPERAND = "__pgk_operand__"
 _PLAIN = (list, dict, set, tuple, str, deque)
 _OF_CONTAINERS = frozenset(name for kind in (*_PLAIN, np.ndarray) for name in dir(kind))
 _OF_TENSORS = frozenset(name for name in dir(torch.Tensor) if not name.startswith("__")) - _OF_CONTAINERS
@@ -63,7 +64,7 @@ class Led:
         """In the body of ``with``, the functions take these ways, and the others that they would."""
         self.turns, self._turned, self.asked = turns, False, {}
         before = [(function, function.__code__) for function, _ in self._held]
-        names = {_ASKS: self._way, _ROUNDS: self._rounds, _CALLS: self._call}
+        names = {_ASKS: self._way, _OPERAND: self._operand, _ROUNDS: self._rounds, _CALLS: self._call}
         try:
             vars(builtins).update(names)
             for function, code in self._held:
@@ -75,18 +76,30 @@ class Led:
             for name in names:
                 vars(builtins).pop(name, None)
 
-    def _way(self, file: str, line: int, column: int, test: Any, mask: Any = None) -> Any:
-        """Which way an `if` goes; a mask that is asked whether it has any has one, where it is to have."""
+    def _way(
+        self, file: str, line: int, column: int, test: Any, mask: Any = None, wanted: bool = True, kept: bool = False
+    ) -> Any:
+        """Which way an `if` goes; a mask, or a list, that is asked whether it has any has one, where it is to have.
+
+        ``wanted``: which way it goes where it has any; ``kept``: it stays what it is, where it goes its own way.
+        """
         key = (file, line, column)
         if key in self.turns:
             self._turned = True
-            if self.turns[key] and isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and mask.numel():
-                mask[(0,) * mask.dim()].fill_(True)  # what is picked by it may be asked for its maximum
+            if self.turns[key] is wanted and isinstance(mask, torch.Tensor):
+                if mask.dtype is torch.bool and mask.numel():
+                    mask[(0,) * mask.dim()].fill_(True)  # what is picked by it may be asked for its maximum
+            elif self.turns[key] is wanted and type(mask) is list and not mask:
+                mask.append(0)
             self.asked.setdefault(key, set()).add(self.turns[key])
             return self.turns[key]
         taken = bool(test)
         self.asked.setdefault(key, set()).add(taken)
-        return taken
+        return test if kept else taken
+
+    def _operand(self, file: str, line: int, column: int, value: Any) -> Any:
+        """Whether what stands behind it in an ``and``, or an ``or``, is asked for."""
+        return self._way(file, line, column, value, kept=True)
 
     def _rounds(self, file: str, line: int, column: int, rows: Any) -> Any:
         """What a loop goes through; of nothing, where it is to have a round, one made-up number or row."""
@@ -176,16 +189,34 @@ class _Asking(ast.NodeTransformer):
         self.file = file
 
     def visit_If(self, node: ast.If) -> ast.AST:
+        mask, wanted = _mask_of(node.test)
         self.generic_visit(node)
-        mask = _mask_of(node.test)
-        node.test = self._asks(_ASKS, node, node.test)
-        if mask is not None and isinstance(node.test, ast.Call):
-            node.test.args.append(copy.deepcopy(mask))
+        node.test = self._asks(_ASKS, (node.lineno, node.col_offset), node.test)
+        if mask is not None:
+            node.test.args += [copy.deepcopy(mask), ast.copy_location(ast.Constant(wanted), node.test)]
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._asks(_ASKS, (node.lineno, node.col_offset), node.test)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        spots = [spot_of(value) for value in node.values]
+        self.generic_visit(node)
+        ask = [self._asks(_OPERAND, spot, value) for spot, value in zip(spots, node.values, strict=True)]
+        node.values = [*ask[:-1], node.values[-1]]
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        spot = spot_of(node.iter)
+        self.generic_visit(node)
+        node.iter = self._asks(_ROUNDS, spot, node.iter)
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
-        node.iter = self._asks(_ROUNDS, node, node.iter)
+        node.iter = self._asks(_ROUNDS, (node.lineno, node.col_offset), node.iter)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -204,18 +235,41 @@ class _Asking(ast.NodeTransformer):
         asks = ast.Call(ast.Name(_CALLS, ast.Load()), [node.func, *node.args], node.keywords)
         return ast.copy_location(asks, node)
 
-    def _asks(self, name: str, node: ast.stmt, value: ast.expr) -> ast.expr:
-        at = [ast.Constant(part) for part in (self.file, node.lineno, node.col_offset)]
+    def _asks(self, name: str, spot: tuple[int, int], value: ast.expr) -> ast.Call:
+        at = [ast.Constant(part) for part in (self.file, *spot)]
         asks = ast.Call(ast.Name(name, ast.Load()), [*at, value], [])
         for part in (asks, asks.func, *at):
             ast.copy_location(part, value)
         return asks
 
 
-def _mask_of(test: ast.expr) -> ast.expr | None:
-    """What is asked whether it has any, as far as it is a name: ``done.any()``, ``torch.any(self.done)``."""
-    if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Attribute) or test.func.attr != "any":
-        return None
+def spot_of(value: ast.expr) -> tuple[int, int]:
+    """The line and the column by which a part of an expression is known: no statement has such a one."""
+    return value.end_lineno or value.lineno, -1 - (value.end_col_offset or 0)
+
+
+def _mask_of(test: ast.expr) -> tuple[ast.expr | None, bool]:
+    """What is asked whether it has any, as far as it is a name, and which way it goes then.
+
+    ``done.any()``, ``torch.any(self.done)``, ``hot``, ``len(hot) > 0``, ``not hot``.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        mask, wanted = _mask_of(test.operand)
+        return mask, not wanted
+    if isinstance(test, ast.Compare) and isinstance(test.comparators[0], ast.Constant):
+        counted = isinstance(test.left, ast.Call) and last_name(test.left.func) == "len"
+        found = _mask_of(test.left)[0] if counted else None
+        empty = isinstance(test.ops[0], ast.Eq) and test.comparators[0].value == 0
+        return found, not empty
+    if isinstance(test, ast.Name):  # a property might count how often it is asked
+        return test, True
+    if not isinstance(test, ast.Call):
+        return None, True
+    if isinstance(test.func, ast.Name):
+        is_len = test.func.id == "len" and len(test.args) == 1
+        return (test.args[0] if is_len and isinstance(test.args[0], (ast.Name, ast.Attribute)) else None), True
+    if not isinstance(test.func, ast.Attribute) or test.func.attr != "any":
+        return None, True
     of_torch = isinstance(test.func.value, ast.Name) and test.func.value.id == "torch"
     asked = test.args[0] if of_torch and len(test.args) == 1 else test.func.value if not test.args else None
-    return asked if isinstance(asked, (ast.Name, ast.Attribute)) else None
+    return (asked if isinstance(asked, (ast.Name, ast.Attribute)) else None), True

@@ -15,14 +15,30 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.compare import may_draw
+from paramgraph_kit.doctor.observe.led import spot_of
 from paramgraph_kit.doctor.observe.source_lines import HOST_ONLY, Line, path_of
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name
 
-Test = ast.If | ast.For
 _KINDS = ("isinstance", "hasattr", "callable", "type", "is_tensor", "dim", "size", "numel", "ndimension", "issubclass")
 _OF_SHAPE = ("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "training")
+_OF_NUMBERS = HOST_ONLY - {"item", "tolist", "float", "int"}
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "now")
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A test in an expression: of ``a if test else b``, of ``test and a``, of the rounds of a comprehension."""
+
+    lineno: int
+    col_offset: int
+    test: ast.expr
+    body: list[ast.expr]  # what is asked for where it is true
+    orelse: list[ast.expr]
+    asks: bool = False  # whether the value is one or the other, as of ``a if test else b``
+
+
+Test = ast.If | ast.For | Within
 
 
 @dataclass(slots=True)
@@ -42,7 +58,7 @@ class Moving:
     read: dict[CodeType, set[str]] = field(default_factory=dict)  # names of what was read from the device
 
     def tests(self) -> Iterator[tuple[CodeType, Test]]:
-        """Branches, and loops that may have no round."""
+        """Branches, and loops that may have no round, and those in expressions."""
         self._settle()
         for code in self.codes:
             file = display_name(code.co_filename)
@@ -54,6 +70,23 @@ class Moving:
                         yield code, node
                 elif isinstance(node, ast.For) and (self._moves(node.iter, code) or self._is_sized(node.iter, code)):
                     yield code, node
+                for each in _within(node):
+                    rounds = isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp)
+                    if self._moves(each.test, code) or (rounds and self._is_sized(each.test, code)):
+                        yield code, each
+
+    def is_known(self, part: Iterable[ast.AST]) -> bool:
+        """Whether all that is asked for there are the host's numbers, as far as its form tells."""
+        return not any(
+            (isinstance(n, ast.Call) and last_name(n.func) not in _OF_NUMBERS)
+            or (isinstance(n, ast.Compare) and isinstance(n.left, (ast.Name, ast.Attribute)) and not self._is_moved(n))
+            for each in part
+            for n in ast.walk(each)
+        )
+
+    def _is_moved(self, compared: ast.Compare) -> bool:
+        """Whether a number is compared that moves on the host."""
+        return any(_reads(n, c) for n in ast.walk(compared) for c in self.changes)
 
     def _settle(self) -> None:
         for code in self.codes:
@@ -180,6 +213,20 @@ class Moving:
         """Whether it asks a number of the caller's for its share: ``step % 100 == 0``."""
         shares = (n for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
         return any(_named(share.left) & self.counts[code] for share in shares)
+
+
+def _within(node: ast.AST) -> Iterator[Within]:
+    """The tests of an expression itself, with what each leads to."""
+    if isinstance(node, ast.IfExp):
+        yield Within(node.lineno, node.col_offset, node.test, [node.body], [node.orelse], asks=True)
+    elif isinstance(node, ast.BoolOp):
+        for number, value in enumerate(node.values[:-1]):
+            rest = node.values[number + 1 :]
+            yield Within(*spot_of(value), value, *((rest, []) if isinstance(node.op, ast.And) else ([], rest)))
+    elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        for each in node.generators:
+            yield Within(*spot_of(each.iter), each.iter, [*made, *each.ifs], [])
 
 
 def _asked(value: ast.AST) -> Iterator[ast.AST]:

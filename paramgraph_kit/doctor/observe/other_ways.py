@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -21,8 +21,9 @@ from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.led import Key, Led
-from paramgraph_kit.doctor.observe.moving import Moving, Test, of_host
+from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.other_readings import grow
 from paramgraph_kit.doctor.observe.places import Place, frame_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
@@ -54,7 +55,7 @@ class _Way:
     turns: dict[Key, bool]
     code: CodeType
     node: Test
-    part: list[ast.stmt]  # what runs there
+    part: Sequence[ast.stmt | ast.expr]  # what runs there
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class OtherWays:
     seen: Collection[Failure]
     more: list[Failure] = field(default_factory=list)
     moving: Moving = field(init=False)
+    plain: Call = field(init=False)  # that asks, and goes its own ways
     passed: frozenset[Key] = frozenset()  # that a call comes by which is not led
     tests: dict[Key, tuple[CodeType, Test]] = field(default_factory=dict)
 
@@ -80,8 +82,9 @@ class OtherWays:
         led, begun, gone = Led(self.caller.state.functions), time.monotonic(), 0
         held = self.caller.state.read()
         try:
-            self._call(led, {}, self.base.number)
-            todo, self.passed = list(self._open(led, {})), frozenset(led.asked)
+            grow(self.caller, self.base)
+            self.plain = self._call(led, {}, self.base.number)
+            todo, self.passed = self._open(led, {}), frozenset(led.asked)
             while todo and gone < MOST and time.monotonic() - begun < SECONDS:
                 way = todo.pop(0)
                 gone += 1
@@ -121,19 +124,29 @@ class OtherWays:
             if grows and len(held) and any(c.name == holder.name and c.kind == holder.kind for c in self.base.changes):
                 held.extend([held[-1]] * MANY)
 
-    def _open(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
-        """Ways that a call has come by and not gone."""
+    def _open(self, led: Led, turns: dict[Key, bool]) -> list[_Way]:
+        """Ways that a call has come by and not gone, those of statements first."""
+        return sorted(self._opened(led, turns), key=lambda way: isinstance(way.node, Within) + self._is_plain(way.node))
+
+    def _is_plain(self, node: Test) -> bool:
+        """Whether a test within an expression picks one of two numbers, or leads to one, and to nothing more."""
+        return isinstance(node, Within) and self.moving.is_known([*node.body, *node.orelse])
+
+    def _opened(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
         for key, ways in led.asked.items():
             if key not in self.tests or key in turns or key in self.passed or len(ways) != 1:
                 continue
             code, node = self.tests[key]
             other = not next(iter(ways))
-            part = node.body if other else node.orelse
+            part: Sequence[ast.stmt | ast.expr] = node.body if other else node.orelse
             if not other and not part and isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES):
                 part = _behind(node, code)
             if isinstance(node, ast.For) and not other:
                 continue
-            if _is_work(part) and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
+            leads = _is_work(part)
+            if isinstance(node, Within):
+                leads = bool(part) and (node.asks or not self._is_plain(node))
+            if leads and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
                 yield _Way({**turns, key: other}, code, node, part)
 
     def _go(self, led: Led, way: _Way) -> list[_Way]:
@@ -145,7 +158,7 @@ class OtherWays:
             return []
         inside = _Inside(way, self.codes)
         found = [f for f in one.found if f.code not in _ENDS and inside(f.frame)]
-        base = [c for each in self.base.changes for c in each.entries()]
+        base = [c for each in (*self.base.changes, *self.plain.changes) for c in each.entries()]
         changes = [c for each in one.changes for c in each.entries()]
         changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
         counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
@@ -166,14 +179,21 @@ class OtherWays:
                 later += [f for f in moved if f.code in _BEHIND]
         # Where the host decides, and nothing of the device's is there, it all is done ahead of or behind a launch.
         of_device = [*later, *(f for f in found if f.code != "host-counter")]
-        if of_device or not isinstance(way.node, ast.If) or self.moving.is_read(way.node.test, way.code):
+        is_test = isinstance(way.node, ast.If) or (isinstance(way.node, Within) and way.node.asks)
+        if of_device or not is_test or self.moving.is_read(_test(way.node), way.code):
             self._tell([*found, *counted], LED)
         self._tell(later, BEHIND)
         self._read()
-        inner = list(self._open(led, way.turns)) if len(way.turns) < DEEP else []
-        if of_device or any(step.on_device and inside.runs(step.place) for step in one.steps):
+        inner = self._open(led, way.turns) if len(way.turns) < DEEP else []
+        if of_device or self._is_other(way, inside, one):
             self._tell_test(way)
         return inner
+
+    def _is_other(self, way: _Way, inside: _Inside, call: Call) -> bool:
+        """Whether the device does other things that way, as far as that is read from where its operations stand."""
+        if not isinstance(way.node, Within):
+            return any(step.on_device and inside.runs(step.place) for step in call.steps)
+        return call.ended is None and bool(differences(self.plain.steps, call.steps, random_drawn=False))
 
     def _drawn(self, inside: _Inside, call: Call) -> Iterator[Failure]:
         """Branches on what the host draws, and what it picks of a list of tensors, where the device works there."""
@@ -197,7 +217,7 @@ class OtherWays:
     def _tell_test(self, way: _Way) -> None:
         """A branch is frozen, where what stands in it matters to the device."""
         node = way.node
-        if not isinstance(node, ast.If):
+        if isinstance(node, ast.For) or (isinstance(node, Within) and not node.asks):
             return
         at, lines = frame_at(way.code, node.lineno), lines_of((*self.base.found, *self.seen, *self.more))
         if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):
@@ -254,6 +274,10 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, (list, deque)) else 0
 
 
+def _test(node: Test) -> ast.expr:
+    return node.iter if isinstance(node, ast.For) else node.test
+
+
 def _key(code: CodeType, node: Test) -> Key:
     return code.co_filename, node.lineno, node.col_offset
 
@@ -267,7 +291,7 @@ def _behind(node: ast.If, code: CodeType) -> list[ast.stmt]:
     return []
 
 
-def _is_work(part: list[ast.stmt]) -> bool:
+def _is_work(part: Sequence[ast.stmt | ast.expr]) -> bool:
     """Whether a part of a branch does more than to leave, or to refuse."""
     plain = (ast.Raise, ast.Pass, ast.Break, ast.Continue, ast.Assert)
     does = [each for each in part if not isinstance(each, plain)]
@@ -277,7 +301,7 @@ def _is_work(part: list[ast.stmt]) -> bool:
     return any(isinstance(n, calls) for each in does for n in ast.walk(each))
 
 
-def _may_assert(part: list[ast.stmt], codes: list[CodeType]) -> bool:
+def _may_assert(part: Sequence[ast.AST], codes: list[CodeType]) -> bool:
     """Whether a kernel there may find an index that is none, which would end a GPU's context."""
     nodes = [n for each in part for n in ast.walk(each)]
     nodes += [n for code in _called(part, codes) for n in nodes_of(code)]
