@@ -193,7 +193,11 @@ class OtherWays:
         """Whether the device does other things that way, as far as that is read from where its operations stand."""
         if not isinstance(way.node, Within):
             return any(step.on_device and inside.runs(step.place) for step in call.steps)
-        return call.ended is None and bool(differences(self.plain.steps, call.steps, random_drawn=False))
+        if call.ended is not None:
+            return False
+        lines = lines_of((*self.base.found, *self.seen, *self.more))  # a rate that moves is told where it is used
+        ats = (f.frame for f in differences(self.plain.steps, call.steps, random_drawn=False))
+        return any(at is not None and (at.file, at.line) not in lines for at in ats)
 
     def _drawn(self, inside: _Inside, call: Call) -> Iterator[Failure]:
         """Branches on what the host draws, and what it picks of a list of tensors, where the device works there."""
