@@ -25,13 +25,13 @@ from paramgraph_kit.rewrite.own_lines import PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
+from paramgraph_kit.verbs._lasting import LIMIT, MOST_LATE, compiled_for_each, goes_on, of_few_values, settles
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
 
 STEADY = 2  # calls at the end in which nothing may be compiled any more
-MOST_LATE = 3  # calls behind the first that compile: where each number of the host's does, it is all but the last
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
 UNSPECIALIZED = "torch._dynamo.config.allow_unspec_int_on_nn_module"
@@ -79,17 +79,25 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
         return NOT_PROVED
     until = time.monotonic() + LIMIT_S
     first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
+    of_few = NOT_PROVED
     for lines in (None, fix) if fix.diff else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten(), _unspecialized(bool(first)):
             if lines is not None and not _is_noted(prover.from_now(), lines):
                 return NOT_PROVED
             step = _Watched(compiled := torch.compile(function, backend=paramgraph), compiled, until)
-            if text := _tried(step, prover.from_now(), truth, lines.around if lines is not None else NOTHING):
+            around = lines.around if lines is not None else NOTHING
+            if text := _tried(step, prover.from_now(), truth, around):
                 how = "with these lines" if lines is not None else PLAIN
                 between = f"what the host does between them stays{_where(step.last())}"
-                text = f'{first}{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
-                return Pieces(text, step.launches()[1], operations, lines is None)
-    return _of_modules(function, prover, truth, until)
+                text = f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
+                kernels, steady = step.launches()[1], goes_on(compiled, prover, around)
+                others = compiled_for_each(compiled, prover, around) if steady else []
+                if steady and not others:
+                    return Pieces(first + text, kernels, operations, lines is None)
+                if not of_few and (steady or settles(compiled, prover, around)):
+                    text = f"{first}{LIMIT}; {text}{of_few_values(others)}"
+                    of_few = Pieces(text, kernels, operations, lines is None)
+    return _of_modules(function, prover, truth, until) or of_few
 
 
 def _counts_in_a_module(prover: Prover) -> bool:
@@ -120,6 +128,8 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     with _forgotten(), compiled_in_place(modules.values()):
         step = _Watched(function, None, until)
         text = _tried(step, prover.from_now(), truth, NOTHING)
+        text = text if text and goes_on(function, prover, NOTHING) else ""
+        others = compiled_for_each(function, prover, NOTHING) if text else []
     launches, kernels = step.launches() if text else (0, 0)
     if kernels <= launches:  # a kernel each saves none
         return NOT_PROVED
@@ -127,6 +137,7 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     copied = [name for name, module in modules.items() if by_forward(module)]
     first = f"; copy.deepcopy() of {' and '.join(copied)} would call the first: copy ahead of that" if copied else ""
     text = f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays{first}"
+    text = f"{LIMIT}; {text}{of_few_values(others)}" if others else text
     return Pieces(text, kernels, sum(prover.operations), True)
 
 

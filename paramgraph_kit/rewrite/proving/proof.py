@@ -96,6 +96,7 @@ class Prover:
         self.overwritten: dict[int, bool] = {}  # results of the last eager run that later steps have written over
 
     def _draw(self, how: str) -> None:
+        self._how = how
         self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
         drawn = (leaf for leaf in tree_leaves(self._inputs[1:]) if isinstance(leaf, torch.Tensor))
         self._surroundings = Surroundings([*self.state.tensors, *drawn])
@@ -144,9 +145,10 @@ class Prover:
     counted = property(lambda self: self._count)
 
     def given(self, change: Callable[[int, Arguments], Arguments], steps: int = STEPS) -> Prover:
-        """The same with other arguments in each of its steps, or in the first of them."""
+        """The same with other arguments in each of its steps, in the first of them, or in more than it has."""
         other = copy.copy(self)
-        other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs[:steps])]
+        drawn = [moved(self._given, i, self._how) for i in range(len(self._inputs), steps)]
+        other._inputs = [change(i, inputs) for i, inputs in enumerate([*self._inputs, *drawn][:steps])]
         other.operations, other.products, other._numbers, other._around = [0, 0], [0, 0], None, NOTHING
         return other
 

@@ -1,0 +1,68 @@
+"""Pieces that are offered go on to be launched, in sixty calls and with other numbers, or say what that needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.verbs._lasting import LIMIT
+from paramgraph_kit.verbs._pieces import in_pieces
+from tests.integration.rewritten import run
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.pieces,
+]
+
+MANY = """
+w = torch.randn(8, 8, device=device)
+past = {"n": 0}
+args = (torch.randn(4, 8, device=device), 2)
+def f(x, k):
+    h = torch.tanh(x @ w)
+    n = int((h[:, :3] > 0.0).sum().item())
+    past["n"] = n
+    for _ in range(n):
+        h = torch.tanh(h @ w)
+    return h * k
+"""
+
+
+def test_pieces_of_many_numbers_are_offered_with_as_many_graphs(tmp_path: Path) -> None:
+    # GIVEN a count that is read, of which each value has a graph of its own: in sixty calls there are more than eight
+    names = run(MANY, tmp_path)
+    # WHEN it is tried in pieces
+    pieces = in_pieces(names["f"], names["args"], {}, Rewriting("f"))
+    # THEN what is to be written lets Dynamo make as many, and it says when that pays
+    assert pieces.text.startswith(f'{LIMIT}; f = torch.compile(f, backend="paramgraph"), without changing a line')
+    assert "what the host decides has many graphs, and without the first line calls would be eager once" in pieces.text
+
+
+def test_a_number_that_is_compiled_for_each_value_is_told_beside_the_pieces(tmp_path: Path) -> None:
+    # GIVEN a function that is given how many rounds it goes: Dynamo unrolls them for each number
+    text = MANY.replace("range(n)", "range(k)")
+    # WHEN it is tried in pieces, with one number only
+    names = run(text, tmp_path)
+    pieces = in_pieces(names["f"], names["args"], {}, Rewriting("f"))
+    # THEN the number is named with what it needs, and one that is only a factor is not
+    assert pieces.text.startswith(f"{LIMIT}; f = torch.compile(")
+    assert "each other `k` has graphs of its own, and without the first line calls would be eager" in pieces.text
+    names = run(MANY.replace("range(n)", "range(2)"), tmp_path)
+    pieces = in_pieces(names["f"], names["args"], {}, Rewriting("f"))
+    assert pieces.text.startswith("f = torch.compile(")
+
+
+def test_pieces_that_no_number_of_graphs_is_enough_for_are_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a count that grows for ever, by one in each third call, and decides how many rounds there are
+    text = MANY.replace(
+        "    for _ in range(n)", "    past['all'] = past.get('all', 0) + n % 2\n    for _ in range(past['all'])"
+    )
+    names = run(text, tmp_path)
+    monkeypatch.setattr("paramgraph_kit.verbs._lasting.SETTLING_S", 1.0)
+    # WHEN / THEN some calls later all would be eager: nothing is promised
+    assert not in_pieces(names["f"], names["args"], {}, Rewriting("f"))
