@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -260,8 +261,8 @@ def call_of(source: Source, function: Function, value_of: Callable[[str], Any], 
 
 
 def _called_as(source: Source, value_of: Callable[[str], Any], helper: Function) -> list[ast.expr]:
-    """Where modules with a ``forward`` of the file's are called: ``net`` of ``net(x)``."""
-    if helper.name != "forward":
+    """Where objects with a ``forward``, or a ``__call__``, of the file's are called: ``net`` of ``net(x)``."""
+    if helper.name not in ("forward", "__call__"):
         return []
     calls = [n.func for n in ast.walk(source.tree) if isinstance(n, ast.Call) and path_of(n.func)]
     return [each for each in calls if _is_code_of(source, helper, _code(value_of(path_of(each))))]
@@ -269,11 +270,14 @@ def _called_as(source: Source, value_of: Callable[[str], Any], helper: Function)
 
 def _code(value: Any) -> Any:
     """What runs where something is called."""
-    return value.forward if isinstance(value, torch.nn.Module) else value
+    if isinstance(value, torch.nn.Module):
+        return value.forward
+    made = getattr(type(value), "__call__", None)  # noqa: B004 - what its class has written is wanted
+    return made if isinstance(made, types.FunctionType) else value
 
 
 def _object_of(call: ast.Call, helper: Function) -> ast.expr | None:
-    """The object whose method a call runs: ``net`` of ``net.update(x)``, and of ``net(x)`` for its ``forward``."""
+    """The object whose method a call runs: ``net`` of ``net.update(x)``, and of ``net(x)`` for its own call."""
     if path_of(call.func).rpartition(".")[2] != helper.name:
         return call.func
     return call.func.value if isinstance(call.func, ast.Attribute) else None

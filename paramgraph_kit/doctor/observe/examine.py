@@ -226,7 +226,7 @@ class _Examiner(Caller):
 
     def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
-        if not base.random_drawn:
+        if not (base.random_drawn or base.own_drawn):
             return []
         known = {(f.code, f.frame) for f in [*seen, *base.found]}
         more: dict[tuple[str, Frame | None], Failure] = {}
@@ -254,7 +254,7 @@ class _Examiner(Caller):
             last = other
             others.append(other.steps)
         drawn_copies.tell(base, others, lambda: self.call(self.args, self.kwargs, drawing=base.number))
-        if not any(f.code in _DRAWN for f in [*seen, *more.values()]):
+        if not any(f.code in (*_DRAWN, *_NUMBERS[: not base.random_drawn]) for f in [*seen, *more.values()]):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
 

@@ -71,6 +71,7 @@ class Call:
     doubted: Asked = field(default_factory=dict)  # what the simulated device does not know of it
     made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
     numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
+    own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -220,6 +221,10 @@ class Caller:
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
+        own = any(
+            holder.kind == "generator" and holder.read() != then
+            for holder, then in zip(self.state.holders, before, strict=False)
+        )
         self.set_on_modules = self.state.set_on_modules()  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)
         if not observer.captures:  # else it is a program of its own, which begins as ever
@@ -250,6 +255,7 @@ class Caller:
             doubted,
             observer.made(result),
             copies,
+            own,
         )
 
     def note_rates(self, observer: Observer) -> None:

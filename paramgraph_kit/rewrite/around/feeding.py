@@ -178,10 +178,11 @@ def slice_before(
     modules: Collection[str] = (),
     *,
     whole: bool = False,
+    apart: Collection[ast.AST] = (),
 ) -> list[ast.stmt] | None:
     """The statements that a value is made by, in order; None where one of them cannot be taken out.
 
-    ``whole``: the statement goes there, too, with what its loops go through.
+    ``whole``: the statement goes there, too, with what its loops go through; ``apart`` is what goes there by itself.
     """
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
@@ -191,7 +192,7 @@ def slice_before(
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
-        written = set(writes.written(before, quiet, modules)) | (moving.stored([before]) - _bound(before))
+        written = set(writes.written(before, quiet, modules, apart)) | (moving.stored([before]) - _bound(before))
         touched = {b.partition(".")[0] for a in written for b in needed if a and writes.touches(a, b)}
         if not touched or (touched <= sized and _keeps_its_size(before)):
             continue
@@ -268,8 +269,9 @@ def feed(
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
+    drawn_there = {n for _, node, _ in fed for n in ast.walk(node)}  # in the order of the lines
     for statement, node, _ in fed:
-        kept = slice_before(source, function, tops[statement], node, modules)
+        kept = slice_before(source, function, tops[statement], node, modules, apart=drawn_there)
         if kept is None:
             return None
         moved += [each for each in kept if each not in moved and each not in head]
@@ -310,8 +312,10 @@ def feed(
     reads = [(order.index(tops[statement]), writes.paths(node)) for statement, node, _ in fed]
     reads += [(order.index(each), writes.paths(each)) for each in moved]
     quiet = writes.changes_nothing(source)
-    for each in stays:  # what is read behind it would be read before it
-        changed = {p for p in writes.written(each, quiet, modules) if not (_keeps_its_size(each) and p in sized)}
+    for each in stays:  # what is read behind it would be read before it; what is drawn in it goes there, too
+        changed = {
+            p for p in writes.written(each, quiet, modules, inside) if not (_keeps_its_size(each) and p in sized)
+        }
         behind = {path for number, known in reads if number > order.index(each) for path in known}
         if any(writes.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
             return None

@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from paramgraph_kit.driver import host_random
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, assigned, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
 from paramgraph_kit.trace.model import Failure
 
 KEPT = Failure("scalar-frozen", "A number moves behind the launch", "a graph would keep it")
+# Methods of a generator that the program has itself: `rng.uniform(0, 1)`.
+_OF_GENERATORS = ("uniform", "integers", "normal", "gauss", "choice", "permutation", "exponential", "poisson")
 METADATA = ("shape", "dtype", "device", "ndim", "size", "dim", "numel", "element_size")
 _PLAIN = (ast.Assign, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context, ast.Tuple,
           ast.Subscript)  # fmt: skip
@@ -78,7 +81,8 @@ def _is_sized(source: Source, node: ast.Name) -> bool:
 
 def draws(node: ast.expr) -> bool:
     """Whether an expression draws a number of the host's, which is another one in each step."""
-    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
+    paths = [path_of(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return any("rand" in path or path.rpartition(".")[2] in _OF_GENERATORS for path in paths)
 
 
 def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
@@ -149,7 +153,8 @@ def host_test(
                 value = value_of(path)
                 if isinstance(value, torch.Tensor):
                     return value.device.type != device
-                return isinstance(value, NUMBER) or hasattr(value, "__array__")
+                drawn_by = getattr(value, "__self__", value)  # ``self.rng.random`` is of the generator
+                return isinstance(value, NUMBER) or hasattr(value, "__array__") or host_random.is_of_host(drawn_by)
             return of_path(path, node)
         parts: list[ast.expr] = []
         for child in ast.iter_child_nodes(node):

@@ -26,13 +26,16 @@ _BEYOND = (*_INSIDE, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Awa
 MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 
 
-def written(node: ast.stmt, quiet: Collection[str] = (), modules: Collection[str] = ()) -> Iterator[str]:
+def written(
+    node: ast.stmt, quiet: Collection[str] = (), modules: Collection[str] = (), apart: Collection[ast.AST] = ()
+) -> Iterator[str]:
     """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it, unless ``quiet``.
 
-    ``modules`` are paths of networks, which change themselves and nothing else of what has them: ``self.net(x)``.
+    ``modules`` are paths of networks, which change themselves and nothing else of what has them: ``self.net(x)``;
+    ``apart`` is what is called elsewhere.
     """
     bare = node.value if isinstance(node, ast.Expr) else None
-    for part in within(node):
+    for part in (each for each in within(node) if each not in apart):
         targets: list[ast.expr] = []
         if isinstance(part, ast.For) and _fills(part):
             yield from paths(part.iter)
