@@ -17,7 +17,7 @@ _FREED = "freed-input"
 def kept_by_name(
     found: Iterable[Failure], regions: Collection[Region], also: Callable[[Failure], bool]
 ) -> list[Failure]:
-    """What has been freed of all that is found, and what is ``also`` told; by name where a capture's own line reads it."""
+    """What has been freed of all that is found, and what is ``also`` told; by name where a capture's line reads it."""
     own = (f for f in found if f.code == _FREED or also(f))
     return [_with_names(f, regions) if f.code == _FREED and f.fix == BY_ID[_FREED].fix else f for f in own]
 
