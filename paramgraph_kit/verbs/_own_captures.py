@@ -85,6 +85,7 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
+    from paramgraph_kit.doctor.observe.freed_words import without_cache
     from paramgraph_kit.doctor.observe.places import order_of
 
     name, _, where = head_of(whole)
@@ -93,7 +94,7 @@ def of_captures(
     for region in {_what(each): each for each in regions if each.function is not None}.values():
         part = _part_of(diagnose, region, limit_s, fix)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
-        inside = [replace(f, fix=_without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
+        inside = [replace(f, fix=without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
         inside = [f for f in inside if not _is_chained(f, region, regions)]
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
@@ -147,10 +148,11 @@ def _as_it_begins(tried: list[str], region: Region) -> list[str]:
 
 def _part_of(diagnose: Callable[..., Diagnosis], region: Region, limit_s: float, fix: bool) -> Diagnosis:
     """What is wrong with what a capture holds; autocast's cache is put right around it, and not in its lines."""
+    from paramgraph_kit.doctor.observe.freed_words import without_cache
     from paramgraph_kit.rewrite.own_launches import replayed_as_it_is
 
     given = region.function, region.args, region.kwargs, limit_s, False
-    outside = fix and _without_cache(region) != ""
+    outside = fix and without_cache(region) != ""
     with region.as_it_was(), replayed_as_it_is():
         part = diagnose(*given, fix and not outside)
     if outside:
@@ -278,22 +280,6 @@ def _may_be(failure: Failure, region: Region) -> bool:
 def _is_of_the_call(failure: Failure) -> bool:
     """Whether it is told where `diagnose` is called: a module of torch's own has done it."""
     return failure.frame is not None and _DIAGNOSED in failure.frame.text
-
-
-def _without_cache(region: Region) -> str:
-    """The autocast around a capture, and the same that keeps no casts, so that each replay casts again."""
-    from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
-
-    tree = tree_of(region.code.co_filename)
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
-    around = [n for n in blocks if n.lineno <= region.line <= (n.end_lineno or n.lineno)]
-    calls = [item.context_expr for n in around for item in n.items if isinstance(item.context_expr, ast.Call)]
-    casts = [c for c in calls if last_name(c.func) == "autocast" and all(k.arg != "cache_enabled" for k in c.keywords)]
-    if not casts:
-        return ""
-    call, off = casts[-1], ast.keyword("cache_enabled", ast.Constant(False))
-    own = ast.unparse(ast.Call(call.func, call.args, [*call.keywords, off]))
-    return f"before  with {ast.unparse(call)}: (line {call.lineno})\nafter   with {own}: each replay casts again"
 
 
 def _of_its_graph(failure: Failure, region: Region) -> Failure:

@@ -130,3 +130,94 @@ def test_what_a_method_alone_has_is_kept_by_its_name(tmp_path: Path) -> None:
     # THEN what keeps it has its name
     assert [f.code for f in found.failures] == ["freed-input"]
     assert found.failures[0].fix.endswith("; behind it: self.g.reads = (mask,)")
+
+
+CAST = """
+net = nn.Linear(4, 4).to(device)
+x = torch.zeros(2, 4, device=device)
+graph = cuda.CUDAGraph()
+with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16CACHE):
+    net(x)
+    with cuda.graph(graph):
+        y = net(x)
+def main():
+    x.copy_(torch.rand(2, 4, device=device))
+    graph.replay()
+    return y.float()
+"""
+RESET = """
+class Cache:
+    def __init__(self):
+        self.x = torch.ones(3, device=device)
+        self.reset()
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.step()
+        self.reset()
+    def reset(self):
+        self.held = torch.zeros(3, device=device)
+    def step(self):
+        self.held.add_(self.x)
+    def run(self):
+        self.reset()
+        self.graph.replay()
+        return self.held.clone()
+cache = Cache()
+def main():
+    return [cache.run() for _ in range(2)]
+"""
+PADDED = """
+ids = torch.zeros(1, 8, device=device)
+graph = cuda.CUDAGraph()
+with cuda.graph(graph):
+    y = ids.mean(1)
+def encode(new):
+    n = new.shape[1]
+    ids[:, :n].copy_(new)
+    graph.replay()
+    return y.clone()
+def main():
+    return [encode(torch.full((1, n), float(n), device=device)) for n in (8, 3, 5)]
+"""
+
+
+@pytest.mark.parametrize(("cache", "told"), [("", 1), (", cache_enabled=False", 0)])
+def test_a_cast_that_autocast_has_kept_ahead_of_a_capture(tmp_path: Path, cache: str, told: int) -> None:
+    # GIVEN a warm-up and a capture in one autocast block, at the top of a file
+    names = load(PRELUDE + CAST.replace("CACHE", cache), tmp_path / "program.py")
+
+    # WHEN what replays it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN the cast is told as what it is, with autocast's own switch, and not as something to keep
+    assert [f.code for f in found.failures] == ["autocast-cache"] * told
+    assert all("dtype=torch.bfloat16, cache_enabled=False)" in f.fix for f in found.failures)
+
+
+def test_what_is_gone_with_another_tensor_of_its_path_is_told_once(tmp_path: Path) -> None:
+    # GIVEN a state that each request gives other memory, also behind the capture
+    names = load(PRELUDE + RESET, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN the line that gives it is told, and not again as freed where a method of it is called
+    assert [(f.code, f.frame.text) for f in found.failures if f.frame] == [
+        ("stale-input", "self.held = torch.zeros(3, device=device)")
+    ]
+
+
+def test_a_part_of_each_row_is_no_row(tmp_path: Path) -> None:
+    # GIVEN an input of one row that shorter ones fill in part
+    names = load(PRELUDE + PADDED, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN what is behind the part is told, and no number of rows
+    assert [f.code for f in found.failures] == ["size-frozen"]
+    assert "behind ids[:, :n]" in found.failures[0].message
+    assert "ids.zero_(); ids[:, :n].copy_(new)" in found.failures[0].fix

@@ -69,7 +69,9 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
     }
 
     def renamed(frame: Frame | None) -> bool:
-        return frame is not None and (moved or not names.isdisjoint(re.findall(r"[\w.]+", frame.text)))
+        paths = [each.split(".") for each in re.findall(r"[\w.]+", frame.text)] if frame is not None else []
+        read = {".".join(path[:n]) for path in paths for n in range(1, len(path) + 1)}  # and what is called of it
+        return frame is not None and (moved or not names.isdisjoint(read))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
     told = {f.frame for f in problems if f.code == "stale-input"}

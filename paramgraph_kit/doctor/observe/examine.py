@@ -35,7 +35,7 @@ from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_fo
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.examination import Examination
-from paramgraph_kit.doctor.observe.freed_words import kept_by_name
+from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -305,7 +305,7 @@ class _Examiner(Caller):
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
         first, last = self.first or calls[0], calls[-1]
         launches, codes = replays_alone(last), self.codes(first)
-        told = (f for call in calls for f in call.found if not launches or f.code == "freed-input")
+        told = (f for call in calls for f in call.found if not launches or is_gone(f))
         problems = {(f.code, f.frame): f for f in told}
         if not launches and self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.

@@ -57,6 +57,8 @@ class FilledRows:
             if id(tensor) not in written or tensor.device.type == "cpu" or not (key := storage_key(tensor)):
                 continue
             if rows := len(tensor) if tensor.dim() else int(not tensor.is_floating_point()):  # perhaps how many
+                if tensor.dim() and rows > 0 and tensor.numel() != rows * tensor.stride(0) and rows < tensor.numel():
+                    continue  # a part of each row: x[:, :n]
                 storage = tensor.untyped_storage().nbytes() // tensor.element_size()
                 of = storage * rows // max(tensor.numel(), 1)
                 start = tensor.storage_offset() == 0 and tensor.is_contiguous()

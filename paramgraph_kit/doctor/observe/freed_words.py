@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.own_regions import Region, to_keep
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
 _FREED = "freed-input"
+_CAST = "autocast keeps the cast of a weight that is read here: it is gone with the block, and no replay casts again"
+
+
+def is_gone(failure: Failure) -> bool:
+    """Whether it tells of something that a graph reads, and that is gone."""
+    return failure.code == _FREED or failure.message == _CAST
 
 
 def kept_by_name(
     found: Iterable[Failure], regions: Collection[Region], also: Callable[[Failure], bool]
 ) -> list[Failure]:
     """What has been freed of all that is found, and what is ``also`` told; by name where a capture's line reads it."""
-    own = (f for f in found if f.code == _FREED or also(f))
+    own = (f for f in found if is_gone(f) or also(f))
     return [_with_names(f, regions) if f.code == _FREED and f.fix == BY_ID[_FREED].fix else f for f in own]
 
 
+def as_read(failure: Failure, region: Region) -> Failure:
+    """What a capture reads and what is gone: by its name there, or as the cast of a weight that autocast has kept."""
+    frame = failure.frame
+    if frame is None:
+        return failure
+    kept, cached = to_keep(region), without_cache(region)
+    own = {*re.findall(r"\w+", kept.rpartition(".reads = ")[2])}
+    last = region.body[-1].end_lineno or region.body[-1].lineno if region.body else 0
+    there = frame.file == display_name(region.code.co_filename) and region.line <= frame.line <= last
+    if cached and own.isdisjoint(re.findall(r"\w+", frame.text) if there else own):
+        return replace(BY_ID["autocast-cache"].failure(_CAST, frame), fix=cached)
+    return replace(failure, fix=kept) if kept else failure
+
+
+def without_cache(region: Region) -> str:
+    """The autocast around a capture, and the same that keeps no casts, so that each replay casts again."""
+    tree = tree_of(region.code.co_filename)
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
+    around = [n for n in blocks if n.lineno <= region.line <= (n.end_lineno or n.lineno)]
+    calls = [item.context_expr for n in around for item in n.items if isinstance(item.context_expr, ast.Call)]
+    casts = [c for c in calls if last_name(c.func) == "autocast" and all(k.arg != "cache_enabled" for k in c.keywords)]
+    if not casts:
+        return ""
+    call, off = casts[-1], ast.keyword("cache_enabled", ast.Constant(False))
+    own = ast.unparse(ast.Call(call.func, call.args, [*call.keywords, off]))
+    return f"before  with {ast.unparse(call)}: (line {call.lineno})\nafter   with {own}: each replay casts again"
+
+
 def _with_names(failure: Failure, regions: Collection[Region]) -> Failure:
-    for region in regions:
-        frame, file = failure.frame, display_name(region.code.co_filename)
-        if frame is None or frame.file != file or not region.body:
-            continue
-        last = region.body[-1].end_lineno or region.body[-1].lineno
-        kept = to_keep(region) if region.body[0].lineno <= frame.line <= last else ""
-        names = re.findall(r"\w+", kept.rpartition(".reads = ")[2])
-        if not set(names).isdisjoint(re.findall(r"\w+", frame.text)):
-            return replace(failure, fix=kept)
-    return failure
+    frame = failure.frame
+    for region in regions if frame is not None else ():
+        file = display_name(region.code.co_filename)
+        last = region.body[-1].end_lineno or region.body[-1].lineno if region.body else 0
+        if frame.file == file and region.line <= frame.line <= last:  # type: ignore[union-attr]
+            named = as_read(failure, region)
+            names = re.findall(r"\w+", named.fix.rpartition(".reads = ")[2])
+            if named.code != _FREED or not set(names).isdisjoint(re.findall(r"\w+", frame.text)):  # type: ignore[union-attr]
+                return named
+            return failure
+    cached = [region for region in regions if without_cache(region)]
+    return as_read(failure, cached[0]) if len(cached) == len([*regions]) == 1 and not to_keep(cached[0]) else failure

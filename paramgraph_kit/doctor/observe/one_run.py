@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.observe import around_replays
 from paramgraph_kit.doctor.observe.absent import Asked, doubting
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.freed_words import is_gone
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of
 from paramgraph_kit.doctor.observe.observer import Observer, Step
@@ -72,7 +73,7 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
         if isinstance(error, SystemExit) and error.code:
             raise
     regions = [region for region in graphs.regions if region.whole and work_out(region)]
-    told = [f for f in observer.findings.failures.values() if f.code == "freed-input"] + graphs.misread
+    told = [f for f in observer.findings.failures.values() if is_gone(f)] + graphs.misread
     told += [f for region in regions for f in around_replays.problems(region, regions)]
     for region in regions:
         told += [*begun_in_capture(region, graphs.flow), *summed_up(region, graphs.flow.sums_up, told)]

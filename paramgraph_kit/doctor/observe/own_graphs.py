@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
+from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
@@ -27,7 +28,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import named_in_loops
-from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here, to_keep
+from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
 from paramgraph_kit.doctor.observe.passed_words import passed_on
 from paramgraph_kit.doctor.observe.places import Place
@@ -397,10 +398,10 @@ class OwnGraphs:
         if own is not None and not own.by_torch:  # torch keeps what it is given to graph
             lines += [frame for at, frame in own.freed if at not in told]
         text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
-        keep = [line for region in self.regions or () if region.graph is graph and (line := to_keep(region))]
+        own_region = next((region for region in self.regions or () if region.graph is graph), None)
         for frame in lines:
             failure = BY_ID["freed-input"].failure(text, frame)
-            yield replace(failure, fix=keep[0]) if keep else failure
+            yield failure if own_region is None else as_read(failure, own_region)
 
     def never_read(
         self,
