@@ -221,3 +221,141 @@ def test_a_part_of_each_row_is_no_row(tmp_path: Path) -> None:
     assert [f.code for f in found.failures] == ["size-frozen"]
     assert "behind ids[:, :n]" in found.failures[0].message
     assert "ids.zero_(); ids[:, :n].copy_(new)" in found.failures[0].fix
+
+
+GROWN = """
+class Runner:
+    def __init__(self):
+        self.x, self.graphs = torch.zeros(2, 3, device=device), {}
+    def run(self, new):
+        n = len(new)
+        if n > len(self.x):
+            self.x = torch.zeros(n, 3, device=device)
+        if n not in self.graphs:
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                y = self.x[:n] * 2
+            self.graphs[n] = (graph, y)
+        self.x[:n].copy_(new)
+        graph, y = self.graphs[n]
+        graph.replay()
+        return y.clone()
+runner = Runner()
+def main():
+    return [runner.run(torch.rand(n, 3, device=device)) for n in SIZES]
+"""
+LISTED = """
+class Draft:
+    def __init__(self):
+        self.x = torch.ones(1, 3, device=device)
+    def capture(self, k):
+        outs = []
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            y = self.x
+            for _ in range(k):
+                y = y * 2
+                outs.append(y)
+            self.out = torch.cat(outs)
+    def run(self, x, k=2):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.out.clone()
+def main():
+    draft = Draft()
+    draft.capture(2)
+    return [draft.run(torch.rand(1, 3, device=device)CALLED) for i in range(2)]
+"""
+COUNTED = """
+class Flow:
+    def __init__(self):
+        self.x, self.graph = torch.ones(4, 3, device=device), None
+    def capture(self, steps):
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            y = self.x
+            for _ in range(steps):
+                y = y * 2
+            self.y = y
+    def __call__(self, x, steps):
+        if self.graph is None:
+            self.capture(steps)
+        self.x[:2].copy_(x[:2])
+        self.x[2:].copy_(x[2:])
+        self.graph.replay()
+        return self.y.clone()
+flow = Flow()
+def main():
+    return [flow(torch.rand(4, 3, device=device), n) for n in (2, 3)]
+"""
+TAIL = """
+x = torch.ones(4, 3, device=device)
+graph = cuda.CUDAGraph()
+with cuda.graph(graph):
+    y = x.mean(0)
+class Held:
+    x = x
+held = Held()
+def encode(x):
+    n = len(x)
+    held.x[:n].copy_(x[:n])
+    graph.replay()
+    return y.clone()
+def main():
+    return [encode(torch.full((n, 3), float(n), device=device)) for n in (4, 3, 2)]
+"""
+
+
+@pytest.mark.parametrize(("sizes", "told"), [("(2, 4, 2)", 1), ("(2, 1, 2)", 0)])
+def test_an_input_that_grows_is_not_seen_by_the_graphs_of_before(tmp_path: Path, sizes: str, told: int) -> None:
+    # GIVEN a graph for each size, of one input that a larger batch makes anew
+    names = load(PRELUDE + GROWN.replace("SIZES", sizes), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN the line that makes it is told where a smaller graph is replayed again, although the larger one reads it
+    assert [(f.code, f.frame.text) for f in found.failures if f.frame] == [
+        ("stale-input", "self.x = torch.zeros(n, 3, device=device)")
+    ] * told
+
+
+@pytest.mark.parametrize(("called", "codes"), [("", []), (", k=i + 2", ["scalar-frozen"])])
+def test_a_list_that_a_capture_fills_is_its_own(tmp_path: Path, called: str, codes: list[str]) -> None:
+    # GIVEN a method that makes a list, fills it in its capture and joins it there
+    names = load(PRELUDE + LISTED.replace("CALLED", called), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"], fix=True)
+
+    # THEN nothing is told of the list, which each capture has anew
+    assert [f.code for f in found.failures] == codes
+
+
+def test_a_count_gets_no_tensor(tmp_path: Path) -> None:
+    # GIVEN a number that decides how many rounds a capture has
+    names = load(PRELUDE + COUNTED, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN a graph for each is told at the captured line, as `range` takes no tensor
+    assert [(f.code, f.frame.text) for f in found.failures if f.frame] == [("scalar-frozen", "for _ in range(steps):")]
+    assert "`if steps not in graphs:`" in found.failures[0].fix
+    assert "torch.full" not in found.failures[0].fix
+
+
+def test_what_is_behind_is_that_of_what_is_written(tmp_path: Path) -> None:
+    # GIVEN a line that cuts what it writes to and what it is given
+    names = load(PRELUDE + TAIL, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN it is the graph's input whose rest is told, and not the argument's
+    assert [f.code for f in found.failures] == ["size-frozen"]
+    assert " x[n:].zero_()" not in found.failures[0].fix

@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
+from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
@@ -30,7 +31,7 @@ from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
-from paramgraph_kit.doctor.observe.passed_words import passed_on
+from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.ran import has_run
@@ -113,6 +114,7 @@ class OwnGraphs:
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.order = PassedNumbers(), ReplayOrder()
+        self.since = set[int]()  # memory that was written since the last replay
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -261,6 +263,7 @@ class OwnGraphs:
             self.held.wrote(storage_key(tensor))
             self.between.wrote(storage_key(tensor))
             self.order.wrote(storage_key(tensor))
+            self.since.add(storage_key(tensor))
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
@@ -273,7 +276,7 @@ class OwnGraphs:
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
-        told = [*told, *passed_on(self.passed, self.device, told)]
+        told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told)]
         more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
             # A copy where it is kept is taken ahead of the other graph.
@@ -372,6 +375,7 @@ class OwnGraphs:
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None
+        self.since.clear()
 
     def _look(self, graph: object) -> None:
         """Whether what the lines of its capture read is still the same."""
@@ -382,6 +386,7 @@ class OwnGraphs:
                 others = [v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values]
                 with region.as_now():
                     values.look(others)
+                    note_fed_elsewhere(values, self._known[id(graph)].reads, self.since)
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""

@@ -27,6 +27,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
     uses_in,
     uses_of,
 )
+from paramgraph_kit.doctor.observe.filled_inside import made_for_it
 from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -431,6 +432,7 @@ def _inline(region: Region) -> Callable[..., Any] | None:
     head = [f"def {NAME}():"]
     if isinstance(outer, ast.FunctionDef) and isinstance(outer.body[0], ast.Global):  # they read it, too
         head.append(f"    global {', '.join(outer.body[0].names)}")
+    head += [f"    {name} = {made}" for name, made in made_for_it(region.code, region.line, region.body)]
     if first == region.line:  # behind the colon of the `with`
         text = ast.unparse(ast.Module(region.body, []))
     made = assigned(region.body)

@@ -32,11 +32,18 @@ def passed_on(numbers: PassedNumbers, kind: str, told: Sequence[Failure]) -> Ite
         inside = {id(n) for block in blocks for s in block.body for n in ast.walk(s)}
         read = min(one.reads, key=lambda n: (id(n) not in inside, n.lineno))
         at = frame_at(one.code, read.lineno)
-        if at in known or not said.isdisjoint((one.name, moved.text)):
+        if at in known or (not said.isdisjoint((one.name, moved.text)) and _may_be_a_tensor(moved)):
             continue
         code = "branch-frozen" if type(one.value) is bool or _decides(read, one.code) else "scalar-frozen"
         failure = BY_ID[code].failure(_said(moved), at)
         yield replace(failure, fix=f"before  {at.text}\nafter   {_fix(moved, kind)}")
+
+
+def without_given(numbers: PassedNumbers, told: Sequence[Failure]) -> list[Failure]:
+    """The same without numbers that are told at a captured line, as what reads them there takes no tensor."""
+    moved = [each for each in numbers.moved.values() if not _may_be_a_tensor(each)]
+    said = tuple(f"{name} is given to a capture of its own" for m in moved for name in {m.text, m.passed.name})
+    return [f for f in told if not f.message.startswith(said)] if said else [*told]
 
 
 def _decides(read: ast.Name, code: CodeType) -> bool:

@@ -143,8 +143,11 @@ def _line(place: Place) -> tuple[str, int]:
 def _cut_in(place: Place) -> ast.Subscript | None:
     """``x[:, :n]`` of the line that writes, where `n` is not the same each time, and no line fills what is behind."""
     user = place.user
-    for node in nodes_of(user[0]) if user is not None else ():
-        if isinstance(node, ast.Subscript) and node.lineno == _line(place)[1] and _ends(node):
+    own = [n for n in nodes_of(user[0]) if getattr(n, "lineno", 0) == _line(place)[1]] if user is not None else []
+    into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
+    for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
+        if isinstance(node, ast.Subscript) and _ends(node):
             tree: Any = tree_of(user[0].co_filename) if user is not None else None
             nodes = ast.walk(tree) if tree is not None else ()
             name = ast.unparse(node.value).rpartition(".")[2]

@@ -9,6 +9,20 @@ from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _UNREAD = "this call does not read it"
+_COUNTS = (
+    "range",
+    "zeros",
+    "ones",
+    "empty",
+    "arange",
+    "view",
+    "reshape",
+    "expand",
+    "repeat",
+    "narrow",
+    "topk",
+    "chunk",
+)
 _GIVEN = "is given to a capture of its own"
 
 
@@ -74,10 +88,10 @@ def _number(place: Place, function: Function) -> str:
             f"`{name}` decides what is captured, and each graph has one way: a graph for each, so the key of the table "
             f"that keeps the graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
-    if _ends_a_slice(place, name):
+    if _is_a_size(place, name):
         return (
-            f"`{name}` ends a slice, and each graph has one size: a graph for each, so the key of the table that keeps "
-            f"the graphs has `{name}`, too, as in `graphs[..., {name}]`"
+            f"`{name}` is a size, and each graph has one: a graph for each, so the key of the table that keeps the "
+            f"graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
     if not held.startswith("self.") or _keeps_several(function):
         number = "0" if place.failure.message.endswith(" int") else "0.0"
@@ -93,9 +107,10 @@ def _number(place: Place, function: Function) -> str:
     )
 
 
-def _ends_a_slice(place: Place, name: str) -> bool:
-    """Whether a number is a bound of a slice where it is told, where a tensor would have to be read by the host."""
-    bounds = [n for n in within(place.statement) if isinstance(n, ast.Slice)]
+def _is_a_size(place: Place, name: str) -> bool:
+    """Whether a number is a bound of a slice, or a count, where it is told: the host would have to read a tensor."""
+    bounds: list[ast.AST] = [n for n in within(place.statement) if isinstance(n, ast.Slice)]
+    bounds += [n for n in within(place.statement) if isinstance(n, ast.Call) and called(n) in _COUNTS]
     return any(name in names_in(bound) for bound in bounds)
 
 
