@@ -181,3 +181,118 @@ def test_a_capture_of_before(tmp_path: Path, second: str, told: int) -> None:
 
     # THEN another number for the same argument is told
     assert [f.message for f in found.failures] == ["scale is 2.0 at a replay, and capture has captured with 1.0"] * told
+
+
+CALLED = """
+nets = [nn.Linear(3, 3).to(device) for _ in range(2)]
+class Cache:
+    def __init__(self):
+        self.table = {}
+    @torch.no_grad()
+    def __call__(self, name, fn, x):
+        key = KEY
+        if key not in self.table:
+            held = x.clone()
+            fn(held)
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                out = fn(held)
+            self.table[key] = (graph, held, out)
+        graph, held, out = self.table[key]
+        held.copy_(x)
+        graph.replay()
+        return out.clone()
+cache = Cache()
+def main():
+    x = torch.ones(2, 3, device=device)
+    for i, net in enumerate(nets):
+        x = cache(i, net, x)
+    return x
+"""
+OF_MANY = """
+x = torch.ones(2, 3, device=device)
+def scaled(x, k):
+    return x * k
+def graph_of(fn, *args, **kwargs):
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        out = fn(*args, **kwargs)
+    return graph, out
+def main():
+    k, outs = 1.0, []
+    graph, y = graph_of(GIVEN)
+    for _ in range(3):
+        x.fill_(1.0)
+        graph.replay()
+        outs.append(y.clone())
+        k += STEP
+    return outs
+"""
+FLAGGED = """
+class Scores:
+    def __init__(self):
+        self.x, self.graph = torch.ones(3, device=device), None
+    def compute(self, twice):
+        return self.x * 2 if twice else self.x + 1
+    def __call__(self, x, **given):
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = self.compute(**given)
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+scores = Scores()
+def main():
+    return [scores(torch.rand(3, device=device), twice=each) for each in (False, True)]
+"""
+
+
+@pytest.mark.parametrize(("key", "told"), [("x.shape", 1), ("(name, x.shape)", 0)])
+def test_another_function_for_the_same_key(tmp_path: Path, key: str, told: int) -> None:
+    # GIVEN a table of graphs of the functions that it is given
+    names = load(PRELUDE + CALLED.replace("KEY", key), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN another function is told where the key does not tell it apart, with the key that does
+    assert [(f.code, f.message) for f in found.failures] == [
+        ("branch-frozen", "fn is another one at a replay, and the graph has what it was at its capture")
+    ] * told
+    assert all("`self.table[key, fn]` for `self.table[key]`" in f.fix for f in found.failures)
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "said"),
+    [
+        ("scaled, x, k", "1.0", ["k, given as args[1], is 2.0 at a replay, and graph_of has captured with 1.0"]),
+        ("scaled, x, k=k", "1.0", ["k, given as kwargs['k'], is 2.0 at a replay, and graph_of has captured with 1.0"]),
+        ("scaled, x, k", "0.0", []),
+    ],
+)
+def test_one_of_many_arguments(tmp_path: Path, given: str, step: str, said: list[str]) -> None:
+    # GIVEN a helper that captures a function with all that it is given
+    names = load(PRELUDE + OF_MANY.replace("GIVEN", given).replace("STEP", step), tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN a number of it that moves is told where it is given
+    assert [f.message for f in found.failures] == said
+    assert all(f.frame and "graph_of(" in f.frame.text for f in found.failures)
+
+
+def test_a_flag_among_many_gets_a_graph_for_each(tmp_path: Path) -> None:
+    # GIVEN a flag among keywords, which decides what is captured
+    names = load(PRELUDE + FLAGGED, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN no tensor is made of it
+    assert [f.code for f in found.failures] == ["branch-frozen"]
+    assert "`if given['twice'] not in graphs:`" in found.failures[0].fix

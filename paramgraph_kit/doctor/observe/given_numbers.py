@@ -11,6 +11,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -109,6 +110,10 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
         return BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
     at = frame_at(caller.f_code, caller.f_lineno)
     failure = BY_ID["scalar-frozen"].failure(text, at)
+    if isinstance(now.value, bool):  # it decides, and a tensor would have to be read
+        line = at.text if at is not None else ""
+        each = graph_for_each(f"{now.name}[{now.entry!r}]")
+        return replace(BY_ID["branch-frozen"].failure(text, at), fix=f"before  {line}\nafter   {each}")
     for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
         named = [k.value for k in call.keywords if k.arg == now.entry]
         by_place = call.args[now.entry : now.entry + 1] if isinstance(now.entry, int) else []

@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import named_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
+from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
 from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
 from paramgraph_kit.doctor.observe.places import Place
@@ -113,7 +114,7 @@ class OwnGraphs:
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
-        self.passed, self.order = PassedNumbers(), ReplayOrder()
+        self.passed, self.called, self.order = PassedNumbers(), PassedCallables(), ReplayOrder()
         self.since = set[int]()  # memory that was written since the last replay
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
@@ -134,6 +135,7 @@ class OwnGraphs:
         self.flow.begin(graph)
         self.numbers.begin(graph)
         self.passed.begin(graph)
+        self.called.begin(graph)
         self.held.begin(graph)
         self.between.begin()
         self.states.begin(graph)
@@ -276,7 +278,7 @@ class OwnGraphs:
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
-        told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told)]
+        told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told), *self.called.failures()]
         more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
             # A copy where it is kept is taken ahead of the other graph.
@@ -372,6 +374,7 @@ class OwnGraphs:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.numbers.launched(graph, self.device)
                 self.passed.launched(graph)
+                self.called.launched(graph)
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 import weakref
 from collections.abc import Iterator, Mapping
@@ -102,6 +103,20 @@ def _passed(frames: list[FrameType]) -> Iterator[Passed]:
     given = {name: held[name] for name in _arguments(code) if name in held}
     for name, value, reads in _read_of(code, given, held):
         yield Passed(code, name, value, reads, tuple(_origins(frames, name)))
+    yield from _of_many(frames)
+
+
+def _of_many(frames: list[FrameType]) -> Iterator[Passed]:
+    """The numbers among ``*args`` and ``**kwargs``."""
+    code, held = frames[0].f_code, frames[0].f_locals
+    names = inspect.getargs(code)
+    for many in filter(None, (names.varargs, names.varkw)):
+        entries = held.get(many)
+        parts = entries.items() if type(entries) is dict else enumerate(entries or ())
+        for _, _, reads in _read_of(code, {many: 0}, {}):
+            for entry, value in parts:
+                if (own := plain(value)) is not NOTHING:
+                    yield Passed(code, f"{many}[{entry!r}]", own, reads, tuple(_origins(frames, many, entry)))
 
 
 def _withs(code: CodeType) -> Iterator[ast.withitem]:
@@ -161,17 +176,17 @@ def _is_told_by(value: ast.expr, known: set[str], what: Any) -> bool:
     return others <= {"torch", "device", "list", "range", "self", "int", "float"}
 
 
-def _origins(frames: list[FrameType], name: str) -> Iterator[Origin]:
+def _origins(frames: list[FrameType], name: str, entry: Any = None) -> Iterator[Origin]:
     """What the calls give for it, each as the function around it has it from its own caller."""
     for frame, caller in pairwise(frames):
         call = _call_of(frame, caller)
-        node = _given_at(call, frame, name) if call is not None else None
+        node = _given_at(call, frame, name, entry) if call is not None else None
         if call is None or node is None:
             return
         yield Origin(caller.f_code, call, node, caller.f_globals, _root(node, caller))
         if not isinstance(node, ast.Name) or node.id not in _arguments(caller.f_code):
             return
-        name = node.id
+        name, entry = node.id, None
 
 
 def _call_of(frame: FrameType, caller: FrameType) -> ast.Call | None:
@@ -186,16 +201,17 @@ def _call_of(frame: FrameType, caller: FrameType) -> ast.Call | None:
     return found[0] if len(found) == 1 else None
 
 
-def _given_at(call: ast.Call, frame: FrameType, name: str) -> ast.expr | None:
+def _given_at(call: ast.Call, frame: FrameType, name: str, entry: Any = None) -> ast.expr | None:
     code = frame.f_code
     if any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords):
         return None
     for keyword in call.keywords:
-        if keyword.arg == name:
+        if keyword.arg == (entry if isinstance(entry, str) else name):
             return keyword.value
     own = code.co_varnames[: code.co_argcount]
     is_method = own[:1] in (("self",), ("cls",)) and isinstance(call.func, (ast.Attribute, ast.Name))
     at = own.index(name) - is_method if name in own else -1
+    at = len(own) - is_method + entry if isinstance(entry, int) else at
     return call.args[at] if 0 <= at < len(call.args) else None
 
 

@@ -32,6 +32,8 @@ def passed_on(numbers: PassedNumbers, kind: str, told: Sequence[Failure]) -> Ite
         inside = {id(n) for block in blocks for s in block.body for n in ast.walk(s)}
         read = min(one.reads, key=lambda n: (id(n) not in inside, n.lineno))
         at = frame_at(one.code, read.lineno)
+        if "[" in one.name and moved.origin is not None:  # one of many, which is told where it is given
+            at = frame_at(moved.origin.code, moved.origin.call.lineno)
         if at in known or (not said.isdisjoint((one.name, moved.text)) and _may_be_a_tensor(moved)):
             continue
         code = "branch-frozen" if type(one.value) is bool or _decides(read, one.code) else "scalar-frozen"
@@ -86,6 +88,10 @@ def _fix(moved: PassedOn, kind: str) -> str:
     in_branch = any(
         isinstance(n, ast.If) and any(each is origin.call for each in ast.walk(n)) for n in nodes_of(origin.code)
     )
+    if in_branch and not of_self and launches != "g.replay()":
+        call = ast.unparse(origin.call)
+        table = f"what `{call}` gives is kept in a table, by `{moved.text}`, and today's is taken ahead of {launches}"
+        return f"this line as it is, and a capture for each value: {table}"
     if in_branch and not of_self:
         return graph_for_each(key)
     held, given = (f"self.{one.name}_in" if of_self else f"{one.name}_in"), ast.unparse(origin.node)
