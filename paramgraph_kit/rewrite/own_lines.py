@@ -45,6 +45,10 @@ PICKED = (
     "what is read picks which tensor this line reads, and a graph has the one of its capture: compute all of them and "
     "take one by a tensor, `torch.stack([...])[k]`; else it goes behind each launch, with the line that reads"
 )
+FOLLOWS_AHEAD = (
+    "follows what is read, and decides whether gradients are computed: it goes with the line that reads, and not "
+    "behind a launch that has computed them"
+)
 MOST_LINES = 6  # of an example
 FITS = 6  # lines before and after, where a problem is told in full
 _STAYS = "stays as it is until"  # with all that was found there
@@ -144,6 +148,18 @@ def _blocks(diff: str) -> Iterator[_Block]:
         yield block
 
 
+def _leaves_gradients(source: Source, statement: ast.stmt) -> bool:
+    """Whether it is a branch with a backward pass, or one that leaves ahead of one."""
+    function = source.function_of(statement)
+    if function is None or not isinstance(statement, ast.If):
+        return False
+    inside = [n for part in (*statement.body, *statement.orelse) for n in within(part)]
+    leaves = any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for n in inside)
+    last = statement.end_lineno or statement.lineno
+    later = [n for part in function.body for n in within(part) if getattr(n, "lineno", 0) > last] if leaves else []
+    return any(isinstance(n, ast.Call) and called(n) == "backward" for n in (*inside, *later))
+
+
 def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix | None) -> Failure:
     try:
         at = attempt.place(failure)
@@ -155,7 +171,9 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             if follows(failure) and failure.frame is not None:
-                pair = [failure.frame.text], [PICKED if is_picked(failure) else FOLLOWS]
+                ahead = at is not None and _leaves_gradients(*at)
+                words = PICKED if is_picked(failure) else FOLLOWS_AHEAD if ahead else FOLLOWS
+                pair = [failure.frame.text], [words]
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
         elif pair[1] == [IN_DIFF]:
             pair = _moved(failure, at, fix)

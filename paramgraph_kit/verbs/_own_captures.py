@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,7 @@ def of_captures(
             part.fix.verified = _as_it_begins(part.fix.verified, region)
         if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:
             fixed.pieces += _in_place_of(region)
+    found = _in_lines_of_failed(found, ended, regions)
     for region in regions:
         region.forget()
     gone = {_line(f) for f in found if f.code in _GONE}  # what is kept there is gone behind the region
@@ -119,6 +120,19 @@ def of_captures(
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
     return result
+
+
+def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions: Sequence[Region]) -> list[Failure]:
+    """What has ended a capture, in the program's own lines: its function may not run again behind that."""
+    failed = [region for region in regions if region.function is not None and not region.whole]
+    if len({_what(region) for region in failed}) != 1:
+        return found
+    own = failed[-1]
+    plain = [f for f in found if any(f is each for each in ended)]
+    with suppress(Exception):  # nothing has been looked at there, and its text alone may not tell
+        told = dict(zip(map(id, plain), told_as_launch(own.function, own.args, own.kwargs, plain), strict=True))
+        return [told.get(id(f), f) for f in found]
+    return found
 
 
 def _is_renamed(failure: Failure, found: Sequence[Failure]) -> bool:

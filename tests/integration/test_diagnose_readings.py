@@ -154,3 +154,22 @@ def test_a_list_that_grows_by_what_was_read_and_is_then_cut_is_told_with_the_siz
     lines = {line for _, line in told(found)}
     assert {"tracker.tracks.append(box)", "known = torch.stack(tracker.tracks)"} <= lines, found
     assert len(tracker.tracks) == 1
+
+
+def test_a_way_out_ahead_of_gradients_that_follows_what_is_read_does_not_go_behind_them() -> None:
+    # GIVEN a loss that the host reads, and leaves ahead of the backward pass where it is no number
+    weight = torch.ones(3, device=DEVICE, requires_grad=True)
+
+    def f(x: torch.Tensor) -> float:
+        loss = (x * weight).sum()
+        value = loss.item()
+        if value != value:
+            return value
+        loss.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    # WHEN diagnosed
+    found = pgk.diagnose(f, torch.ones(3, device=DEVICE))
+    # THEN the branch stays ahead of them
+    test = next(each for each in found if each.frame and each.frame.text == "if value != value:")
+    assert "it goes with the line that reads, and not behind a launch" in test.fix, test.fix

@@ -73,8 +73,12 @@ def test_a_state_may_be_written_by_a_copy_and_a_warm_up_have_no_stream(tmp_path:
 def test_no_zeros_begin_the_state_of_an_optimizer_whose_first_step_is_another_one(tmp_path: Path) -> None:
     # GIVEN an optimizer with dampening, which its first step does not have, and a capture that holds that step
     text = PROGRAM.replace("average.mul_(0.9).add_(x, alpha=0.1)", "w.grad = x.clone(); OPT").replace("OPT", "o.step()")
-    text = text.replace("    def run", "    w = torch.ones(4, device=device, requires_grad=True)\n    o = SGD\n    def run")
-    text = text.replace("SGD", "torch.optim.SGD([w], lr=0.1, momentum=0.9, dampening=0.1)").replace("    with cuda.stream(s):\n        run()", "    pass")
+    text = text.replace(
+        "    def run", "    w = torch.ones(4, device=device, requires_grad=True)\n    o = SGD\n    def run"
+    )
+    text = text.replace("SGD", "torch.optim.SGD([w], lr=0.1, momentum=0.9, dampening=0.1)").replace(
+        "    with cuda.stream(s):\n        run()", "    pass"
+    )
     names = load(text.replace("PUT_BACK", "pass"), tmp_path / "program.py")
     # WHEN it is diagnosed
     with quiet():

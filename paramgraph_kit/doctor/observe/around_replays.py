@@ -254,7 +254,7 @@ class _Around(LinesBehind):
         used = {name for code in codes for name in code.co_names}
         if "backward" not in used or "zero_grad" in used:
             return
-        if self.region.gradients and "zero_" not in used and not sets_to_none(codes):
+        if self.region.gradients and not self.region.adds_on and "zero_" not in used and not sets_to_none(codes):
             yield from self.added(codes)
         if "step" in used and not self.region.gradients:
             return  # it makes them, and steps with them: those outside are nobody's

@@ -140,6 +140,12 @@ class CapturedFlow:
         own = self._known.get(id(graph), _Order())
         return self.codes(graph, where), own.made.keys(), own.added
 
+    def is_begun_elsewhere(self, graph: object) -> bool:
+        """Whether another graph makes all gradients that a graph adds to: its replays begin the sum."""
+        own = self._known.get(id(graph), _Order())
+        others = [each for each in self._known.values() if each is not own]
+        return bool(own.added) and all(any(key in other.made for other in others) for key in own.added)
+
     def is_fed(self, graph: object) -> bool:
         """Whether something was written since its latest replay that a graph reads, or writes."""
         own = self._known.get(id(graph), _Order())

@@ -224,7 +224,8 @@ def parts(value: Any) -> dict[str, Value]:
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
-        return {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
+        numbers = {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
+        return {"": ("itself", id(value)), **numbers}
     if kind is str or value is None:
         return {"": ("word" if kind is str else "none", value)}
     if kind in (list, tuple) or is_array(value):

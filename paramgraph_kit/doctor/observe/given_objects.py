@@ -82,4 +82,4 @@ def _entries(value: Any) -> Collection[Any]:
 
 
 def _is_of_numbers(value: Any) -> bool:
-    return bool(found := parts(value)) and all(kind == "number" for kind, _ in found.values())
+    return bool(found := parts(value)) and all(kind in ("number", "itself") for kind, _ in found.values())

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.called_beside import found_there_too
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
 from paramgraph_kit.doctor.observe.moved_words import (
@@ -79,7 +80,9 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     codes = {f.code for f in told}  # as it began: who asks may add to it what is told here
     seen, together = set[tuple[str, str]](), dict[tuple[str, Frame | None], Failure]()
     read = dict[tuple[str, Frame | None], list[tuple[str, Failure]]]()
-    for moved in region.values.moved.values() if region.values is not None else ():
+    every = [*region.values.moved.values()] if region.values is not None else []
+    anew = {moved.use.text for moved in every if is_anew(moved)}
+    for moved in (m for m in every if is_anew(m) or m.use.text not in anew):
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
         if not moved.part and moved.then[0] == "number" and is_unread(moved.use):
@@ -112,7 +115,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
                 together[at] = both(together[at], failure) if at in together else failure
         if not lines:
             failure = BY_ID[code].failure(_said(moved), _read_at(moved))
-            fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else ""
+            fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else behind_it(moved)
             fix = as_named_there(fix, moved.use, region)
             if code == "learning-rate-frozen" and failure.frame:
                 fix = rate_where_read(failure.frame.text, region.settings[0], moved.owner)
@@ -148,10 +151,10 @@ def _code_of(moved: Moved) -> str:
     if moved.then[0] == "memory":
         parameter = (moved.part or isinstance(moved.owner, torch.nn.Parameter)) and not is_entry(moved)
         return "parameter-rebound" if parameter else "stale-input"
-    if isinstance(moved.owner, torch.optim.Optimizer):
+    if isinstance(moved.owner, torch.optim.Optimizer) and not is_anew(moved):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
     decides = moved.part.endswith((".training", LEARNS)) if moved.part and not is_entry(moved) else moved.use.decides
-    return "branch-frozen" if decides or moved.then[0] in ("none", "word") else "scalar-frozen"
+    return "branch-frozen" if decides or moved.then[0] in ("none", "word", "itself") else "scalar-frozen"
 
 
 def is_entry(moved: Moved) -> bool:
@@ -161,6 +164,8 @@ def is_entry(moved: Moved) -> bool:
 
 def _said(moved: Moved) -> str:
     path, part = moved.use.text, moved.part
+    if is_anew(moved):
+        return f"{path} {ANEW}"
     if is_entry(moved):
         path, part = f"{path}{part}", ""
     if moved.then[0] == "memory":
@@ -193,6 +198,8 @@ def _stands_behind(line: _Line) -> bool:
 
 def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     """What one writes so that it reaches the graph."""
+    if is_anew(moved):
+        return f"{ast.unparse(line.node)} and, behind it, a new capture: {WHY}"
     kind = region.settings[0]
     target = ast.unparse(line.target) if line.target is not None else ""
     given = ast.unparse(line.value) if line.value is not None else "..."

@@ -193,6 +193,7 @@ class OwnGraphs:
         for region in self.regions or ():
             if region.graph is graph:
                 region.ended()
+                region.adds_on = self.flow.is_begun_elsewhere(graph)
                 region.ran = self.ran
                 region.reads_of_given(self.flow.uses(graph))
                 if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:

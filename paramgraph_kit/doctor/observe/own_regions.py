@@ -85,6 +85,7 @@ class Region:
     memory: dict[int, list[int]] = field(default_factory=dict)  # of each module's parameters, by its id
     gradients: frozenset[int] = frozenset()  # memory of those that parameters had when it began
     whole: bool = False  # its capture has ended well
+    adds_on: bool = False  # to gradients that another graph makes anew
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)

@@ -77,7 +77,8 @@ class StatesBetween:
             if optimizer is None:
                 continue
             now = {key: storage_key(tensor) for key, tensor in _states(optimizer)}
-            if any(now.get(key) != then for key, then in kept.keys.items()):
+            loaded = id(optimizer) in self._loaded  # a rate that is given another tensor is told where it is
+            if any(now.get(key) != then for key, then in kept.keys.items() if loaded or key[1] != "lr"):
                 rates = any(isinstance(group.get("lr"), torch.Tensor) for group in optimizer.param_groups)
                 self._tell(self._loaded.get(id(optimizer)), place, rates)
 
