@@ -6,6 +6,7 @@ What moves is read from the source: what calls change in Python, what is drawn o
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from paramgraph_kit.driver.files import display_name
 
 _KINDS = ("isinstance", "hasattr", "callable", "type", "is_tensor", "dim", "size", "numel", "ndimension", "issubclass")
 _OF_SHAPE = ("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "training")
+_DRAWS = re.compile(r"^(?:np|numpy)$|random|rng|rnd")  # names of modules and generators of the host's
 _OF_NUMBERS = HOST_ONLY - {"item", "tolist", "float", "int"}
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "now")
 
@@ -184,7 +186,7 @@ class Moving:
                 named = last_name(node.func)
                 if named in self.returning or (named in _CLOCKS and not node.args):
                     return True
-                if may_draw(named) and path_of(node.func).partition(".")[0] in ("random", "np", "numpy", "rng"):
+                if may_draw(named) and any(map(_DRAWS.search, path_of(node.func).split(".")[:-1])):
                     return True
         return False
 

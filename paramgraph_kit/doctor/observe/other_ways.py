@@ -16,7 +16,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import chance, drawn_copies, read_tests
+from paramgraph_kit.doctor.observe import chance, drawn_copies, read_tests, written_when_run
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -317,11 +317,12 @@ def _may_assert(part: Sequence[ast.AST], codes: list[CodeType]) -> bool:
 
 
 def problems(caller: Caller, base: Call, seen: Collection[Failure], codes: list[CodeType]) -> list[Failure]:
-    """What ways have that no call has gone."""
-    found = OtherWays(caller, base, codes, seen)
+    """What ways have that no call has gone, behind what these calls change by other names than it has."""
+    written = written_when_run.problems(caller, base, codes, [*base.found, *seen])
+    found = OtherWays(caller, base, codes, [*seen, *written])
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         found.problems()
-    return found.more
+    return [*written, *found.more]
 
 
 def is_led(failure: Failure) -> bool:

@@ -40,6 +40,8 @@ class Holder:
                 return None
         if self.kind == "global":
             return self.target.get(self.name)
+        if self.kind == "context":
+            return self.target.get(None)
         if self.kind == "class":
             return _values_of(self.target)
         if self.kind == "file":
@@ -77,6 +79,8 @@ class Holder:
             self.target.cell_contents = value
         elif self.kind == "global":
             self.target[self.name] = value
+        elif self.kind == "context":
+            self.target.set(value)
         elif self.kind == "class":
             for name in _values_of(self.target).keys() - value.keys():
                 delattr(self.target, name)

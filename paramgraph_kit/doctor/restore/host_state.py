@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import copy
 import functools
 import inspect
 import io
 import queue
 import types
-from collections import deque
+import weakref
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -29,6 +31,7 @@ MOST_ENTRIES = 2000  # of one that is looked into
 DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
+_WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
@@ -184,6 +187,10 @@ class HostState:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
             self.names.append(name)
+            if vars(value) and type(value) in (torch.Tensor, torch.nn.Parameter):  # what the user has put there
+                self.holders.append(Holder("attributes", name, vars(value)))
+                for key, part in list(vars(value).items()):
+                    self._visit(part, key, depth + 1)
             for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
                 for hook in (hooks or {}).values():
                     self._visit(hook, name, depth + 1)
@@ -191,8 +198,9 @@ class HostState:
         if isinstance(value, type):
             if not of_library(value):
                 self.holders.append(Holder("class", value.__name__, value))
-                for key, part in self.holders[-1].read().items():
-                    self._visit(part, key, depth + 1)
+                for key, part in vars(value).items():  # also what answers for an attribute, or is called as a method
+                    if not (key.startswith("__") or isinstance(part, (types.FunctionType, staticmethod, classmethod))):
+                        self._visit(part, key, depth + 1)
                 self._methods(value, depth)
             return
         if isinstance(value, functools.partial):
@@ -222,6 +230,12 @@ class HostState:
         elif isinstance(value, queue.Queue):
             self.holders.append(Holder("attributes", name, vars(value), of_torch=True))  # its count of tasks
             self._container(value.queue, name, depth, of_torch=False)
+        elif isinstance(value, contextvars.ContextVar):
+            self.holders.append(Holder("context", value.name, value))
+            self._visit(self.holders[-1].read(), name, depth + 1)
+        elif type(value) in _WRAPPED:
+            for part in vars(value).values():  # the dictionary, or the list, that it keeps what it has in
+                self._visit(part, name, depth + 1)
         elif getattr(type(value), "_paramgraph_owner", False):  # what parameterize made leads to what it was given
             self._visit(getattr(value, "__wrapped__", None), name, depth)
         else:
@@ -238,6 +252,9 @@ class HostState:
             return
         self.functions.append(function)
         self.holders.append(Holder("attributes", function.__name__, function.__dict__))
+        for key, value in list(function.__dict__.items()):
+            if key != "__wrapped__":
+                self._visit(value, key, depth + 1)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)

@@ -1,0 +1,115 @@
+"""Lines that change what the host holds by another name than it has: seen while a call more runs, line by line.
+
+``seen = self.seen; seen.append(1)``, ``heapq.heappush(todo, row)``: no text of the source says what is written there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
+from paramgraph_kit.doctor.restore.holder import Change, Holder
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
+
+_SIZED = (list, dict, set, deque)
+MOST = 20_000  # lines that are looked at
+
+
+def problems(caller: Caller, base: Call, codes: list[CodeType], told: Collection[Failure]) -> list[Failure]:
+    """What is told of such a line, where no other problem is."""
+    silent = [c for change in base.changes for c in change.entries() if _counts(c) and written_at(c, codes) is None]
+    if not silent or base.ended is not None:
+        return []
+    known = {(f.frame.file, f.frame.line) for f in told if f.frame}
+    held = caller.state.read()
+    found: list[Failure] = []
+    try:
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            found = [f for f in _of(caller, base, silent) if f.frame and (f.frame.file, f.frame.line) not in known]
+    finally:
+        caller.state.set_to(held)
+    return list({f.frame: f for f in found}.values())
+
+
+def _of(caller: Caller, base: Call, silent: Collection[Change]) -> Iterator[Failure]:
+    caller.state.set_to(base.before)
+    names = {change.name for change in silent}
+    holders = [h for h in caller.state.holders if not h.of_torch and (h.kind in _OBJECTS or h.name in names)]
+    watch = _Lines(holders)
+    before = sys.gettrace()
+    sys.settrace(watch.enter)
+    try:
+        caller.call(caller.args, caller.kwargs, drawing=base.number)
+    finally:
+        sys.settrace(before)
+    for holder, then, now, code, line in watch.found:
+        if holder.kind in _OBJECTS:
+            parts = [Change("attribute", n, then.get(n), now.get(n), holder.name) for n in now if n in names]
+        else:
+            parts = [Change(holder.kind, holder.name, then, now, entry=holder.entry)]
+        for change in parts:
+            failure = (
+                effect(change, frame_at(code, line)) if _counts(change) and change.before != change.after else None
+            )
+            if failure is not None:
+                yield failure
+
+
+_OBJECTS = ("attributes", "slots", "class")
+
+
+def _counts(change: Change) -> bool:
+    """Whether a number has moved, or something has more or fewer than before; a library's own names are its own."""
+    if change.kind == "iterator" or (change.name.startswith("_") and "__" not in change.name):
+        return False
+    if type(change.after) in (int, float) and type(change.before) in (int, float):
+        return True
+    both = isinstance(change.after, _SIZED) and isinstance(change.before, _SIZED)
+    return both and (len(change.after) != len(change.before) or _has_other_numbers(change.before, change.after))
+
+
+def _has_other_numbers(then: Any, now: Any) -> bool:
+    pairs = [(then[k], now.get(k)) for k in then] if isinstance(then, dict) else list(zip(then, now, strict=False))
+    return any(type(a) in (int, float) and type(b) in (int, float) and a != b for a, b in pairs)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Which line of the user's ran when something was changed."""
+
+    holders: list[Holder]
+    held: list[Any] = field(init=False)
+    found: list[tuple[Holder, Any, Any, CodeType, int]] = field(default_factory=list)
+    at: tuple[CodeType, int] | None = None
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.held = [holder.read() for holder in self.holders]
+
+    def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Whether a function's lines are looked at."""
+        if is_library(frame.f_code.co_filename):
+            return None
+        self.look(frame, event, arg)
+        return self.look
+
+    def look(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """What has changed since the line before."""
+        self.seen += 1
+        if self.seen < MOST:
+            for number, holder in enumerate(self.holders) if self.at is not None else ():
+                if not holder.is_same(self.held[number]):
+                    now = holder.read()
+                    self.found.append((holder, self.held[number], now, *self.at))  # type: ignore[misc]
+                    self.held[number] = now
+        self.at = frame.f_code, frame.f_lineno
+        return self.look
