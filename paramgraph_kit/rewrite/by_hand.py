@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ _ROUND = re.compile(r"what a round computes, lines? (\d+)(?: to (\d+))?, is a fu
 _READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
 _ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
+_FILLED = re.compile(r"before each launch `(\w+\.fill_\([\w.]+\.(\w+)\))`")
 ELSE = "; with that line mended, "
 IN_PIECES = "stays as it is, in pieces"
 _PIECES = 'backend="paramgraph")` launches what lies before and after it'
@@ -97,7 +98,18 @@ def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
     """What is advised at the place of each."""
     places = [(failure, _place(attempt, failure)) for failure in failures]
     ways = [place.statement for failure, place in places if place is not None and failure.code == "branch-frozen"]
-    return {id(failure): (place, _of_its_way(place, hint(place), ways)) for failure, place in places if place}
+    told = {id(failure): (place, _of_its_way(place, hint(place), ways)) for failure, place in places if place}
+    filled = {match[2]: match[1] for _, text in told.values() for match in _FILLED.finditer(text)}
+    return {key: (place, _ahead_of_it(place, text, filled)) for key, (place, text) in told.items()}
+
+
+def _ahead_of_it(place: Place, text: str, filled: Mapping[str, str]) -> str:
+    """The same of a line, where a tensor is filled before each launch with the attribute that it gives a value."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and text == BEHIND else None
+    if not isinstance(target, ast.Attribute) or target.attr not in filled:
+        return text
+    return f"belongs before each launch, ahead of `{filled[target.attr]}`, which reads it: take it out of the function"
 
 
 def _of_its_way(place: Place, text: str, ways: Sequence[ast.stmt]) -> str:

@@ -413,3 +413,30 @@ def test_one_cut_is_told_for_all_that_a_mask_picks(tmp_path: Path, monkeypatch: 
     assert "end what is captured before line 9, return `at`, `total`, `x`, and do that line" in first, first
     assert "; `n` too, where the lines above make a tensor of it" in first, first
     assert all("stays as it is, behind the launch with line 9" in each for each in others), others
+
+
+def test_an_attribute_that_fills_a_tensor_before_each_launch_is_set_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a line that sets an attribute, a line by which a tensor is filled with it, and one that sets another
+    file = tmp_path / "program.py"
+    file.write_text("def f(x):\n    net.p = rate(n)\n    net.q = n\n    return F.dropout(x, net.p)\n")
+    source = Source.of(str(file))
+    assert source is not None
+    places = {}
+    for line, code in ((2, "host-counter"), (3, "host-counter"), (4, "scalar-frozen")):
+        statement = source.statement(line)
+        assert statement is not None
+        failure = Failure(code, "", "", frame=Frame(str(file), line, "f", ""))
+        places[id(failure)] = Place(source, statement, failure, "device", {})
+    fills = (
+        "belongs before each launch: once `p_in = torch.zeros(())`, before each launch `p_in.fill_(net.p)`, and so on"
+    )
+    monkeypatch.setattr(by_hand, "_place", lambda _, failure: places[id(failure)])
+    monkeypatch.setattr(by_hand, "hint", lambda place: fills if place.statement.lineno == 4 else by_hand.BEHIND)
+    # WHEN they are told together
+    attempt: Any = SimpleNamespace(unsafe={}, _definition=lambda: None)
+    first, second, _ = by_hand.lines(attempt, [place.failure for place in places.values()])
+    # THEN the first goes ahead of what reads it, and the other one behind the launch as ever
+    assert "belongs before each launch, ahead of `p_in.fill_(net.p)`, which reads it: take it out" in first, first
+    assert "belongs behind the launch" in second, second
