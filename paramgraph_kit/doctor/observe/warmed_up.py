@@ -175,7 +175,8 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
     for name, value in region.names.items():
         known[name] = value
         if not is_a(value, torch.nn.Module) and not is_a(value, torch.Tensor) and hasattr(value, "__dict__"):
-            known |= {f"{name}.{part}": each for part, each in attributes_of(value).items()}
+            parts_of = attributes_of(value).items()
+            known |= {f"{name}.{part}": each for part, each in parts_of if name == "self" or not part.startswith("_")}
         elif name == "self":
             known |= {f"self.{part}": each for part, each in attributes_of(value).items()}
     known = dict(sorted(known.items(), key=lambda each: "." in each[0]))  # names of its own go first
@@ -203,8 +204,8 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
                 told |= new
                 yield f"`{name}`'s {_STATE if zeros_begin(value) else _BEGUN}"
     for name, value in known.items():
-        held = value if is_a(value, (list, tuple)) else ()
-        new = {storage_key(t) for t in held if is_a(t, torch.Tensor) and not t.requires_grad} & moved - told
+        listed = value if is_a(value, (list, tuple)) else ()
+        new = {storage_key(t) for t in listed if is_a(t, torch.Tensor) and not t.requires_grad} & moved - told
         if new and writes is not None and new <= writes:
             told |= new
             yield f"`{name}`'s tensors"
