@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 def note_fed_elsewhere(
     values: CapturedValues, reads: Mapping[int, tuple[Any, Any, int]], since: Collection[int]
 ) -> None:
-    """Note what a name has at a replay that was written since the last one, while what the graph reads was not.
+    """Note what a name has at a replay that was written since the graph's last one, while what it reads was not.
 
     ``reads``: memory from outside that the graph reads, with the address of what read it first. Another graph of the
     same line may read what the name has now; this one was meant to, too, as nothing else was written for it.

@@ -84,6 +84,7 @@ class _Own:
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False  # since its capture
     launched: bool = False  # while somebody looks
+    at: int = 0  # how much had been written at its latest replay
     empty: bool = False  # its capture holds nothing, as the device says
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
@@ -115,7 +116,8 @@ class OwnGraphs:
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.order = PassedNumbers(), PassedCallables(), ReplayOrder()
-        self.since = set[int]()  # memory that was written since the last replay
+        self.writes_seen = 0
+        self.written = dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -266,7 +268,8 @@ class OwnGraphs:
             self.held.wrote(storage_key(tensor))
             self.between.wrote(storage_key(tensor))
             self.order.wrote(storage_key(tensor))
-            self.since.add(storage_key(tensor))
+            self.writes_seen += 1
+            self.written[storage_key(tensor)] = self.writes_seen
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
@@ -379,7 +382,7 @@ class OwnGraphs:
                 self._look(graph)
                 self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None
-        self.since.clear()
+        one.at = self.writes_seen
 
     def _look(self, graph: object) -> None:
         """Whether what the lines of its capture read is still the same."""
@@ -390,7 +393,8 @@ class OwnGraphs:
                 others = [v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values]
                 with region.as_now():
                     values.look(others)
-                    note_fed_elsewhere(values, self._known[id(graph)].reads, self.since)
+                    own = self._known[id(graph)]
+                    note_fed_elsewhere(values, own.reads, {k for k, at in self.written.items() if at > own.at})
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""

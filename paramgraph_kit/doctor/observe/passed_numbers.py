@@ -315,6 +315,8 @@ def _is_the_same(one: Passed, now: Any, frame: FrameType, cut: list[FrameType]) 
     reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == one.name and isinstance(n.ctx, ast.Load)]
     if any(isinstance(n, ast.Name) and n.id == one.name and isinstance(n.ctx, ast.Store) for n in nodes) or not nodes:
         return False
+    if reads and all(isinstance(origin.node, ast.Constant) for origin in one.origins[:1]):
+        return False  # it computes with that, and the capture has another one, which is written there
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     for read in reads:
         above: Any = parents.get(read)
