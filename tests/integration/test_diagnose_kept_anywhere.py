@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import contextvars
 import heapq
+import itertools
 import random
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +69,7 @@ def _in_context() -> int:
     return VARIABLE.get()
 
 
-def _in_a_tensor(held: Any) -> Callable[[], int]:
+def _in_an_attribute(held: Any) -> Callable[[], int]:
     held.calls = 0
 
     def count() -> int:
@@ -118,16 +120,34 @@ def _on_a_function() -> Callable[[], int]:
     return count
 
 
-KEY = Called()
+class Kind(type):
+    """Has a count of its own."""
+
+    n = 0
+
+
+class OfAKind(metaclass=Kind):
+    """One of them."""
+
+
+def _of_its_class() -> int:
+    type(OfAKind).n += 1
+    return OfAKind.n
+
+
+KEY, LOCAL = Called(), threading.local()
 owner = Owner()
 PLACES = {
     "a context variable": _in_context,
     "a descriptor": lambda: owner.asked,
     "an object of the class": lambda: owner.tick(),
     "a private name": lambda: owner.mine,
-    "a tensor": _in_a_tensor(torch.zeros(1)),
-    "a parameter": _in_a_tensor(nn.Parameter(torch.zeros(1))),
+    "a tensor": _in_an_attribute(torch.zeros(1)),
+    "a module of torch's": _in_an_attribute(model := nn.Sequential(nn.Linear(3, 3)).to(DEVICE)),
+    "a parameter": _in_an_attribute(nn.Parameter(torch.zeros(1))),
     "a dictionary of weak keys": _in_a_mapping(weakref.WeakKeyDictionary[Any, int](), KEY),
+    "a class of classes": _of_its_class,
+    "a thread": _in_an_attribute(LOCAL),
     "a chain of dictionaries": _in_a_mapping(collections.ChainMap[Any, int](), "n"),
     "another name": _by_another_name(),
     "a heap": _on_a_heap(),
@@ -141,7 +161,7 @@ def test_a_count_is_told_wherever_it_is_kept(place: str) -> None:
     count = PLACES[place]
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        return x * 2.0 if count() < LATE else x
+        return model(x) * 2.0 if count() < LATE else x
 
     # WHEN diagnosed THEN it is told that something is counted, and the count is as it was
     before = count()
@@ -163,3 +183,21 @@ def test_a_reset_by_a_generator_of_an_object_that_hardly_ever_comes_is_told() ->
     # WHEN diagnosed THEN the branch is told
     found = pgk.diagnose(Augment(), torch.ones(3, device=DEVICE))
     assert any(code == "branch-frozen" for code, _ in told(found)), found
+
+
+def test_an_iterator_that_gives_the_same_for_long_is_told() -> None:
+    # GIVEN a schedule that is even in these calls, and no more once it has gone on
+    rates, steps = itertools.chain([0.5] * LATE, itertools.repeat(0.1)), iter(range(9))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        rate = next(rates)
+        return x * rate
+
+    def moves(x: torch.Tensor) -> torch.Tensor:
+        rate = next(steps)
+        return x * rate
+
+    # WHEN diagnosed THEN the line that asks for it is told; one that moves is told where it is used
+    found = pgk.diagnose(step, torch.ones(3, device=DEVICE))
+    assert told(found) == {("scalar-frozen", "rate = next(rates)")}, found
+    assert told(pgk.diagnose(moves, torch.ones(3, device=DEVICE))) == {("scalar-frozen", "return x * rate")}

@@ -33,7 +33,7 @@ from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.ran import noting
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.holder import Change
-from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.host_state import HostState, counted
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
@@ -225,7 +225,8 @@ class Caller:
             holder.kind == "generator" and holder.read() != then
             for holder, then in zip(self.state.holders, before, strict=False)
         )
-        self.set_on_modules = self.state.set_on_modules()  # for a capture, perhaps, or another in each call
+        changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
+        self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)
         if not observer.captures:  # else it is a program of its own, which begins as ever
             self.surroundings.note_frozen()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
@@ -21,23 +24,38 @@ from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 _SIZED = (list, dict, set, deque)
+_CALLS = 2
 MOST = 20_000  # lines that are looked at
 
 
 def problems(caller: Caller, base: Call, codes: list[CodeType], told: Collection[Failure]) -> list[Failure]:
     """What is told of such a line, where no other problem is."""
+    found = [f for f in _given_alike(caller, base, codes) if f.frame not in {each.frame for each in told}]
     silent = [c for change in base.changes for c in change.entries() if _counts(c) and written_at(c, codes) is None]
     if not silent or base.ended is not None:
-        return []
+        return found
     known = {(f.frame.file, f.frame.line) for f in told if f.frame}
     held = caller.state.read()
-    found: list[Failure] = []
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            found = [f for f in _of(caller, base, silent) if f.frame and (f.frame.file, f.frame.line) not in known]
+            found += [f for f in _of(caller, base, silent) if f.frame and (f.frame.file, f.frame.line) not in known]
     finally:
         caller.state.set_to(held)
     return list({f.frame: f for f in found}.values())
+
+
+def _given_alike(caller: Caller, base: Call, codes: list[CodeType]) -> Iterator[Failure]:
+    """Iterators that have given one number all the time: what another one would decide shows in none of these calls."""
+    moved = {change.name for change in base.changes if change.kind == "iterator"}
+    for holder in caller.state.holders:
+        given: Any = getattr(holder.target, "given", ()) if holder.kind == "iterator" and holder.name in moved else ()
+        if len(given) < _CALLS or any(type(each) not in (int, float) or each != given[0] for each in given):
+            continue
+        calls = [(code, n) for code in codes for n in nodes_of(code) if isinstance(n, ast.Call) and n.args]
+        for code, call in calls:
+            if last_name(call.func) == "next" and last_name(call.args[0]) == holder.name:
+                text = f"{holder.name} has given {given[0]} in each of these calls, and no replay asks it"
+                yield BY_ID["scalar-frozen"].failure(text, frame_at(code, call.lineno))
 
 
 def _of(caller: Caller, base: Call, silent: Collection[Change]) -> Iterator[Failure]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import types
+from functools import cache
+
+import torch
 
 from paramgraph_kit.driver.files import is_library
 
@@ -26,6 +29,18 @@ def functions_of(kind: type) -> list[types.FunctionType]:
         parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
         found += [part for part in parts if isinstance(part, types.FunctionType)]
     return found
+
+
+@cache
+def options() -> frozenset[str]:
+    """What torch's own modules are made with, and keep: a rate of a dropout, say.
+
+    >>> "p" in options(), "calls" in options()
+    (True, False)
+    """
+    kinds = (kind for kind in vars(torch.nn).values() if isinstance(kind, type))
+    codes = (getattr(vars(kind).get("__init__"), "__code__", None) for kind in kinds)
+    return frozenset(name for code in codes if code is not None for name in code.co_varnames)
 
 
 def of_library(kind: type) -> bool:

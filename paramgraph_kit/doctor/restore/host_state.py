@@ -9,6 +9,7 @@ import functools
 import inspect
 import io
 import queue
+import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, deque
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library
+from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library, options
 from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.doctor.restore.repeated import Repeated
@@ -32,7 +33,7 @@ DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-_NAMES = (types.SimpleNamespace, argparse.Namespace)  # of which all attributes are the user's
+_NAMES = (types.SimpleNamespace, argparse.Namespace, threading.local)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
@@ -202,6 +203,7 @@ class HostState:
                     if not (key.startswith("__") or isinstance(part, (types.FunctionType, staticmethod, classmethod))):
                         self._visit(part, key, depth + 1)
                 self._methods(value, depth)
+                self._visit(type(value), name, depth)
             return
         if isinstance(value, functools.partial):
             for part in (value.func, *value.args, *value.keywords.values()):
@@ -340,6 +342,15 @@ class HostState:
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
+
+
+def counted(
+    before: list[tuple[dict[str, Any], str, Any]], after: list[tuple[dict[str, Any], str, Any]]
+) -> list[Change]:
+    """Numbers of the user's on torch's own modules that have moved between two answers of ``set_on_modules``."""
+    then = {(id(held), name): value for held, name, value in before}
+    pairs = ((name, then.get((id(held), name)), value) for held, name, value in after if name not in options())
+    return [Change("attribute", n, a, b) for n, a, b in pairs if {type(a), type(b)} <= {int, float} and a != b]
 
 
 def _is_set(value: Any) -> bool:
