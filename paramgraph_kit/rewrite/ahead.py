@@ -198,6 +198,8 @@ class Ahead(Lending):
         ways = {s: feeding.otherwise(source, s) for s in statements}
         found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s], copying)]
         found = [(s, node) for s, node in found if s in known or makers.is_call_of(node, copying)]
+        # Each key of a dictionary keeps a tensor of its own, and not one that each launch writes.
+        found = [(s, node) for s, node in found if not _is_kept_by_key(source.parents.get(node))]
         # What each round asks for anew is foreseen, if at all.
         found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
@@ -289,6 +291,10 @@ class Ahead(Lending):
             "plain": self.plain_of(source, statement),
         }
         return Place(source, statement, failure, where, *known, trains=trains, **more)
+
+
+def _is_kept_by_key(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault"
 
 
 def _given_to_helpers(
