@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts, staying
 from paramgraph_kit.rewrite.around.guards import Guard
@@ -181,6 +183,7 @@ class Ahead(Lending):
         source, function = at
         host = self._host_test(function)
         lent = hosts.derived(function, self.forced, host) if self.forced else set[str]()
+        numbers = hosts.derived(function, self._given_numbers(source, function, failures, places), host)
         for node in hosts.reading(function, lent, self.behind, host):
             wanted.setdefault(node, hosts.KEPT)
         in_rounds = [part for node in moving.body_of(function) for part in hosts.in_rounds(node)]
@@ -211,7 +214,9 @@ class Ahead(Lending):
                 device().type,
                 source.parents.get(node),
                 copied=feeding.is_copy(node, host, copying),
-                moves=hosts.reads_any(node, lent) or hosts.draws(node),
+                moves=hosts.reads_any(node, lent)
+                or hosts.draws(node)
+                or (values.kinds == {float} and hosts.reads_any(node, numbers)),
                 chosen=isinstance(statement, ast.If) and node is not statement.test,
                 refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
             )
@@ -251,6 +256,30 @@ class Ahead(Lending):
         brought = any(makers.is_call_of(node, copying) for _, node, _ in fed)
         handled += [f for helper, f in there.items() if brought and getattr(helper, "name", "") in copying]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _given_numbers(
+        self,
+        source: Source,
+        function: Function,
+        failures: Sequence[Failure],
+        places: Sequence[tuple[Failure, Source, ast.stmt]],
+    ) -> set[str]:
+        """Arguments by which a call with other numbers did something else, where that froze numbers and nothing else.
+
+        Nothing where the file calls the function at several places, which would all have to say their number before, or
+        where tensors are of float64, whose last digits a tensor for it would lose.
+        """
+        told = [f for f in failures if OTHER_NUMBERS in f.message]
+        calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        every = (*tree_leaves(self.prover.inputs), *self.prover.state.tensors)
+        wide = any(isinstance(each, torch.Tensor) and each.dtype is torch.float64 for each in every)
+        if not told or any(f.code != "scalar-frozen" for f in told) or len(calls) > 1 or wide:
+            return set()
+        read = {name for f, _, node in places if any(f is each for each in told) for name in names_in(node)}
+        made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+        for _ in made:  # `rest = 1 - alpha` is of what it reads
+            read |= {name for node in made if moving.stored([node]) & read for name in names_in(node.value)}
+        return {*moving.arguments_of(function)} & read - moving.stored(moving.body_of(function)) - {"self"}
 
     def _modules_called(self, function: Function) -> set[str]:
         """The paths of networks that a function calls, and of plain functions that an object has."""

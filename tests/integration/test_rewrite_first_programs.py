@@ -86,8 +86,8 @@ def test_a_branch_of_some_numbers_is_told_below_a_decorator_too(tmp_path: Path) 
 
 
 def test_a_number_among_the_arguments_is_told_by_its_name_where_others_are_made_of_it(tmp_path: Path) -> None:
-    # GIVEN a number made of another one, beside tensors
-    names = run(SAMPLER, tmp_path)
+    # GIVEN a number made of another one, beside tensors, where several calls would have to say theirs before
+    names = run(SAMPLER + "def both():\n    f(0)\n    f(1)\n", tmp_path)
     # WHEN
     found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
     # THEN the one that is given is named, and nothing that is none
