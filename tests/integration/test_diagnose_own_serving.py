@@ -359,3 +359,43 @@ def test_what_is_behind_is_that_of_what_is_written(tmp_path: Path) -> None:
     # THEN it is the graph's input whose rest is told, and not the argument's
     assert [f.code for f in found.failures] == ["size-frozen"]
     assert " x[n:].zero_()" not in found.failures[0].fix
+
+
+AHEAD = """
+class Feed:
+    def __init__(self):
+        self.held, self.graphs = [torch.zeros(3, device=device) for _ in range(2)], []
+        for each in self.held:
+            self.x = each
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                y = self.x * 2
+            self.graphs.append((graph, y))
+    def run(self, batches):
+        out = []
+        self.x = self.held[0]
+        self.x.copy_(batches[0])
+        for i in range(len(batches)):
+            graph, y = self.graphs[i % 2]
+            if i + 1 < len(batches):
+                self.x = self.held[(i + 1) % 2]
+                self.x.copy_(batches[i + 1])
+            graph.replay()
+            out.append(y.clone())
+        return out
+feed = Feed()
+def main():
+    return feed.run([torch.full((3,), float(i), device=device) for i in range(4)])
+"""
+
+
+def test_the_next_input_is_prepared_ahead_of_a_replay(tmp_path: Path) -> None:
+    # GIVEN two graphs of one line, each with its own input, which one name has in turn
+    names = load(PRELUDE + AHEAD, tmp_path / "program.py")
+
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+
+    # THEN nothing is told of the name
+    assert found.failures == ()

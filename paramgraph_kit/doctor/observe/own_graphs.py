@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
-from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere
+from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
@@ -180,6 +180,14 @@ class OwnGraphs:
             for tensor in read:
                 if tensor.device.type == self.device and (key := storage_key(tensor)) and key not in own.made:
                     own.reads[key] = (_weak(tensor.untyped_storage()), Place(()), tensor.data_ptr())
+        for line in {(r.code, r.line) for r in self.regions}:
+            alike = [r for r in self.regions if (r.code, r.line) == line and r.values is not None]
+            touched = [self._known[id(r.graph)].touched for r in alike]
+            known = [r.values for r in alike if r.values is not None]
+            for region, values in zip(
+                alike, without_given_anew(known, touched) if len(alike) > 1 else (), strict=False
+            ):
+                region.values = values
         roots = [names for region in self.regions for names in (region.space, region.names)]
         self.held.note_before({key: own.touched for key, own in self._known.items()}, self.device, roots)
 
