@@ -67,6 +67,8 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
     names = {
         f.message.split()[0] for f in problems if f.code in ("stale-input", "graphed-closure", "parameter-rebound")
     }
+    # An argument may have the name that its caller's attribute has.
+    names |= {name.rpartition(".")[2] for name in names if name.startswith("self.")}
 
     def renamed(frame: Frame | None) -> bool:
         paths = [each.split(".") for each in re.findall(r"[\w.]+", frame.text)] if frame is not None else []

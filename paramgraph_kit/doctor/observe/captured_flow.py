@@ -130,6 +130,11 @@ class CapturedFlow:
         own = self._known.get(id(graph))
         return own is not None and own.sums
 
+    def written(self, graph: object) -> set[int]:
+        """Memory that a graph writes."""
+        own = self._known.get(id(graph))
+        return own.written if own is not None else set()
+
     def codes(self, graph: object, where: CodeType) -> list[CodeType]:
         """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""
         own = self._known.get(id(graph), _Order())

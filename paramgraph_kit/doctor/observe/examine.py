@@ -34,6 +34,7 @@ from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_librar
 from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.empty import empty
+from paramgraph_kit.doctor.observe.ended_behind import ended_in
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
@@ -55,7 +56,7 @@ from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
-from paramgraph_kit.doctor.observe.stale_tails import tried
+from paramgraph_kit.doctor.observe.stale_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
@@ -204,20 +205,20 @@ class _Examiner(Caller):
             self.state.put_back()
         self.graphs.regions, self.graphs.keeps, self.graphs.unordered = [], True, Unordered()
         # What its names mean is kept in this one, and so are tensors that would be gone.
-        self.graphs.flow.ahead = ahead = WrittenAhead()
+        self.graphs.flow.ahead, self.graphs.tails.watches = (ahead := WrittenAhead()), True
         watched = self.call(self.args, self.kwargs, plainly=True)
-        self.graphs.flow.ahead = None
+        self.graphs.flow.ahead, self.graphs.tails.watches = None, False
         found.regions = [region for region in self.graphs.regions if work_out(region)]
         found.notes += ahead.notes(found.regions)
         found.calls, found.lost = self.number, self.lost
         told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
         for region in found.regions:
-            told += begun_in_capture(region, self.graphs.flow)
-            told += summed_up(region, self.graphs.flow.sums_up, told)
+            told += [*begun_in_capture(region, self.graphs.flow), *summed_up(region, self.graphs.flow.sums_up, told)]
         told = self.graphs.with_held([*told, *self.graphs.around()])
+        told += tried_in_program(self, told)
+        told += ended_in(last.ended or watched.ended, told, found.notes, found.regions)
         self.graphs.kept = KeptResults()  # which holds lists of the program's
-        told += filter(None, [last.ended or watched.ended])
         if last.ended is not None and BY_ID[last.ended.code].category != FUNCTION:
             found.notes.append(NOT_REPLAYED)
         told = as_replayed(told, (region.code.co_filename for region in found.regions))
@@ -490,11 +491,7 @@ class _Examiner(Caller):
 
     def owned(self, call: Call) -> list[Change]:
         """Lists and dictionaries that have more after a call, and hold what a graph writes."""
-        grown: Any = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
-        grown = [each for each in grown if len(each.after) > len(each.before)]
+        held: Any = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
+        grown = [each for each in held if len(each.after) > len(each.before)]
         states = self.states() if grown else set()
-        return [
-            each
-            for each in grown
-            if self.graphs.owns(each.after) or any(storage_key(t) in states for t in tensors_in(each.after))
-        ]
+        return [c for c in grown if self.graphs.owns(c.after) or states & {storage_key(t) for t in tensors_in(c.after)}]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.launch_words import ANEW
 
 GROW = ("cat", "concat", "concatenate", "hstack", "vstack")
 ROWS = "new rows by index_copy_ at a position on the device that is added to in place, and a mask of the filled"
@@ -34,11 +35,4 @@ def as_large_as_it_gets(target: str, value: ast.expr | None, then: tuple[int, ..
         return ""
     if isinstance(value, ast.Call) and last_name(value.func) in GROW:
         return f"{target} as large as it gets, made ahead of the capture: {ROWS}"
-    at = [d for d, (a, b) in enumerate(zip(then, now, strict=False)) if a != b]
-    if len(then) != len(now) or len(at) != 1:
-        return "this line as it is, and a new capture behind it: no copy makes the tensor of this one as large"
-    part = f"{target}[{':, ' * at[0]}:new.shape[{at[0]}]]"
-    return (
-        f"{target} is made as large as it gets ahead of the capture, and for what comes later `new = "
-        f"{ast.unparse(value)}; {part}.copy_(new)` stands here"
-    )
+    return ANEW  # one that is large enough for all has rows of before in it, which the graph computes with

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.launch_words import as_launched
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.own_tables import in_own_table
 from paramgraph_kit.trace.model import Failure
@@ -41,10 +42,10 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
     if len(owners) != 1:
-        return [*found]
+        return as_launched(found, known)
     call = f"{owners.pop()}.replay()"
     spoken = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
-    return [replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in spoken else f for f in found]
+    return as_launched([replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in spoken else f for f in found], known)
 
 
 def at_its_replay(failure: Failure, region: Region) -> Failure:

@@ -165,6 +165,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.tails.saw(tensors, filled, self.keeper, place)
             if op.name in ("cat", "stack"):
                 self.graphs.kept.joined(tensors, self.graphs.writes, place)
+        elif self.graphs.tails.watches and op.written:
+            self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         if self.graphs and op.name in VIEWS:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:
@@ -357,7 +359,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return
         self.replays.append(self.places.here())
         is_outside, self.makes_graph = self.makes_graph, True  # what is done there is none of the function's work
-        self.graphs.tails.launched(self.keeper)
+        self.graphs.tails.launched(self.keeper, *self.graphs.read_and_written(graph))
         self.makes_graph = is_outside
         self.graphs.launched(graph, self.replays[-1], self._stream())
         for failure in self.graphs.lost(graph):

@@ -108,8 +108,7 @@ class OwnGraphs:
         self._known: dict[int, _Own] = {}
         self._open: _Own | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
-        self.keeps = False  # what their names hold
-        self.stands_in = False  # something else stands for the tensors among it
+        self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.held = Unexecuted(), HeldInputs()
@@ -375,8 +374,11 @@ class OwnGraphs:
 
     def _is_spoiled(self, tensor: torch.Tensor) -> bool:
         """Whether another graph of its pool was replayed since, and has written over a result."""
-        key = storage_key(tensor)
-        return any(own.spoiled is not None and key in own.memory for own in self._known.values())
+        return any(own.spoiled is not None and storage_key(tensor) in own.memory for own in self._known.values())
+
+    def read_and_written(self, graph: object) -> tuple[Collection[int], Collection[int]]:
+        """Memory from outside that a graph reads, and what it writes of all memory, as its capture was seen."""
+        return getattr(self._known.get(id(graph)), "reads", ()), self.flow.written(graph)
 
     def looked_at(self, graph: object) -> None:
         """The same, as far as it is known what it reads, and what was kept of it."""

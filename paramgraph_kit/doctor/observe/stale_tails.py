@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -21,6 +22,7 @@ from paramgraph_kit.trace.model import Failure
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.one_call import Caller
 
+_weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOST = 64  # writes to one memory between two replays that are looked at
 _MOST_ELEMENTS = 1 << 24
 
@@ -32,23 +34,46 @@ class StaleTails:
         self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
         self.changes = False  # what they leave gets other numbers
+        self.watches = False  # also what the call itself has made, as a program does that captures by itself
+        self.carries = False  # the graph goes on from what its replay before has left
+        self._filled: dict[int, tuple[Any, torch.Tensor]] = {}  # of that, by memory, what such lines have filled
 
     def saw(self, tensors: list[torch.Tensor], written: set[int], keeper: Keeper, place: Place) -> None:
         """An operation outside of all captures."""
         for tensor in (t for t in tensors if id(t) in written and t.device.type != "cpu"):
-            if keeper.is_outside(tensor) and len(writes := self._written[storage_key(tensor)]) < _MOST:
+            is_seen = self.watches or keeper.is_outside(tensor)
+            if is_seen and len(writes := self._written[storage_key(tensor)]) < _MOST:
                 writes.append((tensor.detach(), place))
 
-    def launched(self, keeper: Keeper) -> None:
-        """A graph is replayed now, with what was written since the one before."""
+    def saw_ahead(self, written: list[Any], place: Place) -> None:
+        """The same ahead of all captures, where it is a part of something that is filled."""
+        for tensor in written:
+            is_part = isinstance(tensor, torch.Tensor) and tensor._base is not None and tensor.device.type != "cpu"
+            if is_part and _cut_in(place) is not None and len(writes := self._written[storage_key(tensor)]) < _MOST:
+                writes.append((tensor.detach(), place))
+
+    def launched(self, keeper: Keeper, reads: Collection[int] = (), written_too: Collection[int] = ()) -> None:
+        """A graph is replayed now, which reads and writes this memory, with what was written since the one before."""
         written, self._written = self._written, defaultdict(list)
-        for writes in written.values():
+        self.carries = self.carries or any(key in written_too for key in reads)
+        for key, writes in written.items():
             lines = [(place, cut) for _, place in writes if (cut := _cut_in(place)) is not None]
             with suppress(RuntimeError):  # of another size of element, or of no strides
-                if lines and (rest := _rest(writes)) is not None:
+                rest = _rest(writes) if lines else None
+                if rest is not None and not keeper.is_outside(writes[0][0]):
+                    rest = rest[0], self._left_by_others(key, *rest) if key in reads else torch.zeros_like(rest[1])
+                if rest is not None and rest[1].any():
                     self.found |= {_line(place): (place, cut) for place, cut in lines}
                     if self.changes:
                         _change(*rest, keeper)
+
+    def _left_by_others(self, key: int, flat: torch.Tensor, is_left: torch.Tensor) -> torch.Tensor:
+        """What is left of a longer input: of memory that the call has made itself, only what it has filled before."""
+        before = self._filled.get(key)
+        known = before is not None and not before[0].expired() and before[1].shape == is_left.shape
+        filled = before[1] if before is not None and known else torch.zeros_like(is_left)
+        self._filled[key] = _weak(flat.untyped_storage()), filled | ~is_left
+        return filled & is_left
 
     def failures(self) -> Iterator[Failure]:
         """The lines, where the result depends on what they leave."""
@@ -57,6 +82,8 @@ class StaleTails:
             said = f"the replay also reads what is behind {ast.unparse(cut)}, which a longer input has left there"
             line = frame.text if frame is not None else ""
             words = _words(cut, whole, line, _made_of(place, whole))
+            if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
+                words = _of_each_length(cut, whole)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
 
 
@@ -80,7 +107,27 @@ def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
     return [] if _is_alike(plain, other) else told or [*tails.failures()]
 
 
-def _made(caller: Caller, number: int) -> list[torch.Tensor] | None:
+def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
+    """The same of a program that captures by itself, whose replays were seen: what is told more."""
+    graphs = caller.graphs
+    if not graphs.tails.found or any(f.code == "size-frozen" for f in told):
+        return []  # a line that uses the other rows is told already
+    regions, misread = graphs.regions, graphs.misread
+    found = list[list[torch.Tensor] | None]()
+    try:
+        graphs.tails.watches = True
+        for changes in (False, False, True):
+            graphs.regions, graphs.misread, graphs.tails.changes = [], [], changes
+            found.append(_made(caller, caller.number, plainly=True))
+    finally:
+        graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, False, False
+    plain, again, other = found
+    if plain is None or other is None or again is None or not _is_alike(plain, again) or _is_alike(plain, other):
+        return []
+    return [*graphs.tails.failures()]
+
+
+def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.Tensor] | None:
     """What a call returns, and the weights that it leaves; None where it fails."""
     function, found = caller.function, list[torch.Tensor]()
 
@@ -93,7 +140,7 @@ def _made(caller: Caller, number: int) -> list[torch.Tensor] | None:
 
     caller.function = kept
     try:
-        call = caller.call(caller.args, caller.kwargs, drawing=number)
+        call = caller.call(caller.args, caller.kwargs, drawing=number, plainly=plainly)
     finally:
         caller.function = function
     return found if call.ended is None else None
@@ -106,7 +153,7 @@ def _is_alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """All memory, and which elements of it are not written; None where that is none, or another matter."""
+    """All memory, and which elements of it are not written; None where that is another matter."""
     first = writes[0][0]
     storage, size = first.untyped_storage(), first.element_size()
     elements = storage.nbytes() // size
@@ -115,8 +162,6 @@ def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch
     is_left = torch.ones(elements, dtype=torch.bool)
     for tensor, _ in writes:
         is_left.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
-    if not is_left.any():
-        return None
     flat = torch.empty(0, dtype=first.dtype, device=first.device).set_(storage)
     return flat[:elements], is_left
 
@@ -168,6 +213,16 @@ def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
     only += " around this line and the replay; or what it computes of the others is left out"
     again = f"{line}; {whole}[{rows}:].{filled}, as it was made"
     return only if not filled else f"{again}; where zeros count too, as in a mean, {only}" if counted else again
+
+
+def _of_each_length(cut: ast.Subscript, whole: str) -> str:
+    """Words for a graph that goes on from its own state, which rows of zeros would move, too."""
+    rows = ast.unparse(cut.slice.upper)  # type: ignore[attr-defined]
+    read = f"a new capture goes to `graphs[{rows}]`, which reads `{ast.unparse(cut)}` for `{whole}`"
+    return (
+        f"this line as it is, and a graph for each length, as all rows move the state: behind it `if {rows} not in "
+        f"graphs:` {read}, with its results, and that one is replayed"
+    )
 
 
 def _made_of(place: Place, whole: str) -> str:
