@@ -35,7 +35,12 @@ def behind_failed(
     known = {(f.code, f.frame) for f in found.failures}
     lines = {f.frame for f in found.failures}
     own = {display_name(file): file for file in files}
-    if again is None or any(f.code not in (*_AROUND, *_ALSO) and f.frame in lines for f in again.failures):
+    # Its capture may fail further, as where a part of the fix is only words.
+    if (
+        again is None
+        or NOT_REPLAYED in again.notes
+        or any(f.code not in (*_AROUND, *_ALSO) and f.frame in lines for f in again.failures)
+    ):
         found.notes = (*found.notes, NOT_REPLAYED)
         return
     more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]

@@ -100,3 +100,35 @@ def test_a_training_step_without_a_warm_up_is_told_once_with_all_that_a_warm_up_
     (losses, mean), (eager, statistics) = main(), main([0, 1, 2])
     assert losses.tolist() == pytest.approx(eager, rel=1e-5)
     assert torch.allclose(mean, statistics)
+
+
+HALF_MENDED = """
+class Pricer:
+    def __init__(self):
+        self.spot, self.rate = 1.0, 0.1
+        self.gen = torch.Generator(device=device).manual_seed(3)
+    def price(self):
+        z = torch.randn(8, device=device, generator=self.gen)
+        return torch.tensor(self.rate).to(device) * (z * self.spot).mean()
+def main():
+    pricer = Pricer()
+    pricer.price()
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        value = pricer.price()
+    got = []
+    for spot in (1.0, 2.0):
+        pricer.spot = spot
+        g.replay()
+        got.append(value.item())
+    return got
+"""
+
+
+def test_what_stays_unseen_as_only_a_part_of_the_fix_is_a_diff_is_said(tmp_path: Path) -> None:
+    # GIVEN a capture that fails for two reasons, one of which is mended by hand
+    # WHEN it is diagnosed
+    forget()
+    found = pgk.diagnose(run(HALF_MENDED, tmp_path)["main"], fix=True)
+    # THEN nobody is left to think that there was nothing behind it
+    assert NOT_REPLAYED in found.notes
