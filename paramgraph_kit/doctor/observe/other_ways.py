@@ -133,6 +133,7 @@ class OtherWays:
         return isinstance(node, Within) and self.moving.is_known([*node.body, *node.orelse])
 
     def _opened(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
+        rare = {(at.file, at.line) for at in chance.tests(self.codes)}  # which more calls have waited for
         for key, ways in led.asked.items():
             if key not in self.tests or key in turns or key in self.passed or len(ways) != 1:
                 continue
@@ -146,6 +147,7 @@ class OtherWays:
             leads = _is_work(part)
             if isinstance(node, Within):
                 leads = bool(part) and (node.asks or not self._is_plain(node))
+                leads = leads and (display_name(code.co_filename), node.lineno) not in rare
             if leads and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
                 yield _Way({**turns, key: other}, code, node, part)
 
