@@ -10,6 +10,7 @@ import ast
 import gc
 import weakref
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -204,8 +205,9 @@ def _learning() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Tensors with their gradients, whoever holds them."""
     everything()
     for each in gc.get_objects():
-        if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is not None:
-            yield each, each.grad
+        with suppress(RuntimeError):  # a view whose base was written since says nothing of itself
+            if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is not None:
+                yield each, each.grad
 
 
 def _parameters(owner: Any) -> Iterable[torch.Tensor]:
