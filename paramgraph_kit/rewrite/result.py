@@ -47,7 +47,9 @@ class Rewriting:
     def applied(self) -> Iterator[Any]:
         """While this lasts the user's own function runs the rewritten lines; nothing is written to a file.
 
-        Gives the function of one round, where that is what is captured, or None.
+        Gives the function of one round or part, where that is what is captured, or None. What the diff calls around
+        each launch is not called: who launches does ``around.prepare((args, kwargs))`` before it and ``around.finish``
+        after it, with the arguments of what is captured.
         """
         if self._borrow is None:
             yield None
