@@ -33,6 +33,20 @@ def test_the_note_of_what_is_drawn_names_the_line_that_draws() -> None:
     assert "return np.random.choice(n, 2, replace=False)" in note, found
 
 
+def test_the_note_names_a_draw_that_decides_a_branch_beside_the_others() -> None:
+    # GIVEN a number that is drawn ahead of a branch on another one
+    def mix(x: torch.Tensor) -> torch.Tensor:
+        lam = float(np.random.beta(0.4, 0.4))
+        if np.random.rand() < 0.5:
+            return x * lam
+        return x + x.flip(0) * lam
+
+    # WHEN diagnosed THEN the note names both draws, as the branch's problem does not say that it is drawn
+    found = pgk.diagnose(mix, torch.arange(4.0, device=DEVICE))
+    note = next(each for each in found.notes if "the host draws at " in each)
+    assert all(line in note for line in ("np.random.beta(0.4, 0.4)", "if np.random.rand() < 0.5:")), found
+
+
 def test_what_is_drawn_inside_a_random_branch_is_told_too() -> None:
     # GIVEN a branch that is taken by chance, and a size that is drawn in it
     def mix(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

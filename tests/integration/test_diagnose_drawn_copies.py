@@ -35,6 +35,24 @@ def test_a_copy_of_what_is_drawn_says_so_and_others_do_not() -> None:
     assert said == {"idx": True, "m =": False, "t =": False}, found
 
 
+def test_a_copy_says_so_and_the_draw_is_noted_where_how_many_are_copied_moves_with_the_calls() -> None:
+    # GIVEN an order that torch draws on the host, of which each call goes through more parts than the one before
+    state = {"k": 2}
+
+    def epoch(x: torch.Tensor) -> torch.Tensor:
+        perm = torch.randperm(state["k"])
+        for i in range(0, state["k"], 2):
+            x = x + x[perm[i : i + 2].to(DEVICE)].sum()
+        state["k"] = min(8, state["k"] + 2)
+        return x
+
+    # WHEN diagnosed THEN the copy says that it is drawn, and a note has the line that draws
+    found = pgk.diagnose(epoch, torch.ones(8, device=DEVICE))
+    assert [SAYS in f.message for f in found if f.code == "copy-to-gpu"] == [True], found
+    note = next((each for each in found.notes if "the host draws at " in each), "")
+    assert 'perm = torch.randperm(state["k"])' in note, found
+
+
 def test_a_reset_by_an_own_generator_is_led_to_its_end_and_the_generator_is_as_before() -> None:
     # GIVEN pendulums of which none is done yet, which a generator of their own places anew
     rng = np.random.RandomState(3)

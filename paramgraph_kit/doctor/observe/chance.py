@@ -10,6 +10,7 @@ from types import CodeType
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
+from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of
 from paramgraph_kit.trace.model import Failure, Frame
@@ -17,6 +18,8 @@ from paramgraph_kit.trace.model import Failure, Frame
 MOST_LINES = 4  # that a note names
 _DRAWS = re.compile(r"(random|np\.random|numpy\.random)\.(?!seed|[gs]et_?state|default_rng|[A-Z])\w+$")
 _OF_GENERATORS = ("uniform", "integers", "permutation", "exponential", "poisson", "gamma", "beta", "random_sample")
+_OF_TORCH = frozenset("rand randn randint randperm normal bernoulli multinomial uniform_ normal_ random_".split())  # noqa: SIM905
+DRAWN = "it is drawn on the host, and replays keep the first numbers"  # in a message
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -71,18 +74,26 @@ def noted(call: Call, codes: Iterable[CodeType], calls: int) -> str:
     )
 
 
-def named(codes: Iterable[CodeType], problems: Iterable[Failure]) -> list[str]:
-    """A note on the lines that draw on the host where no problem stands, as what they draw shows elsewhere."""
-    told = lines_of(problems)
+def named(codes: Iterable[CodeType], problems: Collection[Failure], steps: Iterable[Step] = ()) -> list[str]:
+    """A note on the lines that draw on the host where no problem says so, as what they draw shows elsewhere.
+
+    ``steps``: what ran, as torch draws on the host or on the device by the same names.
+    """
     lines = dict.fromkeys(
         frame_at(code, n.lineno)
         for code in codes
         for n in nodes_of(code)
         if isinstance(n, ast.Call) and _DRAWS.match(ast.unparse(n.func))
     )
+    drawn = (s.place.frame() for s in steps if s.name in _OF_TORCH and not s.on_device)
+    lines |= dict.fromkeys(at for at in drawn if at is not None)
+    told = lines_of(problems)
+    if all((at.file, at.line) in told for at in lines):
+        return []
+    told = lines_of(f for f in problems if f.code == "host-random" or f.message.endswith(DRAWN))
     labels = [at.label() for at in lines if (at.file, at.line) not in told]
     text = "the host draws at {}: no replay does, so draw outside, and before a launch into what stays"
-    return [text.format(", ".join(labels[:MOST_LINES]))] if labels else []
+    return [text.format(", ".join(labels[:MOST_LINES]))]
 
 
 def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collection[Frame | None]) -> Iterator[Failure]:

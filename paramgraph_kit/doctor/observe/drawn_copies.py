@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import CodeType
 
-from paramgraph_kit.doctor.observe.chance import draws_in
+from paramgraph_kit.doctor.observe.chance import DRAWN, draws_in
 from paramgraph_kit.doctor.observe.observer import Step
-from paramgraph_kit.doctor.observe.one_call import Call
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.places import frame_of
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
 COPIES = ("copy-to-gpu", "tensor-literal", "cpu-index", "scalar-assignment")
-SAYS = "it is drawn on the host, and replays keep the first numbers"
+SAYS = DRAWN
 
 
 def lines(first: Iterable[Step], second: Iterable[Step]) -> set[Frame | None]:
@@ -31,14 +31,28 @@ def _copied(steps: Iterable[Step]) -> dict[Frame | None, list[int]]:
     return found
 
 
-def tell(call: Call, others: Iterable[list[Step]], again: Callable[[], Call]) -> None:
+def tell(caller: Caller, call: Call, others: Iterable[list[Step]]) -> None:
     """Say so of the copies of a call that are others with other numbers drawn, and the same where the same are."""
-    found = {at for other in others for at in lines(call.steps, other)}
-    if not any(f.code in COPIES and f.frame in found for f in call.found):
-        return
-    same = again()
-    if same.ended is None:
-        call.found[:] = told(call.found, found - lines(call.steps, same.steps))
+    copies = {f.frame for f in call.found if f.code in COPIES}
+    drawn = copies & {at for other in others for at in lines(call.steps, other)}
+    if drawn:
+        same = caller.call(caller.args, caller.kwargs, drawing=call.number)
+        drawn = drawn - lines(call.steps, same.steps) if same.ended is None else set()
+    if copies > drawn:  # perhaps what moves with the calls, as how many it copies, lets none of these be compared
+        other, same = _begun_as(caller, call), _begun_as(caller, call, drawing=call.number)
+        if same.ended is None:
+            drawn |= copies & lines(call.steps, other.steps) - lines(call.steps, same.steps)
+    call.found[:] = told(call.found, drawn)
+
+
+def _begun_as(caller: Caller, call: Call, drawing: int = 0) -> Call:
+    """One call more, from what Python held ahead of an earlier one; behind it that is as before."""
+    held = caller.state.read()
+    caller.state.set_to(call.before)
+    try:
+        return caller.call(caller.args, caller.kwargs, drawing=drawing)
+    finally:
+        caller.state.set_to(held)
 
 
 def told(found: Iterable[Failure], drawn: Collection[Frame | None]) -> list[Failure]:

@@ -254,7 +254,7 @@ class _Examiner(Caller):
             more = {**{(f.code, f.frame): f for f in other.found if (f.code, f.frame) not in known}, **more}
             last = other
             others.append(other.steps)
-        drawn_copies.tell(base, others, lambda: self.call(self.args, self.kwargs, drawing=base.number))
+        drawn_copies.tell(self, base, others)
         if not any(f.code in (*_DRAWN, *_NUMBERS[: not base.random_drawn]) for f in [*seen, *more.values()]):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
@@ -335,7 +335,7 @@ class _Examiner(Caller):
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if first.random_drawn and not any(" at " in note for note in found.notes if "random numbers" in note):
             ran = codes_in(step.place.stack for step in steps)
-            found.notes += chance.named(reached(ran, codes), found.problems)
+            found.notes += chance.named(reached(ran, codes), found.problems, steps)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:
