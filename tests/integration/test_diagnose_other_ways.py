@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import random
 from collections import deque
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -321,3 +322,28 @@ def test_a_choice_of_words_for_a_log_is_no_way_of_the_device() -> None:
     # WHEN diagnosed THEN what it counts and says is told, and no branch
     found = pgk.diagnose(f, torch.ones(3, device=DEVICE))
     assert {code for code, _ in told(found)} == {"host-counter"}, found
+
+
+class _Flipping:
+    """A trainer that draws what it gives to a part of its step."""
+
+    def __init__(self) -> None:
+        self.count = torch.zeros((), device=DEVICE)
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        flip = random.random() < 0.3
+        return _flipped(flip, self, x)
+
+
+def _flipped(flip: bool, owner: _Flipping, x: torch.Tensor) -> torch.Tensor:
+    owner.count.add_(1)
+    return x * torch.full((2,), 0.1 if flip else 0.9, device=x.device)
+
+
+def test_what_a_partial_binds_does_not_turn_by_a_caller_that_no_call_comes_to() -> None:
+    # GIVEN a part of a step, for which the step draws a flag, and an object that has both
+    trainer, x = _Flipping(), torch.ones(2, device=DEVICE)
+
+    # WHEN the part is diagnosed with its flag bound THEN it is no problem, and where the step draws it is one
+    assert not (found := pgk.diagnose(partial(_flipped, False, trainer), x)), found
+    assert {f.code for f in pgk.diagnose(trainer.step, x)} == {"host-random"}

@@ -53,6 +53,7 @@ class Moving:
     sized: Collection[Line]  # where the device decides how many there are
     told: Collection[Line]  # tests that are known to go either way
     numbers: Collection[str] = ()  # arguments of the first function that are whole numbers
+    callers: Collection[CodeType] = ()  # functions that a call comes to: what others give decides nothing
     names: dict[CodeType, set[str]] = field(default_factory=dict)  # local ones
     counts: dict[CodeType, set[str]] = field(default_factory=dict)  # that are such arguments
     many: dict[CodeType, set[str]] = field(default_factory=dict)  # whose sizes the device decides
@@ -133,7 +134,7 @@ class Moving:
             if self._reads_back(node.value, code) or (_is_of_host(node.value) and self._moves(node.value, code)):
                 self.returning.add(code.co_name)
         elif isinstance(node, ast.Call):
-            for called in self.codes if last_name(node.func) else ():
+            for called in self.codes if last_name(node.func) and code in self.callers else ():
                 if called.co_name == last_name(node.func):
                     self._given(node, code, called)
 
