@@ -443,11 +443,12 @@ class _Examiner(Caller):
             self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
         lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
-        if is_result := self.graphs.owns(call.result):
+        if is_result := self.graphs.owns([call.result, self.first.result if self.first is not None else None]):
             lines += kept(around(self.function), self.function, self.codes(call))
         problems = [kept_at(text, frame) for frame in lines]
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
+        problems += self.graphs.early.failures()
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):

@@ -151,3 +151,11 @@ def _rows_of(place: Place) -> str:
         if isinstance(part, ast.Slice) and part.upper is not None and part.lower is None:
             return ast.unparse(part.upper)
     return "n"
+
+
+def end_of(tensor: torch.Tensor) -> int:
+    """Where a tensor ends in its memory, in bytes."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(tensor.storage_offset() + last + 1) * tensor.element_size()

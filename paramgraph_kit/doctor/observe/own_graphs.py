@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
-from paramgraph_kit.doctor.observe.filled_rows import FilledRows
+from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
@@ -38,6 +38,7 @@ from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
+from paramgraph_kit.doctor.observe.returned_early import ReturnedEarly
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
@@ -111,7 +112,7 @@ class OwnGraphs:
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
-        self.unexecuted, self.held = Unexecuted(), HeldInputs()
+        self.unexecuted, self.early, self.held = Unexecuted(), ReturnedEarly(), HeldInputs()
         self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.order = PassedNumbers(), PassedCallables(), ReplayOrder()
@@ -138,6 +139,7 @@ class OwnGraphs:
         self.passed.begin(graph)
         self.called.begin(graph)
         self.held.begin(graph)
+        self.early.begin(graph)
         self.between.begin()
         self.states.begin(graph)
         if self.regions is not None and (region := region_here(graph, self.device)) is not None:
@@ -224,7 +226,7 @@ class OwnGraphs:
                 if any(key in other.memory for other in self._known.values()):
                     own.of_others.add(key)
             if key in own.reads and name not in VIEWS:
-                own.ends[key] = max(own.ends.get(key, 0), _end_of(tensor))
+                own.ends[key] = max(own.ends.get(key, 0), end_of(tensor))
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
@@ -323,6 +325,9 @@ class OwnGraphs:
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
+        waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
+        made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
+        self.early.returned(tensors_in(result), made, self.regions or ())
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation gives another look at a tensor."""
@@ -481,14 +486,6 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
-
-
-def _end_of(tensor: torch.Tensor) -> int:
-    """Where a tensor ends in its memory, in bytes."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return int(tensor.storage_offset() + last + 1) * tensor.element_size()
 
 
 def _is_put_back(place: Place) -> bool:
