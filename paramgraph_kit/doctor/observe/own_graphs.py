@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
+from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
@@ -113,11 +114,11 @@ class OwnGraphs:
         self._stand_ins: Any = WeakTensorKeyDictionary()
         self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.early, self.held = Unexecuted(), ReturnedEarly(), HeldInputs()
-        self.numbers, self.graphed, self.flow = GivenNumbers(), GraphedResults(), CapturedFlow()
+        self.numbers, self.graphed, self.samples = GivenNumbers(), GraphedResults(), GraphedSamples()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
-        self.passed, self.called, self.order = PassedNumbers(), PassedCallables(), ReplayOrder()
-        self.writes_seen = 0
-        self.written = dict[int, int]()  # memory, and which of those has written it last
+        self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
+        self.order = ReplayOrder()
+        self.writes_seen, self.written = 0, dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
@@ -288,6 +289,7 @@ class OwnGraphs:
         yield from self.between.failures()
         yield from self.states.failures()
         yield from self.learned.failures()
+        yield from self.samples.failures()
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
@@ -362,6 +364,7 @@ class OwnGraphs:
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)
         self.looked_at(graph)
         if self.regions is not None:
+            self.samples.launched(graph, place)
             self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
         for other in self._known.values():
             if other is not one and other.holds(one.memory.values()):

@@ -1,0 +1,164 @@
+"""Sample arguments of ``make_graphed_callables``: what they ask of gradients, and whose memory they share.
+
+Each call copies its arguments there. A backward pass gives no gradient to an argument whose sample asks for none, and
+reads what the call after its own has copied, where two callables have the same sample.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import cells_of, is_a
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure, Frame
+
+_FILE = "/torch/cuda/graphs.py"
+_NO_GRADIENT = "A graphed callable gives its argument no gradient"
+_WHY = (
+    "torch captures the backward pass for the sample arguments: where a sample does not require gradients, what the "
+    "callable is given gets none, and nothing that has computed that learns."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The latest call of a callable."""
+
+    samples: tuple[torch.Tensor, ...]
+    given: tuple[int, ...]  # memory of its arguments
+    unlearned: tuple[int, ...]  # arguments that require gradients, with samples that do not
+    place: Place
+    names: dict[str, Any]  # of the file of who calls
+
+
+class GraphedSamples:
+    """Those of one program."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, _Call] = {}  # by the graph of the backward pass
+        self._later: dict[int, list[_Call]] = {}  # calls of others since
+        self._told: dict[tuple[str, Frame | None], Failure] = {}
+
+    def launched(self, graph: object, place: Place) -> None:
+        """A graph of torch's is replayed."""
+        frame = _torchs()
+        if frame is None:
+            return
+        known = frame.f_locals
+        if frame.f_code.co_name == "forward" and {"inputs", "static_input_surface", "ctx"} <= known.keys():
+            count = known.get("len_user_args", 0)
+            samples, given = known["static_input_surface"][:count], known["inputs"][:count]
+            pairs = enumerate(zip(samples, given, strict=False))
+            unlearned = tuple(i for i, (a, b) in pairs if b.requires_grad and not a.requires_grad)
+            users = next(frames_of_the_user(), None)
+            names = {} if users is None else {**users.f_globals, **users.f_locals}
+            call = _Call(samples, tuple(map(storage_key, given)), unlearned, place, names)
+            for later in self._later.values():
+                later.append(call)
+            backward = inspect.unwrap(type(known["ctx"])._forward_cls.backward)
+            key = id(getattr(cells_of(backward).get("bwd_graph"), "cell_contents", None))
+            self._calls[key], self._later[key] = call, []
+        elif frame.f_code.co_name == "backward" and (ran := self._calls.get(id(graph))) is not None:
+            if ran.unlearned:
+                self._tell(_unlearned(ran))
+            if _is_overwritten(graph, ran, self._later.get(id(graph), [])):
+                self._tell(_shared(ran))
+
+    def failures(self) -> Iterator[Failure]:
+        """All that was seen."""
+        yield from self._told.values()
+
+    def _tell(self, failure: Failure) -> None:
+        self._told.setdefault((failure.code, failure.frame), failure)
+
+
+def _torchs() -> FrameType | None:
+    """The function of torch's that replays now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        is_torchs = frame.f_code.co_filename.replace("\\", "/").endswith(_FILE)
+        if is_torchs and frame.f_code.co_name in ("forward", "backward"):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _is_overwritten(graph: object, ran: _Call, later: list[_Call]) -> bool:
+    """Whether another callable has been given something else where the backward pass reads what this one was given."""
+    touched = driver().touched(graph)
+    for number, sample in enumerate(ran.samples):
+        key, given = storage_key(sample), ran.given[number]
+        reads = not touched or sample.data_ptr() in touched
+        for call in later:
+            others = (g for s, g in zip(call.samples, call.given, strict=True) if storage_key(s) == key)
+            if key and reads and any(other != given for other in others):
+                return True
+    return False
+
+
+def _unlearned(call: _Call) -> Failure:
+    count = call.unlearned[0]
+    node, frame = _graphed_at(call)
+    text = f"argument {count + 1} requires gradients where it is called, and the sample does not: it gets no gradient"
+    name = _name_of(node, call, call.samples[count])
+    sample = f"`{name}.requires_grad_()` ahead of this line" if name else "`.requires_grad_()` of that sample"
+    after = f"the same, with samples that require gradients as what the callable is given does: {sample}"
+    return replace(_told("graphed-arguments", text, frame, after), title=_NO_GRADIENT, cause=_WHY)
+
+
+def _shared(call: _Call) -> Failure:
+    node, frame = _graphed_at(call)
+    sample = call.samples[0]
+    name = _name_of(node, call, sample)
+    learns = sample.requires_grad or bool(call.unlearned)
+    own = f"{name or 'sample'}.detach().clone().requires_grad_()" if learns else f"{name or 'sample'}.clone()"
+    text = "callables share the memory of a sample: the backward pass of one reads what another was given after it"
+    after = f"a sample of its own for each callable: `{own}` in place of `{name or 'sample'}`"
+    return _told("graphed-sample-overwritten", text, frame, after)
+
+
+def _told(code: str, text: str, frame: Frame | None, after: str) -> Failure:
+    failure = BY_ID[code].failure(text, frame)
+    line = frame.text if frame is not None else ""
+    return replace(failure, fix=f"before  {line}\nafter   {after}")
+
+
+def _graphed_at(call: _Call) -> tuple[ast.Call | None, Frame | None]:
+    """The one line of the files around a call that has torch graph something; else that of the call."""
+    found = []
+    for file in dict.fromkeys(code.co_filename for code, _ in call.place.stack):
+        tree = tree_of(file)
+        if tree is None or _FILE in file:
+            continue
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == GRAPHED]
+        found += [(file, tree, n) for n in calls]
+    if len(found) != 1:
+        return None, call.place.frame()
+    file, tree, node = found[0]
+    inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and node in ast.walk(n)]
+    name = max(inside, key=lambda n: n.lineno).name if inside else "<module>"
+    return node, Frame(display_name(file), node.lineno, name, linecache.getline(file, node.lineno).strip())
+
+
+def _name_of(node: ast.Call | None, call: _Call, sample: torch.Tensor) -> str:
+    """What the line calls a sample; "" where that is not known."""
+    given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "sample_args")] if node is not None else []
+    names = [n.id for each in given for n in ast.walk(each) if isinstance(n, ast.Name)]
+    values = ((name, call.names.get(name)) for name in dict.fromkeys(names))
+    tensors = ((name, value) for name, value in values if is_a(value, torch.Tensor))
+    return next((name for name, value in tensors if storage_key(value) == storage_key(sample)), "")
