@@ -167,6 +167,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self.graphs.kept.joined(tensors, self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
+        elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
+            self.graphs.tails.saw(tensors, {id(args[i]) for i in op.written if i < len(args)}, self.keeper, place)
         if self.graphs and op.name in VIEWS:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:

@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
@@ -82,6 +83,8 @@ class StaleTails:
             said = f"the replay also reads what is behind {ast.unparse(cut)}, which a longer input has left there"
             line = frame.text if frame is not None else ""
             words = _words(cut, whole, line, _made_of(place, whole))
+            if is_of_table(cut):
+                words = masked(cut, line)
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
                 words = _of_each_length(cut, whole)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
@@ -113,12 +116,12 @@ def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
     if not graphs.tails.found or any(f.code == "size-frozen" for f in told):
         return []  # a line that uses the other rows is told already
     regions, misread = graphs.regions, graphs.misread
-    found = list[list[torch.Tensor] | None]()
+    found, number = list[list[torch.Tensor] | None](), caller.number  # all draw the same
     try:
         graphs.tails.watches = True
         for changes in (False, False, True):
             graphs.regions, graphs.misread, graphs.tails.changes = [], [], changes
-            found.append(_made(caller, caller.number, plainly=True))
+            found.append(_made(caller, number, plainly=True))
     finally:
         graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, False, False
     plain, again, other = found
