@@ -9,7 +9,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
@@ -169,8 +169,9 @@ def asked_before(place: Place, node: ast.If) -> str:
     found |= any(touches(a, b) for n in before for a in written(n) for b in made | read)
     if not own and not found:
         return ""
-    chosen = choose_by_where(replace(place, statement=node), "chosen_in")
+    flag = fresh("chosen_in", place.taken)
+    chosen = choose_by_where(replace(place, statement=node), flag)
     single = len(chosen) == 1
-    instead = f"`{chosen[0].text.strip()}`" if single else "`torch.where(chosen_in, ..., ...)` for what it assigns"
+    instead = f"`{chosen[0].text.strip()}`" if single else f"`torch.where({flag}, ..., ...)` for what it assigns"
     here = f"behind what counts, and in place of the branch {instead}"
-    return found_before("chosen_in", place.text(node.test), "torch.bool", place, here)
+    return found_before(flag, place.text(node.test), "torch.bool", place, here)

@@ -17,12 +17,13 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     with_those_beside,
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
+from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, called, is_training
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training
 from paramgraph_kit.rewrite.source.unchanging import deciders
 from paramgraph_kit.rewrite.source.writes import paths
 from paramgraph_kit.trace.model import Failure
@@ -101,11 +102,12 @@ def decided(place: Place) -> str:
                 f"`{name}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
                 f"each, `graphs[{name} is None]`, and launch the one that the call is of"
             )
-        chosen = choose_by_where(place, "chosen_in")
+        flag = fresh("chosen_in", place.taken)
+        chosen = choose_by_where(place, flag)
         instead = (
             f"`{chosen[0].text.strip()}`"
             if len(chosen) == 1
-            else "`torch.where(chosen_in, ..., ...)` for what it assigns"
+            else f"`torch.where({flag}, ..., ...)` for what it assigns"
         )
         if place.loops() and draws(node.test):
             return _drawn_in_loop(place)
@@ -113,17 +115,15 @@ def decided(place: Place) -> str:
             return (
                 f"the host draws in each call, as line {call.lineno} makes several: have it fill a tensor with one "
                 f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
-                f"{instead.replace('chosen_in', 'drawn')}"
+                f"{instead.replace(flag, 'drawn')}"
             )
         instead += _begun_there(place, inside)
-        return found_before(
-            "chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}"
-        )
+        return found_before(flag, place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
-            text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
-            more = "; in a loop one element for each time round" * bool(place.loops())
-            return found_before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
+            flag = fresh("chosen_in", place.taken)
+            here = chosen_here(place, each, flag) + "; in a loop one element for each time round" * bool(place.loops())
+            return found_before(flag, place.text(each.test), "torch.bool", place, here)
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
@@ -144,9 +144,11 @@ def decided(place: Place) -> str:
         if isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple):
             at = [place.text(n) for n in one.targets[0].elts]
             text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
-            return found_before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
+            given = fresh(f"{name}_in", place.taken)
+            return found_before(given, text, "", place, f"here `{given}` for `{name}`", one.lineno)
         if isinstance(one.targets[0], (ast.Attribute, ast.Subscript)):  # of `name`, which is none itself
-            path, kept = place.text(one.targets[0]), f"{getattr(one.targets[0], 'attr', name)}_in"
+            path = place.text(one.targets[0])
+            kept = fresh(f"{getattr(one.targets[0], 'attr', name)}_in", place.taken)
             if path not in map(place.text, heads(node)):
                 continue
             return (
@@ -161,18 +163,19 @@ def decided(place: Place) -> str:
                 f"launch, and give it to `{function.name}` among its arguments; each that comes has a graph of its "
                 f"own, `graphs[{name}]`, captured when it first comes"
             )
-        here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
+        given = fresh(f"{name}_in", place.taken)
+        here, form = f"here `{given}` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
             size = ", ".join(map(str, form.shape))
             kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
             return (
-                f"`{name}`, which the host makes at line {one.lineno}, belongs before each launch: once `{name}_in = "
+                f"`{name}`, which the host makes at line {one.lineno}, belongs before each launch: once `{given} = "
                 f"torch.zeros({size}{kind}, device={place.device})`, before each launch "
-                f"`{name}_in.copy_({place.text(one.value)})`, {here}"
+                f"`{given}.copy_({place.text(one.value)})`, {here}"
             )
         if _is_many(one.value):
             continue
-        return found_before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
+        return found_before(given, place.text(one.value), "", place, here, one.lineno)
     if noted := _kept_there(place):
         return noted
     for name, one in assignments(place):
