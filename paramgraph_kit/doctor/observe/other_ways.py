@@ -16,7 +16,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import chance, drawn_copies, read_tests, written_when_run
+from paramgraph_kit.doctor.observe import chance, drawn_copies, kept_by_choice, read_tests, written_when_run
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -165,6 +165,7 @@ class OtherWays:
         changes = [c for each in one.changes for c in each.entries()]
         changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
         counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
+        counted += kept_by_choice.problems(changes, self.codes, self.moving.waited)
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
             two = self._call(led, way.turns, filled=filled)
@@ -323,7 +324,9 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure], codes: list[
     """What ways have that no call has gone, behind what these calls change by other names than it has."""
     written = written_when_run.problems(caller, base, codes, [*base.found, *seen])
     found = OtherWays(caller, base, codes, [*seen, *written])
+    waited = lines_of(f for f in (*base.found, *seen) if f.code in _WAITS)
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        found.more += kept_by_choice.problems(base.changes, codes, waited)
         found.problems()
     return [*written, *found.more]
 
