@@ -81,3 +81,14 @@ def test_a_shared_sample_is_nothing_to_tell_where_both_are_given_the_same(tmp_pa
     names = run(text, tmp_path)
     # WHEN / THEN
     assert not pgk.diagnose(names["f"], *names["args"]).failures
+
+
+def test_a_sample_that_the_line_makes_is_told_with_what_it_becomes(tmp_path: Path) -> None:
+    # GIVEN one block behind a layer that learns, graphed with a sample that has no name
+    made = "torch.zeros(3, 6, device=device)"
+    text = TRAINED.replace(LINE.format("GIVEN"), f"first = cuda.make_graphed_callables(first, ({made},))")
+    names = run(text.replace("SAMPLE", "").replace("GIVEN", SHARED), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN
+    assert found.failure.fix.endswith(f"`{made}.requires_grad_()` for `{made}`")

@@ -116,7 +116,7 @@ def _unlearned(call: _Call) -> Failure:
     node, frame = _graphed_at(call)
     text = f"argument {count + 1} requires gradients where it is called, and the sample does not: it gets no gradient"
     name = _name_of(node, call, call.samples[count])
-    sample = f"`{name}.requires_grad_()` ahead of this line" if name else "`.requires_grad_()` of that sample"
+    sample = f"`{name}.requires_grad_()` ahead of this line" if name else _made_there(node, count)
     after = f"the same, with samples that require gradients as what the callable is given does: {sample}"
     return replace(_told("graphed-arguments", text, frame, after), title=_NO_GRADIENT, cause=_WHY)
 
@@ -153,6 +153,15 @@ def _graphed_at(call: _Call) -> tuple[ast.Call | None, Frame | None]:
     inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and node in ast.walk(n)]
     name = max(inside, key=lambda n: n.lineno).name if inside else "<module>"
     return node, Frame(display_name(file), node.lineno, name, linecache.getline(file, node.lineno).strip())
+
+
+def _made_there(node: ast.Call | None, number: int) -> str:
+    """What becomes of a sample that is made in the line itself."""
+    given = node.args[1] if node is not None and len(node.args) > 1 else None
+    made = given.elts[number] if isinstance(given, ast.Tuple) and number < len(given.elts) else None
+    if not isinstance(made, ast.Call):  # as of several callables, of which nobody knows here which it is
+        return "`.requires_grad_()` of each sample of such an argument"
+    return f"`{ast.unparse(made)}.requires_grad_()` for `{ast.unparse(made)}`"
 
 
 def _name_of(node: ast.Call | None, call: _Call, sample: torch.Tensor) -> str:
