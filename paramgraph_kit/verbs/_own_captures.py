@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.verbs._several_graphed import of_several
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.own_regions import Region
@@ -93,6 +94,7 @@ def of_captures(
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
     for region in {_what(each): each for each in regions if each.function is not None}.values():
         part = _part_of(diagnose, region, limit_s, fix)
+        of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
         inside = [replace(f, fix=without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
@@ -222,6 +224,7 @@ def add_frozen(
             continue
         if any(f.code in _ENDS for f in part.failures) and NOT_ASKED not in found.notes:
             found.notes = (*found.notes, NOT_ASKED)
+        of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
         if inside := [f for f in inside if _line(f) not in told]:
             found.failures = (*found.failures, *inside)

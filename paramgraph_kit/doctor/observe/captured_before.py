@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
+from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
 from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
 from paramgraph_kit.doctor.observe.observer import Step
@@ -206,7 +207,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
         return  # all that the function can name need not be looked at
     held = {name: cell.cell_contents for name, cell in cells_of(plain).items()} if is_a(plain, FunctionType) else {}
     objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
-    seen = set[int]()
+    seen, graphed = set[int](), dict[ast.stmt, CodeType]()
     for block, method in blocks:
         for names, at in _scopes(tree, method, space, [*objects.values()], file):
             if isinstance(block, ast.With):
@@ -214,7 +215,10 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
                 made_at = partial(region_at, at, kind=kind, space=space)
                 yield from _with_tables(block, body, names, made_at, seen, managers)
             else:
-                yield from _by_torch(block, names, at, kind, space)
+                regions = [*_by_torch(block, names, at, kind, space)]
+                seen |= {id(region.graph) for region in regions}
+                graphed[block] = at
+                yield from regions
     known = [own, *space.values(), *held.values()]
     known += [each for value in known for each in attributes_of(value).values()]
     for maker in makers:
@@ -225,9 +229,12 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
         for each in made:
             hidden = {*each.code.co_varnames, *each.code.co_cellvars}
             names = {name: value for name, value in space.items() if name not in hidden} | each.names
+            graphed |= {n: each.code for n, _ in captures(maker.body, None) if not isinstance(n, ast.With)}
             for block in (n for n, _ in captures(maker.body, None) if isinstance(n, ast.With)):
                 region = partial(region_at, each.code, kind=kind, space=space, cells=each.cells)
                 yield from _with_tables(block, maker.body, names, region, seen, managers)
+    if graphed:
+        yield from graphed_elsewhere([*graphed.items()], [*known, *objects.values()], seen, kind, space)
 
 
 def _with_tables(

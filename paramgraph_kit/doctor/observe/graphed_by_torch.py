@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import unwrap
 from types import FunctionType
@@ -14,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, is_a
 
 _FILE = "/torch/cuda/graphs.py"
+_MOST = 100  # entries of what may hold modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,16 @@ def graphed_by_torch(value: Any) -> Graphed | None:
     inputs = forward.get("static_input_surface", ())[: forward.get("len_user_args", 0)]
     args = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in inputs)
     return Graphed(around.get("orig_fwd"), args, (forward["fwd_graph"], backward.get("bwd_graph")))
+
+
+def graphed_modules(values: Iterable[Any], deep: int = 3) -> Iterator[Graphed]:
+    """What torch has graphed in place of modules, of their parts, and of lists, tuples and dictionaries of such."""
+    for value in values:
+        if is_a(value, torch.nn.Module):
+            found = (graphed_by_torch(each) for each in value.modules())
+            yield from (each for each in found if each is not None and each.original is not None)
+        elif deep and is_a(value, (list, tuple, dict)):
+            yield from graphed_modules([*(value.values() if is_a(value, dict) else value)][:_MOST], deep - 1)
 
 
 def original_of(value: Any) -> Any:

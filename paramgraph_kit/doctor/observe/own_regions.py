@@ -28,7 +28,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
     uses_of,
 )
 from paramgraph_kit.doctor.observe.filled_inside import made_for_it
-from paramgraph_kit.doctor.observe.graphed_by_torch import original_of
+from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules, original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -402,7 +402,7 @@ def _until_end(block: list[ast.stmt]) -> list[ast.stmt]:
 def _of_samples(region: Region, call: ast.Call) -> None:
     """A callable that is graphed, with its sample arguments, where they can be had again."""
     given = [*call.args, *(k.value for k in call.keywords if k.arg in ("callables", "sample_args"))]
-    if len(given) < 2 or not isinstance(given[0], (ast.Name, ast.Attribute, ast.Lambda)):
+    if len(given) < 2:
         return
     try:
         file = region.code.co_filename
@@ -410,6 +410,9 @@ def _of_samples(region: Region, call: ast.Call) -> None:
     except Exception:  # a mistake of the user's, which the call has told
         return
     function, args = original_of(parts[0]), parts[1]
+    if is_a(parts[0], tuple):  # several modules, graphed in place by now
+        own = next((each for each in graphed_modules(parts[0]) if each.graphs[0] is region.graph), None)
+        function, args = (own.original, own.args) if own is not None else (None, None)
     if not callable(function) or not isinstance(args, tuple) or _is_of_libraries(function):
         return
     region.function, region.args, region.inline = function, args, isinstance(given[0], ast.Lambda)
