@@ -92,3 +92,42 @@ def test_a_sample_that_the_line_makes_is_told_with_what_it_becomes(tmp_path: Pat
     found = pgk.diagnose(names["f"], *names["args"])
     # THEN
     assert found.failure.fix.endswith(f"`{made}.requires_grad_()` for `{made}`")
+
+
+GATED = """
+GATE
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.gate = nn.Linear(6, 6), OWN
+    def forward(self, x):
+        return x + self.gate * self.fc(x)
+blocks = [Block().to(device), Block().to(device)]
+given = tuple((torch.zeros(3, 6, device=device, requires_grad=True),) for _ in blocks)
+blocks = cuda.make_graphed_callables(tuple(blocks), given)
+scales = [torch.full((), 0.5, device=device), torch.full((), 2.0, device=device)]
+def f(x):
+    h = x
+    for block, scale in zip(blocks, scales):
+        block.gate.copy_(scale)
+        h = block(h)
+    loss = h.square().mean()
+    loss.backward()
+    for block in blocks:
+        block.zero_grad()
+    return loss.detach()
+args = (torch.randn(3, 6, device=device),)
+"""
+
+
+@pytest.mark.parametrize(("gate", "own", "told"), [("gate = torch.ones((), device=device)", "gate", 1), ("", "", 0)])
+def test_a_tensor_for_all_that_a_backward_pass_reads_is_told_where_it_is_written_over(
+    gate: str, own: str, told: int, tmp_path: Path
+) -> None:
+    # GIVEN graphed blocks that are scaled by a tensor, one for all or one for each
+    names = run(GATED.replace("GATE", gate).replace("OWN", own or "torch.ones((), device=device)"), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN the line that writes it between a call and its backward pass is told, where it is one for all
+    assert [f.frame.text for f in found if f.frame is not None] == ["block.gate.copy_(scale)"] * told
+    assert all("reads this memory" in f.message for f in found)

@@ -10,10 +10,9 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -29,6 +28,12 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _FILE = "/torch/cuda/graphs.py"
 _NO_GRADIENT = "A graphed callable gives its argument no gradient"
+_WRITTEN = "What a graphed callable saves for its backward pass is written over"
+_OVER = (
+    "A replay of the backward pass reads the memory that the forward pass has read, and nobody keeps what was there. "
+    "Eagerly autograd would refuse."
+)
+_MOST = 256  # writes between a call and its backward pass
 _WHY = (
     "torch captures the backward pass for the sample arguments: where a sample does not require gradients, what the "
     "callable is given gets none, and nothing that has computed that learns."
@@ -36,14 +41,23 @@ _WHY = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Sample:
+    """What is known of a sample; itself would live on here."""
+
+    key: int
+    address: int
+    learns: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
     """The latest call of a callable."""
 
-    samples: tuple[torch.Tensor, ...]
+    samples: tuple[_Sample, ...]
     given: tuple[int, ...]  # memory of its arguments
     unlearned: tuple[int, ...]  # arguments that require gradients, with samples that do not
     place: Place
-    names: dict[str, Any]  # of the file of who calls
+    names: dict[str, int]  # what who calls names them, each with its memory
 
 
 class GraphedSamples:
@@ -52,6 +66,7 @@ class GraphedSamples:
     def __init__(self) -> None:
         self._calls: dict[int, _Call] = {}  # by the graph of the backward pass
         self._later: dict[int, list[_Call]] = {}  # calls of others since
+        self._writes: dict[int, list[tuple[int, Place]]] = {}  # memory that is written since
         self._told: dict[tuple[str, Frame | None], Failure] = {}
 
     def launched(self, graph: object, place: Place) -> None:
@@ -65,19 +80,28 @@ class GraphedSamples:
             samples, given = known["static_input_surface"][:count], known["inputs"][:count]
             pairs = enumerate(zip(samples, given, strict=False))
             unlearned = tuple(i for i, (a, b) in pairs if b.requires_grad and not a.requires_grad)
-            users = next(frames_of_the_user(), None)
-            names = {} if users is None else {**users.f_globals, **users.f_locals}
-            call = _Call(samples, tuple(map(storage_key, given)), unlearned, place, names)
+            noted = tuple(_Sample(storage_key(t), t.data_ptr(), t.requires_grad) for t in samples)
+            call = _Call(noted, tuple(map(storage_key, given)), unlearned, place, _names_of(noted))
             for later in self._later.values():
                 later.append(call)
             backward = inspect.unwrap(type(known["ctx"])._forward_cls.backward)
             key = id(getattr(cells_of(backward).get("bwd_graph"), "cell_contents", None))
-            self._calls[key], self._later[key] = call, []
+            self._calls[key], self._later[key], self._writes[key] = call, [], []
         elif frame.f_code.co_name == "backward" and (ran := self._calls.get(id(graph))) is not None:
             if ran.unlearned:
                 self._tell(_unlearned(ran))
             if _is_overwritten(graph, ran, self._later.get(id(graph), [])):
                 self._tell(_shared(ran))
+            touched = driver().touched(graph)
+            for place in (place for at, place in self._writes.get(id(graph), []) if at in touched):
+                self._tell(_written_over(place))
+
+    def wrote(self, tensors: Iterable[torch.Tensor], place: Place) -> None:
+        """An operation outside of all captures writes to these; what torch copies to samples is known by its calls."""
+        if self._writes and not place.in_backward and not any(_FILE in file.replace("\\", "/") for file in place.files):
+            new = [(tensor.untyped_storage().data_ptr(), place) for tensor in tensors if storage_key(tensor)]
+            for known in self._writes.values():
+                known += new[: _MOST - len(known)]
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
@@ -102,10 +126,10 @@ def _is_overwritten(graph: object, ran: _Call, later: list[_Call]) -> bool:
     """Whether another callable has been given something else where the backward pass reads what this one was given."""
     touched = driver().touched(graph)
     for number, sample in enumerate(ran.samples):
-        key, given = storage_key(sample), ran.given[number]
-        reads = not touched or sample.data_ptr() in touched
+        key, given = sample.key, ran.given[number]
+        reads = not touched or sample.address in touched
         for call in later:
-            others = (g for s, g in zip(call.samples, call.given, strict=True) if storage_key(s) == key)
+            others = (g for s, g in zip(call.samples, call.given, strict=True) if s.key == key)
             if key and reads and any(other != given for other in others):
                 return True
     return False
@@ -125,11 +149,20 @@ def _shared(call: _Call) -> Failure:
     node, frame = _graphed_at(call)
     sample = call.samples[0]
     name = _name_of(node, call, sample)
-    learns = sample.requires_grad or bool(call.unlearned)
+    learns = sample.learns or bool(call.unlearned)
     own = f"{name or 'sample'}.detach().clone().requires_grad_()" if learns else f"{name or 'sample'}.clone()"
     text = "callables share the memory of a sample: the backward pass of one reads what another was given after it"
     after = f"a sample of its own for each callable: `{own}` in place of `{name or 'sample'}`"
     return _told("graphed-sample-overwritten", text, frame, after)
+
+
+def _written_over(place: Place) -> Failure:
+    text = "the backward pass of a graphed callable reads this memory, and was to read what its call has"
+    after = (
+        "the same into a tensor that each callable has of its own: the backward pass of one that is called ahead of "
+        "this line reads what the line writes over"
+    )
+    return replace(_told("graphed-sample-overwritten", text, place.frame(), after), title=_WRITTEN, cause=_OVER)
 
 
 def _told(code: str, text: str, frame: Frame | None, after: str) -> Failure:
@@ -164,10 +197,15 @@ def _made_there(node: ast.Call | None, number: int) -> str:
     return f"`{ast.unparse(made)}.requires_grad_()` for `{ast.unparse(made)}`"
 
 
-def _name_of(node: ast.Call | None, call: _Call, sample: torch.Tensor) -> str:
+def _names_of(samples: tuple[_Sample, ...]) -> dict[str, int]:
+    users, keys = next(frames_of_the_user(), None), {sample.key for sample in samples} - {0}
+    held = {} if users is None else {**users.f_globals, **users.f_locals}
+    tensors = ((name, storage_key(value)) for name, value in held.items() if is_a(value, torch.Tensor))
+    return {name: key for name, key in tensors if key in keys}
+
+
+def _name_of(node: ast.Call | None, call: _Call, sample: _Sample) -> str:
     """What the line calls a sample; "" where that is not known."""
     given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "sample_args")] if node is not None else []
     names = [n.id for each in given for n in ast.walk(each) if isinstance(n, ast.Name)]
-    values = ((name, call.names.get(name)) for name in dict.fromkeys(names))
-    tensors = ((name, value) for name, value in values if is_a(value, torch.Tensor))
-    return next((name for name, value in tensors if storage_key(value) == storage_key(sample)), "")
+    return next((name for name in names if call.names.get(name) == sample.key), "")
