@@ -87,6 +87,7 @@ def of_captures(
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
     from paramgraph_kit.doctor.observe.freed_words import without_cache
+    from paramgraph_kit.doctor.observe.other_numbers import TAKES_NO_OTHERS
     from paramgraph_kit.doctor.observe.places import order_of
 
     name, _, where = head_of(whole)
@@ -106,7 +107,8 @@ def of_captures(
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
         found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
-        notes += [note for note in part.notes if note not in notes]
+        # What its lines are given is the program's: what moves between replays is told where it moves.
+        notes += [note for note in part.notes if note not in (*notes, TAKES_NO_OTHERS)]
         if part.fix is not None:
             part.fix.verified = _as_it_begins(part.fix.verified, region)
         if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
 
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
+TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
 
 
 def another(value: Any) -> Any:
@@ -63,7 +64,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
         return []
     other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
     if other.ended is not None:
-        found.notes.append("with other numbers as arguments it fails, so what they decide could not be seen")
+        found.notes.append(TAKES_NO_OTHERS)
         return []
     names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
     drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
