@@ -23,7 +23,8 @@ def behind_failed(
     diagnose: Callable[..., Diagnosis], what: Any, given: Any, found: Diagnosis, files: Iterable[str], limit_s: float
 ) -> None:
     """Tell what a program whose capture fails does around its replays; a note where nobody can know that yet."""
-    from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
+    from paramgraph_kit.doctor.known.catalogue import BY_ID
+    from paramgraph_kit.doctor.observe.examine import FUNCTION, NOT_REPLAYED
     from paramgraph_kit.doctor.observe.places import order_of
 
     again, fix = None, found.fix
@@ -35,10 +36,12 @@ def behind_failed(
     known = {(f.code, f.frame) for f in found.failures}
     lines = {f.frame for f in found.failures}
     own = {display_name(file): file for file in files}
-    # Its capture may fail further, as where a part of the fix is only words.
+    # Its capture may fail further, as where a part of the fix is only words; or the program does right behind it,
+    # which takes what the function has returned before.
     if (
         again is None
         or NOT_REPLAYED in again.notes
+        or any(f.code in BY_ID and BY_ID[f.code].category == FUNCTION for f in again.failures)
         or any(f.code not in (*_AROUND, *_ALSO) and f.frame in lines for f in again.failures)
     ):
         found.notes = (*found.notes, NOT_REPLAYED)

@@ -132,3 +132,71 @@ def test_what_stays_unseen_as_only_a_part_of_the_fix_is_a_diff_is_said(tmp_path:
     found = pgk.diagnose(run(HALF_MENDED, tmp_path)["main"], fix=True)
     # THEN nobody is left to think that there was nothing behind it
     assert NOT_REPLAYED in found.notes
+
+
+TAKES_ITS_RESULT = """
+class Learner:
+    def __init__(self):
+        self.net = nn.Linear(4, 2).to(device)
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=0.1, capturable=True)
+        self.x, self.errors, self.graph = torch.zeros(8, 4, device=device), [], None
+    def update(self):
+        loss = self.net(self.x).pow(2).mean()
+        self.opt.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.opt.step()
+        self.errors.append(norm.item())
+        return loss.detach()
+    def learn(self, x):
+        self.x.copy_(x)
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.loss = self.update()
+        self.graph.replay()
+        return self.loss.clone()
+learner = Learner()
+"""
+SAMPLER = """
+class Sampler:
+    def __init__(self):
+        self.betas = torch.linspace(0.01, 0.2, 4).to(device)
+        self.x, self.seen, self.graph = torch.zeros(2, 4, device=device), [], None
+    def denoise(self, x, i):
+        return x - self.betas[i] * torch.randn(x.shape).to(device)
+    def sample(self, x):
+        self.x.copy_(x)
+        for i in reversed(range(4)):
+            if self.graph is None:
+                self.denoise(self.x, i)
+                self.graph = cuda.CUDAGraph()
+                with cuda.graph(self.graph):
+                    self.out = self.denoise(self.x, i)
+            self.graph.replay()
+            self.x.copy_(self.out)
+        return self.x.clone()
+def main():
+    return Sampler().sample(torch.ones(2, 4, device=device))
+"""
+
+
+def test_what_a_program_cannot_show_with_its_fix_in_place_is_said(tmp_path: Path) -> None:
+    # GIVEN a step whose rewritten function returns more than the program takes, so that it fails behind its capture
+    names = run(TAKES_ITS_RESULT, tmp_path)
+    # WHEN
+    forget()
+    found = pgk.diagnose(names["learner"].learn, torch.ones(8, 4, device=pgk.device()), fix=True)
+    # THEN what its replays do not see is still to be asked
+    assert "sync-item" in [f.code for f in found.failures]
+    assert NOT_REPLAYED in found.notes
+
+
+def test_numbers_that_only_a_captured_function_is_given_are_no_arguments_of_the_program(tmp_path: Path) -> None:
+    # GIVEN a captured function that is given an index, which the next higher number is none of
+    # WHEN
+    forget()
+    found = pgk.diagnose(run(SAMPLER, tmp_path)["main"], fix=True)
+    # THEN nothing is said of other arguments, for the program takes none
+    assert found.failures
+    assert not [note for note in found.notes if "other numbers as arguments" in note]
