@@ -26,6 +26,7 @@ def behind_failed(
     from paramgraph_kit.doctor.known.catalogue import BY_ID
     from paramgraph_kit.doctor.observe.examine import FUNCTION, NOT_REPLAYED
     from paramgraph_kit.doctor.observe.places import order_of
+    from paramgraph_kit.doctor.observe.returned_inputs import NEEDS_COPY
 
     again, fix = None, found.fix
     with suppress(Exception):  # the fix is of the captured function, and the program has more around it
@@ -46,6 +47,7 @@ def behind_failed(
     ):
         found.notes = (*found.notes, NOT_REPLAYED)
         return
+    found.notes += tuple(each for each in again.notes if NEEDS_COPY in each and each not in found.notes)
     more = [f for f in again.failures if f.code in (*_AROUND, *_ALSO) and (f.code, f.frame) not in known]
     there = (f for f in (_as_it_is(each, own) for each in more) if f is not None and (f.code, f.frame) not in known)
     told = sorted((*found.failures, *there), key=lambda f: order_of(f.frame))

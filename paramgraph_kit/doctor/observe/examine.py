@@ -54,6 +54,7 @@ from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
+from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried, tried_in_program
@@ -451,8 +452,8 @@ class _Examiner(Caller):
         problems += self.graphs.early.failures()
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
-        elif any(storage_key(t) in self.states() for t in tensors_in(call.result)):
-            found.notes.append("its result is a state that each replay writes to: who keeps it needs a clone()")
+        elif said := note_of_kept(call.result, self.states(), self.graphs):
+            found.notes.append(said)
         found.notes.append(OF_ITS_OWN)
         read = [*read_in_captures(self.codes(self.first or call), given := self.given())]
         keys = {name for name in dict.fromkeys(name for name, _ in read) if other_numbers.is_key(self, name)}
