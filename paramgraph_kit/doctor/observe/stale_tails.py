@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -127,7 +128,8 @@ def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
     plain, again, other = found
     if plain is None or other is None or again is None or not _is_alike(plain, again) or _is_alike(plain, other):
         return []
-    return [*graphs.tails.failures()]
+    frozen = {f.message.partition(" is ")[0] for f in told if f.code == "scalar-frozen"}
+    return [f for f in graphs.tails.failures() if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
 
 
 def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.Tensor] | None:
