@@ -277,7 +277,7 @@ def _shown(
     for block in blocks if at is not None else ():
         if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone) or not block.new:
             continue
-        gone, new = block.gone, block.new
+        gone, new = block.gone, _of_its_block(block.gone, block.new)
         if place is not None:
             source, (first, last) = place[0], _lines_of(place[1])
             if first <= block.first and block.first + len(gone) - 1 <= last:
@@ -286,13 +286,27 @@ def _shown(
                 new = [*gone]
                 for each in sorted(inside, key=lambda one: one.first, reverse=True):
                     begin = each.first - first
-                    new[begin : begin + len(each.gone)] = each.new
+                    new[begin : begin + len(each.gone)] = _of_its_block(each.gone, each.new)
         if len(gone) + len(new) <= FITS or (gone is not block.gone and max(len(gone), len(new)) <= MOST_LINES):
             return _dedented(gone), _dedented(new)
         if like := _like(at.text.strip(), _dedented(new)):  # of many lines its own
             return [at.text], [like]
         return [at.text], [IN_DIFF]  # what is advised where nothing was tried may be less
     return None
+
+
+def _of_its_block(gone: Sequence[str], new: Sequence[str]) -> list[str]:
+    """What a diff puts there, without what it goes on with outside of the block in which the lines stand."""
+    widths = [len(line) - len(line.lstrip()) for line in new]
+    own = len(gone[0]) - len(gone[0].lstrip()) if gone else 0
+    ends = (line.strip()[:1] not in ("", *")]}") and width < own for line, width in zip(new, widths, strict=True))
+    left = (i for i, is_left in enumerate(ends) if is_left)
+    kept = [*new[: next(left, len(new))]]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    if len(gone) == 1 and len(kept) < len(new) and (like := _like(gone[0].strip(), _dedented(kept))):
+        return [f"{' ' * own}{like}\n"]
+    return kept or [*new]
 
 
 def _is_in(lines: Sequence[str], blocks: Sequence[_Block]) -> bool:
