@@ -88,7 +88,7 @@ def evaluate(x, y):
     global best_loss  #-
     loss = F.mse_loss(net(x), y)
     if loss < best_loss:  #- expect: data-dependent-branch
-        best_loss = loss  #- may: stale-input
+        best_loss = loss  #- may: stale-input output-alias
         for b, p in zip(best.parameters(), net.parameters()):  #-
             b.copy_(p)  #-
     #+ better = loss < best_loss
