@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from paramgraph_kit.rewrite.expressions.state.swapped import are_swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is_kept
@@ -59,13 +60,14 @@ def _local_until_the_end(place: Place) -> list[Edit]:
         return []
     names = [n for n in every if isinstance(n, (ast.Name, ast.Attribute))]
     taken = names_in(source.tree) | locals_of(function)
-    begin, end, edits, gone = list[str](), list[str](), list[Edit](), set[ast.AST]()
+    begin, end, edits, gone, carried = list[str](), list[str](), list[Edit](), set[ast.AST](), list[str]()
     for path in dict.fromkeys(ast.unparse(n) for n in names if isinstance(n.ctx, ast.Store)):
         at = [n for n in names if _is(n, path)]
         if not _is_carried(place, function, path, at) or _is_handed_on(path, every):
             continue
         now = fresh(f"{path.rpartition('.')[2]}_now", taken)
         taken.add(now)
+        carried.append(path)
         begin.append(f"{now} = {path}")
         one = isinstance(held_by(place, path), torch.Tensor)
         wide = f".view_as({path})" * _is_made_anew(place, every, path)
@@ -79,7 +81,7 @@ def _local_until_the_end(place: Place) -> list[Edit]:
         end += hand
         edits += [source.replace(n, now) for n in at]
         gone |= set() if path in place.begun else set(at)
-    if not edits:
+    if not edits or are_swapped(carried, every):
         return []
     start = function.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(function.body) > 1:
