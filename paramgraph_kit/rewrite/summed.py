@@ -22,6 +22,9 @@ LET_GO = (
     "memory serves others then, and launches write there. Right before the capture {none}: the graph makes its own"
 )
 
+# What a warm-up has left there goes on, in the program as without a graph.
+_ZEROS = "torch.zeros_like(p) if p.grad is None else p.grad"
+
 
 def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
     """What to know of them, where a capture without any gives other numbers."""
@@ -36,7 +39,7 @@ def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
             return [LET_GO.format(none=_of_each(attempt, summed, "None"))] if let_go else []
     except Exception:  # what asks for a gradient that is not there
         pass
-    return [SUMMED.format(made=_of_each(attempt, summed, "torch.zeros_like(p)"))]
+    return [SUMMED.format(made=_of_each(attempt, summed, _ZEROS))]
 
 
 def _of_each(attempt: Ways, tensors: list[torch.Tensor], value: str) -> str:

@@ -193,7 +193,8 @@ def _written_over(own: _Learned) -> Iterator[Failure]:
             line, count = ast.unparse(node), len(own.keys)
             after = (
                 f"the same, and right before the capture the {count} parameters that it reaches have gradients, to "
-                "which it adds then: `p.grad = torch.zeros_like(p)` for each; each `zero_grad()` behind that is "
+                "which it adds then: `p.grad = torch.zeros_like(p) if p.grad is None else p.grad` for each; "
+                "each `zero_grad()` behind that is "
                 "`zero_grad(set_to_none=False)`"
             )
             failure = BY_ID["gradients-accumulate"].failure(_OVER.format(own.most), frame_at(code, node.lineno))
