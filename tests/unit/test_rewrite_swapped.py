@@ -1,4 +1,5 @@
 """Buffers that a step exchanges with one another."""
+
 from __future__ import annotations
 
 import ast
