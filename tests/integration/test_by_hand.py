@@ -11,6 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.advised.host import from_host
 from paramgraph_kit.rewrite.advised.specific import is_specific
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Place
@@ -433,7 +434,7 @@ def test_an_attribute_that_fills_a_tensor_before_each_launch_is_set_there(
         "belongs before each launch: once `p_in = torch.zeros(())`, before each launch `p_in.fill_(net.p)`, and so on"
     )
     monkeypatch.setattr(by_hand, "_place", lambda _, failure: places[id(failure)])
-    monkeypatch.setattr(by_hand, "hint", lambda place: fills if place.statement.lineno == 4 else by_hand.BEHIND)
+    monkeypatch.setattr(by_hand, "hint", lambda place: fills if place.statement.lineno == 4 else from_host.BEHIND)
     # WHEN they are told together
     attempt: Any = SimpleNamespace(unsafe={}, _definition=lambda: None)
     first, second, _ = by_hand.lines(attempt, [place.failure for place in places.values()])
