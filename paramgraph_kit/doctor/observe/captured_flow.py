@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,11 +12,11 @@ import torch
 
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.given_objects import GivenObjects
+from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.driver.files import is_library
 
 _OVERWRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "set_")
@@ -181,10 +180,8 @@ def written_and_read(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any
 def weights_of(gradients: Collection[int]) -> dict[int, int]:
     """The memory of tensors that have these gradients, by that of the gradients: whoever holds them."""
     found = {}
-    everything()  # weights from ahead of the diagnosis are among those that it sets aside where it rewrites
-    for each in gc.get_objects():
-        learns = issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad
-        if learns and each.grad is not None and (key := storage_key(each.grad)) in gradients:
+    for each in learning():
+        if each.grad is not None and (key := storage_key(each.grad)) in gradients:
             found[key] = storage_key(each)
     return found
 

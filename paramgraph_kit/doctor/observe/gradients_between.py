@@ -7,10 +7,8 @@ replays have computed; and where the capture has made them, each replay writes o
 from __future__ import annotations
 
 import ast
-import gc
 import weakref
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -21,11 +19,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.trace.model import Failure
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
@@ -69,7 +67,7 @@ class GradientsBetween:
     ) -> None:
         """A capture has ended well; it has made these tensors, and added to these gradients of before."""
         own = _Learned(region, codes, frozenset(made), {}, [], [])
-        for parameter, grad in _learning():
+        for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None):
             key, gradient = storage_key(parameter), storage_key(grad)
             if key not in self._stepped and (gradient in own.made or gradient in added):
                 own.keys[key] = gradient
@@ -200,15 +198,6 @@ def _written_over(own: _Learned) -> Iterator[Failure]:
             failure = BY_ID["gradients-accumulate"].failure(_OVER.format(own.most), frame_at(code, node.lineno))
             yield replace(failure, title=_TITLE, fix=f"before  {line}\nafter   {after}")
             return
-
-
-def _learning() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Tensors with their gradients, whoever holds them."""
-    everything()
-    for each in gc.get_objects():
-        with suppress(RuntimeError):  # a view whose base was written since says nothing of itself
-            if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is not None:
-                yield each, each.grad
 
 
 def _parameters(owner: Any) -> Iterable[torch.Tensor]:

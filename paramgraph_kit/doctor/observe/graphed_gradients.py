@@ -7,7 +7,6 @@ again, and then autograd adds that tensor to itself: twice the latest gradient s
 from __future__ import annotations
 
 import ast
-import gc
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,8 +17,8 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
-from paramgraph_kit.driver.collection import everything
 from paramgraph_kit.trace.model import Failure
 
 _GRAPHED = "make_graphed_callables"
@@ -41,7 +40,7 @@ class GraphedGradients:
     def launched(self, graph: object, writes: Callable[[torch.Tensor], bool], place: Place) -> None:
         """A graph of torch's is replayed; ``writes``: whether memory is its own."""
         if (known := self._learning.get(id(graph))) is None:
-            known = self._learning[id(graph)] = [weakref.ref(each) for each in _leaves()]
+            known = self._learning[id(graph)] = [weakref.ref(each) for each in learning()]
         grads = (p.grad for ref in known if (p := ref()) is not None and p.grad is not None)
         if (user := place.user) is not None and any(map(writes, grads)):
             self._told.setdefault((user[0], line_of(*user)), _failure(place, user[0]))
@@ -49,13 +48,6 @@ class GraphedGradients:
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
         yield from self._told.values()
-
-
-def _leaves() -> Iterator[torch.Tensor]:
-    everything()
-    for each in gc.get_objects():
-        if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad:
-            yield each
 
 
 def _failure(place: Place, code: CodeType) -> Failure:
