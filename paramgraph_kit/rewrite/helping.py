@@ -264,6 +264,9 @@ def _called_as(source: Source, value_of: Callable[[str], Any], helper: Function)
     """Where objects with a ``forward``, or a ``__call__``, of the file's are called: ``net`` of ``net(x)``."""
     if helper.name not in ("forward", "__call__"):
         return []
+    moves = any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in ast.walk(helper))
+    if helper.name == "__call__" and moves:  # the graph counts on: asked ahead of a launch it would be read
+        return []
     calls = [n.func for n in ast.walk(source.tree) if isinstance(n, ast.Call) and path_of(n.func)]
     return [each for each in calls if _is_code_of(source, helper, _code(value_of(path_of(each))))]
 
