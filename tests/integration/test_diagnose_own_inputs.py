@@ -9,10 +9,9 @@ from types import CodeType
 import pytest
 import torch
 
-import paramgraph_kit as pgk
 from paramgraph_kit.doctor.observe.ran import has_run, noting
 from tests.programs.reading import read
-from tests.programs.running import load, quiet
+from tests.programs.running import diagnosed
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -33,11 +32,8 @@ WORDS = {
 @pytest.mark.parametrize("title", WORDS)
 def test_the_words_are_the_lines_that_bring_it_to_the_graph(title: str, tmp_path: Path) -> None:
     # GIVEN a program whose replays read what was there at their capture
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN
-    with quiet():
-        found = pgk.diagnose(names[program.function])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN
     assert WORDS[title] in found.failures[0].fix
 

@@ -13,7 +13,7 @@ from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets
 from paramgraph_kit.driver.sim.libraries import forget
 from tests.programs.reading import PRELUDE, read
-from tests.programs.running import load, quiet
+from tests.programs.running import diagnosed, load, quiet
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -96,11 +96,8 @@ def test_a_name_that_picks_and_averages_that_a_warm_up_moves_are_told(code: str,
 @pytest.mark.parametrize("title", WORDS)
 def test_a_line_that_gives_an_object_a_tensor_writes_it_where_it_stands(title: str, tmp_path: Path) -> None:
     # GIVEN a program whose methods give an object other memory than that which its graph reads
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN
-    with quiet():
-        found = pgk.diagnose(names[program.function])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN the words have the names that the line itself has
     assert WORDS[title] in found.failures[0].fix
 
@@ -125,11 +122,8 @@ def test_a_tensor_of_another_shape_is_none_to_copy_into(value: str, now: tuple[i
 
 def test_a_first_call_whose_capture_fails_leaves_nothing_to_the_next_ones(tmp_path: Path) -> None:
     # GIVEN a runner that sets its graph ahead of a capture which fails
-    program = next(each for each in PROGRAMS if "generator" in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN
-    with quiet():
-        found = pgk.diagnose(names[program.function])
+    found = diagnosed(PROGRAMS, "generator", tmp_path / "program.py")
     # THEN that is told, and that its replays were not looked at
     assert found.codes == ("unregistered-generator",)
     assert NOT_REPLAYED in found.notes

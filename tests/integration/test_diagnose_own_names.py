@@ -9,7 +9,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.programs.reading import PRELUDE, read
-from tests.programs.running import load
+from tests.programs.running import diagnosed, load
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -46,10 +46,8 @@ def main():
 @pytest.mark.parametrize("title", WORDS)
 def test_words_have_the_names_and_the_places_of_the_lines_where_they_are_written(title: str, tmp_path: Path) -> None:
     # GIVEN a number that a capture reads through an object, and that moves between its replays
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN
-    found = pgk.diagnose(names[program.function], *names["args"])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN the words can be written as they are: once for all graphs, by the names there, in the order of the lines
     assert WORDS[title] in found.failure.fix
     assert not found.failure.fix.endswith("0.9)), ahead of self.g.replay()")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import paramgraph_kit as pgk
 from tests.programs.reading import read
-from tests.programs.running import load, quiet
+from tests.programs.running import diagnosed
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -30,11 +29,8 @@ WORDS = {
 @pytest.mark.parametrize("title", WORDS)
 def test_the_words_fit_how_the_program_launches(title: str, tmp_path: Path) -> None:
     # GIVEN a program whose capture has a shape, a key or a place of its own
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN it is diagnosed
-    with quiet():
-        found = pgk.diagnose(names[program.function])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN what is told works when it is followed to the letter
     assert WORDS[title] in found.failures[0].fix
     # AND what it ends in, which comes of a shape, is no problem of its own

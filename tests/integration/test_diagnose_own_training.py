@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import paramgraph_kit as pgk
 from tests.programs.reading import read
-from tests.programs.running import load, quiet
+from tests.programs.running import diagnosed
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -33,10 +32,7 @@ WORDS = {
 @pytest.mark.parametrize("title", WORDS)
 def test_the_words_are_the_lines_that_bring_it_to_the_graph(title: str, tmp_path: Path) -> None:
     # GIVEN a program whose replays compute, or step, with something else than eager code would
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN it is diagnosed
-    with quiet():
-        found = pgk.diagnose(names[program.function])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN what is written for it works when it is followed
     assert WORDS[title] in found.failures[0].fix, found.failures[0].fix

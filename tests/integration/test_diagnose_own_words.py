@@ -11,7 +11,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.driver.sim.libraries import forget
 from tests.integration.rewritten import run
 from tests.programs.reading import PRELUDE, read
-from tests.programs.running import load
+from tests.programs.running import diagnosed, load
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -56,10 +56,8 @@ def test_a_number_that_moves_gets_a_tensor_where_the_lines_that_read_it_can_take
     title: str, tmp_path: Path
 ) -> None:
     # GIVEN a capture that reads a number of a loop, a position or a count
-    program = next(each for each in PROGRAMS if title in each.title)
-    names = load(program.broken, tmp_path / "program.py")
     # WHEN
-    found = pgk.diagnose(names[program.function], *names["args"])
+    found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN the words say what each of its lines becomes, and where the tensor is filled
     assert WORDS[title] in found.failure.fix
 

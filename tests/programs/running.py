@@ -11,7 +11,7 @@ import sys
 import types
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
-from tests.programs.reading import modules
+from tests.programs.reading import Program, modules
 
 STEPS = 10
 WARM_UP = 3  # eager steps before the capture, as torch's documentation wants
@@ -68,6 +68,14 @@ def load(text: str, file: Path) -> Names:
         sys.path.remove(str(file.parent))
         sys.dont_write_bytecode = cached
     return names
+
+
+def diagnosed(programs: Iterable[Program], title: str, file: Path) -> Any:
+    """What is told of the first of some programs with these words in its title, as it stands broken."""
+    program = next(each for each in programs if title in each.title)
+    names = load(program.broken, file)
+    with quiet():
+        return pgk.diagnose(names[program.function], *names["args"])
 
 
 def eager(names: Names, function: str) -> Seen:
