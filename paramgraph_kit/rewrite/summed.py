@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
+from paramgraph_kit.doctor.observe.learning import ZEROS
 from paramgraph_kit.rewrite.proving.proof import Truth
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.ways import Ways
@@ -21,9 +22,6 @@ LET_GO = (
     "each launch adds to the gradients that were there as it was captured, which what goes around it lets go: their "
     "memory serves others then, and launches write there. Right before the capture {none}: the graph makes its own"
 )
-
-# What a warm-up has left there goes on, in the program as without a graph.
-_ZEROS = "torch.zeros_like(p) if p.grad is None else p.grad"
 
 
 def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
@@ -39,7 +37,7 @@ def told(attempt: Ways, rounds: Rounds, truth: Truth) -> list[str]:
             return [LET_GO.format(none=_of_each(attempt, summed, "None"))] if let_go else []
     except Exception:  # what asks for a gradient that is not there
         pass
-    return [SUMMED.format(made=_of_each(attempt, summed, _ZEROS))]
+    return [SUMMED.format(made=_of_each(attempt, summed, ZEROS))]
 
 
 def _of_each(attempt: Ways, tensors: list[torch.Tensor], value: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -19,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
-from paramgraph_kit.doctor.observe.learning import learning
+from paramgraph_kit.doctor.observe.held import parameters_at
+from paramgraph_kit.doctor.observe.learning import ZEROS, learning
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -104,7 +105,7 @@ class GradientsBetween:
 
     def zeroes(self, owner: Any, place: Place) -> None:
         """zero_grad() of an optimizer, or of a module, is about to run outside of all captures."""
-        for parameter in _parameters(owner):
+        for parameter in parameters_at(owner):
             key = storage_key(parameter)
             self._zeroed[key] = place
             if (own := self._latest.get(key)) is not None:
@@ -114,10 +115,10 @@ class GradientsBetween:
     def steps(self, optimizer: torch.optim.Optimizer, place: Place, captured: bool) -> None:
         """step() is about to run."""
         if captured:
-            self._stepped |= {storage_key(p) for p in _parameters(optimizer)}
+            self._stepped |= {storage_key(p) for p in parameters_at(optimizer)}
             return
         used = {}
-        for parameter in _parameters(optimizer):
+        for parameter in parameters_at(optimizer):
             key = storage_key(parameter)
             own = self._latest.get(key)
             if own is None or (then := own.pending.pop(key, None)) is None:
@@ -191,16 +192,9 @@ def _written_over(own: _Learned) -> Iterator[Failure]:
             line, count = ast.unparse(node), len(own.keys)
             after = (
                 f"the same, and right before the capture the {count} parameters that it reaches have gradients, to "
-                "which it adds then: `p.grad = torch.zeros_like(p) if p.grad is None else p.grad` for each; "
-                "each `zero_grad()` behind that is "
+                f"which it adds then: `p.grad = {ZEROS}` for each; each `zero_grad()` behind that is "
                 "`zero_grad(set_to_none=False)`"
             )
             failure = BY_ID["gradients-accumulate"].failure(_OVER.format(own.most), frame_at(code, node.lineno))
             yield replace(failure, title=_TITLE, fix=f"before  {line}\nafter   {after}")
             return
-
-
-def _parameters(owner: Any) -> Iterable[torch.Tensor]:
-    if isinstance(owner, torch.nn.Module):
-        return owner.parameters()
-    return (p for group in owner.param_groups for p in group["params"])

@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.learning import learning
+from paramgraph_kit.doctor.observe.learning import ZEROS, learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
@@ -57,7 +57,7 @@ def _failure(place: Place, code: CodeType) -> Failure:
     given = [n.args[0] for n in calls if last_name(n.func) == _GRAPHED and n.args]
     name = ast.unparse(given[0]) if len(given) == 1 and isinstance(given[0], (ast.Name, ast.Attribute)) else "module"
     line = failure.frame.text if failure.frame is not None else "loss.backward()"
-    zeros = f"`for p in {name}.parameters(): p.grad = torch.zeros_like(p) if p.grad is None else p.grad`"
+    zeros = f"`for p in {name}.parameters(): p.grad = {ZEROS}`"
     after = (
         f"the same, and once behind `{_GRAPHED}(...)`: {zeros}; each `zero_grad()` is `zero_grad(set_to_none=False)`: "
         "autograd adds to these tensors, which no graph writes"

@@ -39,6 +39,15 @@ def parameters_in(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     return []
 
 
+def parameters_at(value: Any) -> list[torch.Tensor]:
+    """The parameters of a module, or those that an optimizer steps; none of anything else."""
+    if is_a(value, torch.nn.Module):
+        return [*parameters_in(value)]
+    if is_a(value, torch.optim.Optimizer):
+        return [p for group in value.param_groups for p in group["params"]]
+    return []
+
+
 def addresses_of(module: torch.nn.Module) -> list[int]:
     """Where its parameters lie; 0 for one that has no memory, or none yet."""
     found = []

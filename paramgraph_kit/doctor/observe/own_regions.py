@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
 )
 from paramgraph_kit.doctor.observe.filled_inside import made_for_it
 from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules, original_of
-from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_in
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
@@ -244,10 +244,7 @@ def _region(code: CodeType, line: int, names: dict[str, Any], graph: object, kin
 def parameters_of(names: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The parameters of modules and optimizers that have a name, or are an attribute of what is called ``self``."""
     for value in (*names.values(), *attributes_of(names.get("self")).values()):
-        if is_a(value, torch.nn.Module):
-            yield from parameters_in(value)
-        elif is_a(value, torch.optim.Optimizer):
-            yield from (p for group in value.param_groups for p in group["params"])
+        yield from parameters_at(value)
 
 
 def optimizer_in(region: Region) -> str:
