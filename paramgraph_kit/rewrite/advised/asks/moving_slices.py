@@ -6,8 +6,8 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
+from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
-from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
@@ -170,8 +170,5 @@ def asked_before(place: Place, node: ast.If) -> str:
     if not own and not found:
         return ""
     flag = fresh("chosen_in", place.taken)
-    chosen = choose_by_where(replace(place, statement=node), flag)
-    single = len(chosen) == 1
-    instead = f"`{chosen[0].text.strip()}`" if single else f"`torch.where({flag}, ..., ...)` for what it assigns"
-    here = f"behind what counts, and in place of the branch {instead}"
+    here = f"behind what counts, and in place of the branch {by_where(replace(place, statement=node), flag)}"
     return found_before(flag, place.text(node.test), "torch.bool", place, here)

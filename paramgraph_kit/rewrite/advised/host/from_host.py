@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.doctor.observe.one_call import MOVED
+from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_for_each_answer, trained_between
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
@@ -18,7 +19,6 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
-from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
@@ -103,12 +103,7 @@ def decided(place: Place) -> str:
                 f"each, `graphs[{name} is None]`, and launch the one that the call is of"
             )
         flag = fresh("chosen_in", place.taken)
-        chosen = choose_by_where(place, flag)
-        instead = (
-            f"`{chosen[0].text.strip()}`"
-            if len(chosen) == 1
-            else f"`torch.where({flag}, ..., ...)` for what it assigns"
-        )
+        instead = by_where(place, flag)
         if place.loops() and draws(node.test):
             return _drawn_in_loop(place)
         if (call := called_again(place)) is not None and draws(node.test):
