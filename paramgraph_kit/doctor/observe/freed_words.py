@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.own_regions import Region, to_keep
 from paramgraph_kit.driver.files import display_name
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _FREED = "freed-input"
 _CAST = "autocast keeps the cast of a weight that is read here: it is gone with the block, and no replay casts again"
@@ -37,11 +37,14 @@ def as_read(failure: Failure, region: Region) -> Failure:
         return failure
     kept, cached = to_keep(region), without_cache(region)
     own = {*re.findall(r"\w+", kept.rpartition(".reads = ")[2])}
-    last = region.body[-1].end_lineno or region.body[-1].lineno if region.body else 0
-    there = frame.file == display_name(region.code.co_filename) and region.line <= frame.line <= last
-    if cached and own.isdisjoint(re.findall(r"\w+", frame.text) if there else own):
+    if cached and own.isdisjoint(re.findall(r"\w+", frame.text) if _is_there(frame, region) else own):
         return replace(BY_ID["autocast-cache"].failure(_CAST, frame), fix=cached)
     return replace(failure, fix=kept) if kept else failure
+
+
+def _is_there(frame: Frame, region: Region) -> bool:
+    last = region.body[-1].end_lineno or region.body[-1].lineno if region.body else 0
+    return frame.file == display_name(region.code.co_filename) and region.line <= frame.line <= last
 
 
 def without_cache(region: Region) -> str:
@@ -59,14 +62,13 @@ def without_cache(region: Region) -> str:
 
 
 def _with_names(failure: Failure, regions: Collection[Region]) -> Failure:
-    frame = failure.frame
-    for region in regions if frame is not None else ():
-        file = display_name(region.code.co_filename)
-        last = region.body[-1].end_lineno or region.body[-1].lineno if region.body else 0
-        if frame.file == file and region.line <= frame.line <= last:  # type: ignore[union-attr]
+    if (frame := failure.frame) is None:
+        return failure
+    for region in regions:
+        if _is_there(frame, region):
             named = as_read(failure, region)
             names = re.findall(r"\w+", named.fix.rpartition(".reads = ")[2])
-            if named.code != _FREED or not set(names).isdisjoint(re.findall(r"\w+", frame.text)):  # type: ignore[union-attr]
+            if named.code != _FREED or not set(names).isdisjoint(re.findall(r"\w+", frame.text)):
                 return named
             return failure
     cached = [region for region in regions if without_cache(region)]

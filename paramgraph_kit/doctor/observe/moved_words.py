@@ -38,9 +38,7 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     """The same, with the call that replays as the user's files have it, where they have one."""
     known = {*files}
     found = [replace(f, fix=own) if (own := in_own_table(f.fix, known)) != f.fix else f for f in found]
-    nodes = [n for file in known for n in ast.walk(tree_of(file) or ast.Module([], []))]
-    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-    owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
+    owners = {owner for file in known for owner in _replayed(file)}
     if len(owners) != 1:
         return as_launched(found, known)
     call = f"{owners.pop()}.replay()"
@@ -48,12 +46,16 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     return as_launched([replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in spoken else f for f in found], known)
 
 
+def _replayed(file: str) -> set[str]:
+    """What a file calls the graphs that it replays."""
+    nodes = ast.walk(tree_of(file) or ast.Module([], []))
+    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return {ast.unparse(each.value) for each in calls if each.attr == "replay"}
+
+
 def at_its_replay(failure: Failure, region: Region) -> Failure:
     """The same with the replay of the graph that a capture is of, where the file replays several."""
-    tree = tree_of(region.code.co_filename)
-    nodes = [*ast.walk(tree)] if tree is not None and _REPLAY in failure.fix else []
-    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-    owners = {ast.unparse(each.value) for each in calls if each.attr == "replay"}
+    owners = _replayed(region.code.co_filename) if _REPLAY in failure.fix else set[str]()
     names = [name for name in graphs_at(region) if name in owners]
     if len(owners) < 2 or not names or failure.fix == BY_ID[failure.code].fix:
         return failure
