@@ -14,7 +14,6 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, is_a
 
-_FILE = "/torch/cuda/graphs.py"
 _MOST = 100  # entries of what may hold modules
 
 
@@ -25,6 +24,11 @@ class Graphed:
     original: Any
     args: tuple[Any, ...]
     graphs: tuple[Any, ...]  # forward, and backward
+
+
+def is_of_graphs(file: str) -> bool:
+    """Whether a file is that of torch's own captures and graphed callables."""
+    return file.replace("\\", "/").endswith("/torch/cuda/graphs.py")
 
 
 def graphed_by_torch(value: Any) -> Graphed | None:
@@ -71,6 +75,6 @@ def _closure(function: Any, name: str) -> dict[str, Any]:
     """The variables around a function of torch's."""
     plain = unwrap(function) if is_a(function, FunctionType) else None
     code = getattr(plain, "__code__", None)
-    if code is None or code.co_name != name or not code.co_filename.replace("\\", "/").endswith(_FILE):
+    if code is None or code.co_name != name or not is_of_graphs(code.co_filename):
         return {}
     return {each: cell.cell_contents for each, cell in cells_of(plain).items()}

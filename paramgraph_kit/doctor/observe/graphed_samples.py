@@ -18,6 +18,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import cells_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
@@ -26,7 +27,6 @@ from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
 
-_FILE = "/torch/cuda/graphs.py"
 _NO_GRADIENT = "A graphed callable gives its argument no gradient"
 _WRITTEN = "What a graphed callable saves for its backward pass is written over"
 _OVER = (
@@ -98,7 +98,7 @@ class GraphedSamples:
 
     def wrote(self, tensors: Iterable[torch.Tensor], place: Place) -> None:
         """An operation outside of all captures writes to these; what torch copies to samples is known by its calls."""
-        if self._writes and not place.in_backward and not any(_FILE in file.replace("\\", "/") for file in place.files):
+        if self._writes and not place.in_backward and not any(map(is_of_graphs, place.files)):
             new = [(tensor.untyped_storage().data_ptr(), place) for tensor in tensors if storage_key(tensor)]
             for known in self._writes.values():
                 known += new[: _MOST - len(known)]
@@ -115,8 +115,7 @@ def _torchs() -> FrameType | None:
     """The function of torch's that replays now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_library(frame.f_code.co_filename):
-        is_torchs = frame.f_code.co_filename.replace("\\", "/").endswith(_FILE)
-        if is_torchs and frame.f_code.co_name in ("forward", "backward"):
+        if is_of_graphs(frame.f_code.co_filename) and frame.f_code.co_name in ("forward", "backward"):
             return frame
         frame = frame.f_back
     return None
@@ -176,7 +175,7 @@ def _graphed_at(call: _Call) -> tuple[ast.Call | None, Frame | None]:
     found = []
     for file in dict.fromkeys(code.co_filename for code, _ in call.place.stack):
         tree = tree_of(file)
-        if tree is None or _FILE in file:
+        if tree is None or is_of_graphs(file):
             continue
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == GRAPHED]
         found += [(file, tree, n) for n in calls]

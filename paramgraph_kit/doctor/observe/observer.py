@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
+from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
@@ -416,7 +417,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def asked_by_package(self) -> bool:
         """Whether a package, and none of torch's own, asks if it is captured; where the user does, that is told."""
         frame = sys._getframe(1)
-        while frame.f_back and (frame.f_code.co_filename.startswith(OURS) or _is_of_graphs(frame.f_code.co_filename)):
+        while frame.f_back and (frame.f_code.co_filename.startswith(OURS) or is_of_graphs(frame.f_code.co_filename)):
             frame = frame.f_back
         if (package := package_of(frame.f_code.co_filename)) not in ("", "torch"):
             return True
@@ -478,10 +479,6 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 def _is(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _is_of_graphs(file: str) -> bool:
-    return file.replace("\\", "/").endswith("/torch/cuda/graphs.py")
 
 
 def _sort(arguments: tuple[Any, ...], tensors: list[torch.Tensor], values: list[Value]) -> None:

@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
+from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
 from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
@@ -333,11 +334,11 @@ class OwnGraphs:
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation gives another look at a tensor."""
-        self.graphed.saw(name, tensors, result, any(map(_is_graphs, place.files)))
+        self.graphed.saw(name, tensors, result, any(map(is_of_graphs, place.files)))
 
     def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
         """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""
-        if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(_is_graphs, place.files)):
+        if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(is_of_graphs, place.files)):
             given, sample = (str([*t.shape]) for t in reversed(tensors))
             text = f"an argument of shape {given} is spread over the sample of shape {sample}, and so is the result"
             self.misread.append(BY_ID["graphed-shape"].failure(text, place.frame()))
@@ -494,7 +495,3 @@ class OwnGraphs:
 def _is_put_back(place: Place) -> bool:
     """Whether it is gradients, or what optimizers keep, which are as before each call: the next one has others."""
     return place.in_backward or any("/torch/optim/" in file for file in place.files)
-
-
-def _is_graphs(file: str) -> bool:
-    return file.endswith("/torch/cuda/graphs.py")
