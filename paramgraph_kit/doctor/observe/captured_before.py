@@ -84,7 +84,7 @@ def given_in_vain(
 
 def carried_on(region: Region) -> Iterator[Failure]:
     """Tensors that a capture reads and then gives the name of another, so that each replay begins with the first."""
-    tree, bodies = tree_of(region.file or region.code.co_filename), [*_bodies(region)]
+    tree, bodies = tree_of(region.file or region.code.co_filename), [*bodies_of(region)]
     within = {n for _, inside, _ in bodies for n in inside}
     outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
     for code, inside, names in bodies:
@@ -112,7 +112,7 @@ def _of_data(code: CodeType, node: ast.Assign, region: Region) -> Iterator[Failu
         yield replace(BY_ID["parameter-rebound"].failure(text, frame_at(code, node.lineno)), fix=fix)
 
 
-def _bodies(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
+def bodies_of(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]:
     """The lines of a capture, and those of each function of the user's that it calls, with what names mean there."""
     tree = tree_of(region.file or region.code.co_filename)
     own = Names(region.space, own=frozenset(region.names), known=region.names)
@@ -143,7 +143,7 @@ def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
 
 def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
     """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
-    for code, inside, names in _bodies(region):
+    for code, inside, names in bodies_of(region):
         for target in filter(None, (_written_by(node, inside) for node in inside)):
             value = Use(code, target, False, names).value()
             if is_a(value, torch.Tensor):

@@ -65,6 +65,10 @@ class CapturedFlow:
         if self.ahead is not None:
             self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.codes)
 
+    def adopt(self, graph: object, met: set[int]) -> None:
+        """A capture of before, which is known to read, or to write, this memory."""
+        self._known[id(graph)] = _Order(met=met)
+
     def saw(
         self, graph: object, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: Place
     ) -> None:
@@ -139,10 +143,13 @@ class CapturedFlow:
         own = self._known.get(id(graph), _Order())
         return [code for code in own.codes if code is where or code not in own.around]
 
-    def learned(self, graph: object, where: CodeType) -> tuple[list[CodeType], Collection[int], set[int]]:
-        """The functions of a graph, the memory that it has made, and the gradients of before to which it has added."""
+    def learned(self, graph: object, where: CodeType) -> tuple[list[CodeType], Collection[int], set[int], set[int]]:
+        """The functions of a graph, the memory that it has made, the gradients of before to which it has added.
+
+        And the memory of before that it reads as others have left it.
+        """
         own = self._known.get(id(graph), _Order())
-        return self.codes(graph, where), own.made.keys(), own.added
+        return self.codes(graph, where), own.made.keys(), own.added, own.asked
 
     def is_begun_elsewhere(self, graph: object) -> bool:
         """Whether another graph makes all gradients that a graph adds to: its replays begin the sum."""

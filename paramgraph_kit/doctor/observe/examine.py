@@ -24,9 +24,10 @@ from paramgraph_kit.doctor.observe import (
     other_ways,
     taken_before,
 )
+from paramgraph_kit.doctor.observe.adopted import adopt
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
-from paramgraph_kit.doctor.observe.captured_before import captured_before, carried_on, given_in_vain, rates, written_in
+from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
@@ -120,7 +121,7 @@ class _Examiner(Caller):
     others = False
 
     def examine(self) -> Examination:
-        self.graphs.captured_before(captured_before(self.function, self.graphs.device))
+        adopt(self.graphs, self.function)
         first = self.first = self.call(self.args, self.kwargs)
         if not first.captures or first.ended is None or first.ended.code != COLD:
             return self.examine_from(first)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -19,6 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.cleared import gradients_cleared
 from paramgraph_kit.doctor.observe.held import parameters_at
 from paramgraph_kit.doctor.observe.learning import ZEROS, learning
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
@@ -29,6 +30,7 @@ from paramgraph_kit.trace.model import Failure
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _TITLE = "Gradients that are to add up are written over"
+_NULLS = "it sets gradients to None that the graph goes on writing to"
 _OVER = "a step uses what {} replays are to add up, and each of them writes over the one before"
 
 
@@ -57,6 +59,7 @@ class GradientsBetween:
         self._latest: dict[int, _Learned] = {}  # by the memory of a parameter
         self._zeroed: dict[int, Place] = {}  # the same, where zero_grad() was called last
         self._stepped: set[int] = set()  # parameters whose step the capture has that is under way
+        self._read: dict[int, list[tuple[Any, int, Any]]] = {}  # parameters, and the gradients that a graph steps with
         self._nulled: dict[tuple[CodeType, int], Failure] = {}
 
     def begin(self) -> None:
@@ -64,22 +67,55 @@ class GradientsBetween:
         self._stepped = set()
 
     def ended(
-        self, graph: object, region: Region, codes: list[CodeType], made: Collection[int], added: set[int]
+        self,
+        graph: object,
+        region: Region,
+        codes: list[CodeType],
+        made: Collection[int],
+        added: set[int],
+        asked: Collection[int] = (),
     ) -> None:
-        """A capture has ended well; it has made these tensors, and added to these gradients of before."""
-        own = _Learned(region, codes, frozenset(made), {}, [], [])
+        """A capture has ended well; it has made these tensors, and added to these gradients of before.
+
+        ``asked``: memory of before that it reads as others have left it, as an optimizer alone reads gradients.
+        """
+        written: dict[torch.Tensor, torch.Tensor] = {}
+        read: dict[torch.Tensor, torch.Tensor] = {}
         for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None):
             key, gradient = storage_key(parameter), storage_key(grad)
-            if key not in self._stepped and (gradient in own.made or gradient in added):
-                own.keys[key] = gradient
-                own.parameters.append(weakref.ref(parameter))
-                own.held += [_weak(t.untyped_storage()) for t in (parameter, grad)]
-        if own.keys:
-            self._known[id(graph)] = own
+            if key not in self._stepped and (gradient in made or gradient in added):
+                written[parameter] = grad
+            elif key in self._stepped and gradient in asked and gradient not in added:
+                read[parameter] = grad
+        self.adopt(graph, region, codes, written, read, made)
         self._stepped = set()
 
-    def launched(self, graph: object, anew: bool) -> None:
+    def adopt(
+        self,
+        graph: object,
+        region: Region,
+        codes: list[CodeType],
+        written: Mapping[torch.Tensor, torch.Tensor],
+        read: Mapping[torch.Tensor, torch.Tensor],
+        made: Collection[int],
+    ) -> None:
+        """A graph writes these gradients, or reads what others write there; ``made``: memory of its own."""
+        own = _Learned(region, codes, frozenset(made), {}, [], [])
+        for parameter, grad in written.items():
+            own.keys[storage_key(parameter)] = storage_key(grad)
+            own.parameters.append(weakref.ref(parameter))
+            own.held += [_weak(t.untyped_storage()) for t in (parameter, grad)]
+        if own.keys:
+            self._known[id(graph)] = own
+        self._read.pop(id(graph), None)
+        if read:
+            self._read[id(graph)] = [
+                (weakref.ref(p), storage_key(g), _weak(g.untyped_storage())) for p, g in read.items()
+            ]
+
+    def launched(self, graph: object, anew: bool, place: Place) -> None:
         """A graph is replayed; ``anew``: with other inputs than at its latest replay."""
+        self._steps_with(graph, place)
         if (own := self._known.get(id(graph))) is None:
             return
         own.replays += 1 if anew or not own.replays else 0
@@ -147,16 +183,47 @@ class GradientsBetween:
             own.once += own.replays
         own.replays = 0
 
+    def _steps_with(self, graph: object, place: Place) -> None:
+        """A graph is replayed that steps with gradients which others make: are they where it reads them?"""
+        for ref, then, _ in self._read.get(id(graph), ()):
+            parameter = ref()
+            now = storage_key(parameter.grad) if parameter is not None and parameter.grad is not None else 0
+            by_graphs = any(then in each.keys.values() for each in self._known.values())  # which goes on writing there
+            if parameter is not None and now != then and not by_graphs:
+                self._tell_read(self._zeroed.get(storage_key(parameter)), place)
+                return
+
+    def _tell_read(self, zeroed: Place | None, launch: Place) -> None:
+        text = "it sets gradients to None, and the graph goes on stepping with the tensors of its capture"
+        if zeroed is not None and (found := _nulling(zeroed)) is not None:
+            code, node = found
+            self._nulled[code, node.lineno] = replace(gradients_nulled(node, code), message=text)
+        elif (user := launch.user) is not None and not self._tell_cleared(user[0], text):
+            frame = launch.frame()
+            text = "parameters have other gradients by now, and this graph steps with the tensors of its capture"
+            before = frame.text if frame is not None else "g.replay()"
+            after = (
+                "the gradients stay the tensors that were there at the capture: where one is set to None, or is given "
+                "another tensor, it is `p.grad.zero_()`, or `p.grad.copy_(...)`, in its place"
+            )
+            told = BY_ID["gradients-rebound"].failure(text, frame)
+            self._nulled[user[0], line_of(*user)] = replace(told, fix=f"before  {before}\nafter   {after}")
+
+    def _tell_cleared(self, code: CodeType, text: str) -> bool:
+        """Tell of the line of a function that sets gradients to None, where it has one."""
+        if len(nodes := [*gradients_cleared(code)]) != 1:
+            return False
+        told = BY_ID["gradients-rebound"].failure(text, frame_at(code, nodes[0].lineno))
+        after = f"{ast.unparse(nodes[0].targets[0])}.zero_()"
+        self._nulled[code, nodes[0].lineno] = replace(told, fix=f"before  {ast.unparse(nodes[0])}\nafter   {after}")
+        return True
+
     def _tell(self, own: _Learned, zeroed: Place | None, step: Place) -> None:
-        code, at = (zeroed.user if zeroed is not None else None) or (None, 0)
-        if code is not None:
-            for node in nodes_of(code):
-                if not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad" or keeps(node):
-                    continue
-                if node.lineno <= line_of(code, at) <= (node.end_lineno or 0):
-                    self._nulled[code, node.lineno] = gradients_nulled(node, code)
-                    return
-        if (user := step.user) is None:
+        if zeroed is not None and (found := _nulling(zeroed)) is not None:
+            code, node = found
+            self._nulled[code, node.lineno] = gradients_nulled(node, code)
+            return
+        if (user := step.user) is None or self._tell_cleared(user[0], _NULLS):
             return
         line = line_of(*user)
         frame = step.frame()
@@ -164,6 +231,17 @@ class GradientsBetween:
         told = BY_ID["gradients-rebound"].failure(text, frame)
         shown = frame.text if frame is not None else ""
         self._nulled[user[0], line] = replace(told, fix=f"before  {shown}\nafter   {_given_back(own, shown)}")
+
+
+def _nulling(zeroed: Place) -> tuple[CodeType, ast.Call] | None:
+    """The user's call that sets gradients to None there."""
+    code, at = zeroed.user or (None, 0)
+    for node in nodes_of(code) if code is not None else ():
+        if code is None or not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad" or keeps(node):
+            continue
+        if node.lineno <= line_of(code, at) <= (node.end_lineno or 0):
+            return code, node
+    return None
 
 
 def _given_back(own: _Learned, step: str) -> str:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.ran import has_run
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.trace.model import Failure, Frame
 
 _TAKEN = (ast.Subscript, ast.Attribute, ast.Constant)  # from a table of graphs; or let go
 _TAKES = ("get", "pop", "popleft")
@@ -37,6 +43,17 @@ def named_anew(body: ast.AST, names: Collection[str], first: int) -> Iterator[tu
             )
             if not read and any(r.lineno > node.lineno for r in replays):
                 yield name, node
+
+
+def told_in_loops(file: str, ran: Collection[CodeType]) -> Iterator[Failure]:
+    """Inputs that a loop of a file only gives another name, in a function that has run."""
+    for function, node in named_in_loops(tree_of(file) or ast.Module([], [])):
+        name, given, line = ast.unparse(node.targets[0]), ast.unparse(node.value), ast.unparse(node)
+        if has_run(ran, file, node.lineno):
+            frame = Frame(display_name(file), node.lineno, function, line)
+            text = f"{name} is another name of {given} here, and nothing is written to what the graph reads"
+            fix = f"before  {line}\nafter   {name}.copy_({given})"
+            yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
 
 
 def named_in_loops(tree: ast.AST) -> Iterator[tuple[str, ast.Assign]]:

@@ -24,7 +24,7 @@ from paramgraph_kit.doctor.observe.states_between import (
 )
 from paramgraph_kit.doctor.restore.keeper import Keeper
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 BEGUN = "makes its state in its first step, which this capture holds: each replay makes it anew"
 ZERO = "for state in {}.state.values(): [v.zero_() for v in state.values() if torch.is_tensor(v)]"
@@ -51,7 +51,7 @@ class Optimizers:
         if captured:
             self.states.steps(optimizer, place)
         if captured and _begins(optimizer):
-            self.findings.add(_begun_inside(optimizer, place))
+            self.findings.add(state_begun_inside(optimizer, place.frame()))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
             text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
@@ -147,8 +147,9 @@ def _begins(optimizer: torch.optim.Optimizer) -> bool:
     return any(p.grad is not None and not optimizer.state.get(p) for group in groups for p in group["params"])
 
 
-def _begun_inside(optimizer: torch.optim.Optimizer, place: Place) -> Failure:
-    name, frame = type(optimizer).__name__, place.frame()
+def state_begun_inside(optimizer: torch.optim.Optimizer, frame: Frame | None) -> Failure:
+    """What is told of an optimizer whose state the capture itself makes."""
+    name = type(optimizer).__name__
     text = f"{name} {BEGUN}"
     line = frame.text if frame is not None else "optimizer.step()"
     path = line.partition(".step(")[0] if line.endswith(".step()") else "optimizer"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -14,7 +13,6 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
@@ -30,14 +28,13 @@ from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
-from paramgraph_kit.doctor.observe.named_anew import named_in_loops
+from paramgraph_kit.doctor.observe.named_anew import told_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
 from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
-from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
 from paramgraph_kit.doctor.observe.returned_early import ReturnedEarly
@@ -46,7 +43,7 @@ from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
@@ -194,6 +191,10 @@ class OwnGraphs:
         roots = [names for region in self.regions for names in (region.space, region.names)]
         self.held.note_before({key: own.touched for key, own in self._known.items()}, self.device, roots)
 
+    def of(self, graph: object) -> _Own | None:
+        """What is known of one."""
+        return self._known.get(id(graph))
+
     def _waiting(self) -> dict[int, Collection[int]]:
         """Memory that graphs read which were captured and not replayed yet."""
         chosen = (each for each in self._known.values() if not each.by_torch and each is not self._open)
@@ -295,7 +296,9 @@ class OwnGraphs:
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
         told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told), *self.called.failures()]
-        more = [*self.held.failures(self.ran, told), *self._named_in_loops()]
+        files = {region.code.co_filename for region in self.launched_regions()}
+        in_loops = [f for file in files for f in told_in_loops(file, self.ran)]
+        more = [*self.held.failures(self.ran, told), *in_loops]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
             # A copy where it is kept is taken ahead of the other graph.
             told = [f for f in told if f.code != "pool-order"]
@@ -309,17 +312,6 @@ class OwnGraphs:
                 kept.append(f)
         return [*kept, *more]
 
-    def _named_in_loops(self) -> Iterator[Failure]:
-        """Inputs that a loop only gives another name."""
-        for file in {region.code.co_filename for region in self.launched_regions()}:
-            for function, node in named_in_loops(tree_of(file) or ast.Module([], [])):
-                name, given, line = ast.unparse(node.targets[0]), ast.unparse(node.value), ast.unparse(node)
-                if has_run(self.ran, file, node.lineno):
-                    frame = Frame(display_name(file), node.lineno, function, line)
-                    text = f"{name} is another name of {given} here, and nothing is written to what the graph reads"
-                    fix = f"before  {line}\nafter   {name}.copy_({given})"
-                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
-
     def filled_in_part(self) -> Iterator[Failure]:
         """Batches of which a replay computes more rows than they have."""
         read = {use.text for region in self.regions or () if region.values for use in region.values.uses}
@@ -327,6 +319,7 @@ class OwnGraphs:
 
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
+        self.states.returned()
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
@@ -352,7 +345,7 @@ class OwnGraphs:
             if self.keeps or self.stands_in:
                 self.learned.launched(graph, one.writes, place)
         else:
-            self.between.launched(graph, self.flow.is_fed(graph))
+            self.between.launched(graph, self.flow.is_fed(graph), place)
             self.states.launched(graph, place)
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)

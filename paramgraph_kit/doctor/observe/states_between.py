@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import CodeType
 from typing import Any
 
 import torch
@@ -14,10 +13,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.cleared import clearing
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.trace.model import Failure, Frame
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _OTHER = "the optimizer's state has other memory from here on, and the graph goes on with that of its capture"
@@ -36,6 +37,11 @@ class _Kept:
     keys: dict[_Key, int]
     held: list[Any]  # weak references, which keep a key from being given to somebody else
 
+    def is_moved(self, optimizer: torch.optim.Optimizer, *, with_rates: bool) -> bool:
+        """Whether something of it has other memory by now."""
+        now = {key: storage_key(tensor) for key, tensor in _states(optimizer)}
+        return any(now.get(key) != then for key, then in self.keys.items() if with_rates or key[1] != "lr")
+
 
 class StatesBetween:
     """The states that the graphs of a program hold."""
@@ -44,7 +50,9 @@ class StatesBetween:
         self._open: list[tuple[torch.optim.Optimizer, Place]] = []
         self._known: dict[int, list[_Kept]] = {}
         self._loaded: dict[int, Place] = {}  # where an optimizer was given a state last
-        self._told: dict[tuple[CodeType, int], Failure] = {}
+        self._told: dict[tuple[Frame | None, str], Failure] = {}
+        self._adopted: dict[int, Place | None] = {}  # graphs of before, and where the call has replayed them last
+        self._begun: dict[int, list[Failure]] = {}
 
     def begin(self, graph: object) -> None:
         """A capture begins."""
@@ -58,13 +66,27 @@ class StatesBetween:
 
     def ended(self, graph: object) -> None:
         """The capture has ended well."""
-        for optimizer, place in self._open:
-            keys, held = {}, []
-            for key, tensor in _states(optimizer):
-                keys[key] = storage_key(tensor)
-                held.append(_weak(tensor.untyped_storage()))
-            self._known.setdefault(id(graph), []).append(_Kept(weakref.ref(optimizer), place, keys, held))
+        self._known[id(graph)] = [_kept(optimizer, place) for optimizer, place in self._open]
         self._open = []
+
+    def adopt(self, graph: object, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """A graph of before steps with these, and is replayed by each call that is examined."""
+        self._known[id(graph)] = [_kept(optimizer, Place(())) for optimizer in optimizers]
+        self._adopted[id(graph)] = None
+
+    def begun(self, graph: object, failure: Failure) -> None:
+        """A graph of before has made a state itself: this is told where it is replayed."""
+        self._begun.setdefault(id(graph), []).append(failure)
+
+    def returned(self) -> None:
+        """A call that is examined has come to its end: the next one replays with the states that it has left."""
+        for graph, launch in self._adopted.items():
+            for kept in self._known.get(graph, ()) if launch is not None else ():
+                if (optimizer := kept.optimizer()) is not None and launch is not None:
+                    loaded = self._loaded.pop(id(optimizer), None)
+                    if kept.is_moved(optimizer, with_rates=loaded is not None):
+                        self._tell(optimizer, loaded, launch)
+        self._adopted = dict.fromkeys(self._adopted)
 
     def loads(self, optimizer: torch.optim.Optimizer, place: Place) -> None:
         """An optimizer is about to be given a state."""
@@ -72,37 +94,60 @@ class StatesBetween:
 
     def launched(self, graph: object, place: Place) -> None:
         """A graph is replayed."""
+        if id(graph) in self._adopted:
+            self._adopted[id(graph)] = place
+        self._told |= {(f.frame, f.code): f for f in self._begun.get(id(graph), ())}
         for kept in self._known.get(id(graph), ()):
             optimizer = kept.optimizer()
             if optimizer is None:
                 continue
-            now = {key: storage_key(tensor) for key, tensor in _states(optimizer)}
-            loaded = id(optimizer) in self._loaded  # a rate that is given another tensor is told where it is
-            if any(now.get(key) != then for key, then in kept.keys.items() if loaded or key[1] != "lr"):
-                rates = any(isinstance(group.get("lr"), torch.Tensor) for group in optimizer.param_groups)
-                self._tell(self._loaded.get(id(optimizer)), place, rates)
+            # A rate that is given another tensor is told where it is.
+            if kept.is_moved(optimizer, with_rates=id(optimizer) in self._loaded):
+                self._tell(optimizer, self._loaded.get(id(optimizer)), place)
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
         yield from self._told.values()
 
-    def _tell(self, loaded: Place | None, launch: Place, rates: bool) -> None:
+    def _tell(self, optimizer: torch.optim.Optimizer, loaded: Place | None, launch: Place) -> None:
         code, at = (loaded.user if loaded is not None else None) or (None, 0)
         for node in nodes_of(code) if code is not None else ():
             if code is None or not isinstance(node, ast.Call) or last_name(node.func) != "load_state_dict":
                 continue
             if node.lineno <= line_of(code, at) <= (node.end_lineno or 0):
-                failure = BY_ID["stale-input"].failure(_OTHER, frame_at(code, node.lineno))
-                self._told[code, node.lineno] = replace(failure, fix=_in_place(node, rates))
+                self._add(BY_ID["stale-input"].failure(_OTHER, frame_at(code, node.lineno)), _in_place(node, optimizer))
                 return
-        if (user := launch.user) is not None:
+        user = launch.user
+        cleared = [*clearing(user[0].co_filename)] if user is not None and zeros_begin(optimizer) else []
+        if user is not None and len(cleared) == 1:
+            line, function, before, after = cleared[0]
+            frame = Frame(display_name(user[0].co_filename), line, function, before)
+            self._add(BY_ID["stale-input"].failure(_OTHER, frame), f"before  {before}\nafter   {after}")
+        elif user is not None:
             failure = BY_ID["stale-input"].failure(_OTHER.replace(" from here on", " by now"), launch.frame())
             after = (
                 "the tensors of the state stay, and what comes next is written to them: `v.zero_()` of each in "
                 "`optimizer.state.values()` where it begins anew"
             )
             before = failure.frame.text if failure.frame is not None else ""
-            self._told[user[0], line_of(*user)] = replace(failure, fix=f"before  {before}\nafter   {after}")
+            self._add(failure, f"before  {before}\nafter   {after}")
+
+    def _add(self, failure: Failure, fix: str) -> None:
+        self._told[failure.frame, failure.code] = replace(failure, fix=fix)
+
+
+def _kept(optimizer: torch.optim.Optimizer, place: Place) -> _Kept:
+    """What an optimizer has now."""
+    keys, held = {}, []
+    for key, tensor in _states(optimizer):
+        keys[key] = storage_key(tensor)
+        held.append(_weak(tensor.untyped_storage()))
+    return _Kept(weakref.ref(optimizer), place, keys, held)
+
+
+def has_rates(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether rates of it are tensors."""
+    return any(isinstance(group.get("lr"), torch.Tensor) for group in optimizer.param_groups)
 
 
 def zeros_begin(optimizer: torch.optim.Optimizer) -> bool:
@@ -140,7 +185,7 @@ def _states(optimizer: torch.optim.Optimizer) -> Iterator[tuple[_Key, torch.Tens
                     yield (storage_key(parameter), str(name)), value
 
 
-def _in_place(node: ast.Call, rates: bool) -> str:
+def _in_place(node: ast.Call, optimizer: torch.optim.Optimizer) -> str:
     """A call that gives an optimizer a state, and what writes the same to the tensors that it has."""
     owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else "optimizer"
     given = [*node.args, *(k.value for k in node.keywords)]
@@ -148,7 +193,7 @@ def _in_place(node: ast.Call, rates: bool) -> str:
     parts = f"[p for group in {owner}.param_groups for p in group['params']]"
     entries = f"{state}['state'].get(n, {{}}).items() if torch.is_tensor(v)"
     after = f"for n, p in enumerate({parts}): [{owner}.state[p][k].copy_(v) for k, v in {entries}]"
-    if rates:
+    if has_rates(optimizer):
         groups = f"zip({owner}.param_groups, {state}['param_groups'])"
         after += f"; and for group, new in {groups}: group['lr'].copy_(torch.as_tensor(new['lr']))"
     return f"before  {ast.unparse(node)}\nafter   {after}"

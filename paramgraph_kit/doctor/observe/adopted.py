@@ -1,0 +1,78 @@
+"""Graphs of before: which gradients they write, or step with, and whose states they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before
+from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.learning import learning
+from paramgraph_kit.doctor.observe.optimizers import state_begun_inside
+from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
+
+
+def adopt(graphs: OwnGraphs, function: Callable[..., Any]) -> None:
+    """What the file of a function has captured already, and what these graphs do with gradients and states."""
+    graphs.captured_before(captured_before(function, graphs.device))
+    regions = [region for region in graphs.regions or () if not region.of_torch]
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        learn = [region for region in regions if _calls(region, "backward")]
+        for region in regions:
+            steps = _stepped(region)
+            graphs.states.adopt(region.graph, [optimizer for optimizer, _ in steps])
+            own = graphs.of(region.graph)
+            for optimizer, use in steps:
+                if own is not None and any(map(own.writes, tensors_in([*optimizer.state.values()]))):
+                    failure = state_begun_inside(optimizer, frame_at(use.code, use.node.lineno))
+                    graphs.states.begun(region.graph, failure)
+            _gradients(graphs, region, learn, [optimizer for optimizer, _ in steps])
+
+
+def _gradients(graphs: OwnGraphs, region: Region, learn: list[Region], optimizers: list[torch.optim.Optimizer]) -> None:
+    """Tell what watches gradients which of them this graph writes, and which it steps with."""
+    known = {id(each.graph): each for each in (graphs.of(r.graph) for r in learn) if each is not None}
+    if (own := graphs.of(region.graph)) is None:
+        return
+    stepped = {storage_key(p) for optimizer in optimizers for p in parameters_at(optimizer)}
+    written, read, made = dict[torch.Tensor, torch.Tensor](), dict[torch.Tensor, torch.Tensor](), set[int]()
+    for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None and p.device.type == graphs.device):
+        makers = [each for each in known.values() if each.writes(grad)]
+        touched = grad.untyped_storage().data_ptr() in own.touched
+        if storage_key(parameter) in stepped:
+            if id(region.graph) not in known:
+                read[parameter] = grad
+        elif id(region.graph) in known and (makers == [own] or (touched and not makers)):
+            written[parameter] = grad
+            made |= {storage_key(grad)} if makers else set()
+    codes = [code for code, _, _ in bodies_of(region)]
+    graphs.between.adopt(region.graph, region, codes, written, read, made)
+    met = {storage_key(t) for pair in (written, read) for each in pair.items() for t in each}
+    graphs.flow.adopt(region.graph, met | own.reads.keys())
+
+
+def _stepped(region: Region) -> list[tuple[torch.optim.Optimizer, Use]]:
+    """The optimizers whose step a capture has, each with the first call of it."""
+    found: dict[int, tuple[torch.optim.Optimizer, Use]] = {}
+    for use in _calls(region, "step"):
+        if is_a(value := use.value(), torch.optim.Optimizer):
+            found.setdefault(id(value), (value, use))
+    return [*found.values()]
+
+
+def _calls(region: Region, name: str) -> list[Use]:
+    """Whose method of this name the lines of a capture call, and those of what it calls."""
+    return [
+        Use(code, node.func.value, False, names)
+        for code, nodes, names in bodies_of(region)
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+    ]
