@@ -25,12 +25,17 @@ WORDS = {
     "loaded behind a replay": ("opt.load_state_dict(best)", "[opt.state[p][k].copy_(v) for k, v in best['state']"),
     "cleared ahead": ("opt.state.clear()", "for state in opt.state.values(): [v.zero_() for v in state.values()"),
     "has made": ("self.opt.step()", "ahead of the capture run what is captured once on a side stream"),
+    "manager of the file's own": (
+        "self.loss = self.work(ramp)",
+        "ahead of self.captured.graph.replay() comes `self.ramp_in.f",
+    ),
+    "capture by hand": ("temperature = temperature * 0.9", "here: temperature.fill_(temperature * 0.9)"),
 }
 
 
 @pytest.mark.parametrize("title", WORDS)
-def test_a_step_that_only_replays_is_told_what_its_graph_does_not_see(title: str, tmp_path: Path) -> None:
-    # GIVEN a step that replays a graph which was captured before anybody looked
+def test_it_is_told_what_its_graph_does_not_see(title: str, tmp_path: Path) -> None:
+    # GIVEN a step that replays a graph which was captured before anybody looked, by hand or in a manager of its own
     # WHEN it is diagnosed
     found = diagnosed(PROGRAMS, title, tmp_path / "program.py")
     # THEN its one problem is told at the line that brings it, with what works there

@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of,
 from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
+from paramgraph_kit.doctor.observe.own_managers import CAPTURES, managers_in
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region, region_at
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -32,7 +33,6 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
-_CAPTURES = ("graph", "capture")
 _GIVE_THEMSELVES = ("eval", "train", "requires_grad_", "to", "cuda", "half", "bfloat16", "float")  # a module does
 
 
@@ -202,7 +202,8 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     managers = managers_in(tree)
     captures = partial(_captures, managers=managers)
     blocks = list(captures(tree.body, None))
-    makers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(captures(n.body, None))]
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name not in managers]
+    makers = [n for n in functions if any(captures(n.body, None))]
     if not blocks and not makers:
         return  # all that the function can name need not be looked at
     held = {name: cell.cell_contents for name, cell in cells_of(plain).items()} if is_a(plain, FunctionType) else {}
@@ -210,7 +211,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     seen, graphed = set[int](), dict[ast.stmt, CodeType]()
     for block, method in blocks:
         for names, at in _scopes(tree, method, space, [*objects.values()], file):
-            if isinstance(block, ast.With):
+            if _graphs(block) is None:
                 body = method.body if method is not None else tree.body
                 made_at = partial(region_at, at, kind=kind, space=space)
                 yield from _with_tables(block, body, names, made_at, seen, managers)
@@ -229,8 +230,8 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
         for each in made:
             hidden = {*each.code.co_varnames, *each.code.co_cellvars}
             names = {name: value for name, value in space.items() if name not in hidden} | each.names
-            graphed |= {n: each.code for n, _ in captures(maker.body, None) if not isinstance(n, ast.With)}
-            for block in (n for n, _ in captures(maker.body, None) if isinstance(n, ast.With)):
+            graphed |= {n: each.code for n, _ in captures(maker.body, None) if _graphs(n) is not None}
+            for block in (n for n, _ in captures(maker.body, None) if _graphs(n) is None):
                 region = partial(region_at, each.code, kind=kind, space=space, cells=each.cells)
                 yield from _with_tables(block, maker.body, names, region, seen, managers)
     if graphed:
@@ -238,7 +239,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
 
 
 def _with_tables(
-    block: ast.With,
+    block: ast.stmt,
     body: list[ast.stmt],
     names: dict[str, Any],
     made: Callable[..., Region],
@@ -313,19 +314,22 @@ def _captures(
             for each in node.body:
                 if isinstance(each, ast.FunctionDef) and each.args.args and node.name not in managers:
                     yield from _captures(each.body, each, managers)
-        elif (isinstance(node, ast.With) and _graph_of(node, managers) is not None) or _graphs(node) is not None:
+        elif _graph_of(node, managers) is not None or _graphs(node) is not None:
             yield node, method
         elif not isinstance(node, FUNCTIONS):
             for name in ("body", "orelse", "finalbody"):
                 yield from _captures(getattr(node, name, []), method, managers)
 
 
-def _graph_of(block: ast.With, managers: Mapping[str, str | int]) -> ast.expr | None:
-    for item in block.items:
+def _graph_of(block: ast.stmt, managers: Mapping[str, str | int]) -> ast.expr | None:
+    begun = block.value if isinstance(block, ast.Expr) else None
+    if isinstance(begun, ast.Call) and isinstance(begun.func, ast.Attribute) and begun.func.attr == "capture_begin":
+        return begun.func.value
+    for item in block.items if isinstance(block, ast.With) else ():
         call = item.context_expr
         if not isinstance(call, ast.Call):
             continue
-        if last_name(call.func) in _CAPTURES and call.args:
+        if last_name(call.func) in CAPTURES and call.args:
             return call.args[0]
         where = managers.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if isinstance(where, int) and where < len(call.args):
@@ -333,32 +337,6 @@ def _graph_of(block: ast.With, managers: Mapping[str, str | int]) -> ast.expr | 
         if isinstance(where, str) and item.optional_vars is not None:
             return ast.parse(f"{ast.unparse(item.optional_vars)}.{where}", mode="eval").body
     return None
-
-
-def managers_in(tree: ast.Module) -> dict[str, str | int]:
-    """A file's own context managers that capture: the attribute which has the graph, or the argument that is it."""
-    found: dict[str, str | int] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            enters = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__enter__"]
-            graphs = [a.attr for n in enters for a in _given_to_captures(n) if isinstance(a, ast.Attribute)]
-            if graphs:
-                found[node.name] = graphs[0]
-        elif isinstance(node, ast.FunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(node)):
-            names = [each.arg for each in node.args.args]
-            given = [names.index(n) for n in map(last_name, _given_to_captures(node)) if n in names]
-            if given:
-                found[node.name] = given[0]
-    return found
-
-
-def _given_to_captures(node: ast.AST) -> Iterator[ast.expr]:
-    """What is captured into in a function: ``g`` of ``cuda.graph(g)``, and of ``g.capture_begin()``."""
-    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
-        if last_name(call.func) in _CAPTURES and call.args:
-            yield call.args[0]
-        elif isinstance(call.func, ast.Attribute) and call.func.attr == "capture_begin":
-            yield call.func.value
 
 
 def _scopes(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from inspect import unwrap
-from types import CodeType
 from typing import Any
 
 import torch
@@ -227,7 +226,7 @@ def through(use: Use, uses: Iterable[Use]) -> list[str] | None:
     places = [i for i, each in enumerate(call.args) if each is use.node]
     given = [k.arg for k in call.keywords if k.value is use.node]
     name = names[places[0]] if places and places[0] < len(names) else given[0] if given else None
-    return _with_tensor(code, name) if name in names else None
+    return with_tensor([*nodes_of(code)], name) if name in names else None
 
 
 def clipped(use: Use, kind: str) -> str:
@@ -262,13 +261,16 @@ def _takes(call: ast.Call, node: ast.expr) -> bool:
     return any(each is node for each in (*call.args, *(k.value for k in call.keywords)))
 
 
-def _with_tensor(code: CodeType, name: str) -> list[str] | None:
-    """The lines of a function that read a number, with a tensor for it."""
-    nodes = [*nodes_of(code)]
+def with_tensor(nodes: Collection[ast.AST], name: str) -> list[str] | None:
+    """The lines of a function that read a number, with a tensor for it; None where some take none."""
     names = sorted((n for n in nodes if isinstance(n, ast.Name)), key=lambda n: (n.lineno, n.col_offset))
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     waiting, said = [name], dict[str, None]()
+    methods = [n for n in nodes if isinstance(n, ast.Attribute) and hasattr(torch.Tensor, n.attr)]
+    tensors = {last_name(n.value) for n in methods if not hasattr(float, n.attr)}
     for each in waiting:  # it grows by the names of what is computed of it
+        if each in tensors and each != name:
+            continue  # one already
         for read in (n for n in names if n.id == each and isinstance(n.ctx, ast.Load)):
             for step in _upwards(read, parents):
                 if step is None:

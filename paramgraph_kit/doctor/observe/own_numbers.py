@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Frame
 
@@ -21,17 +21,8 @@ def read_in_captures(
         own = numbers & set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         if not own:
             continue
-        for block in (n for n in nodes_of(code) if isinstance(n, ast.With) and any(map(captures, n.items))):
-            for part in (n for top in block.body for n in ast.walk(top)):
+        for block in captured_in(code):
+            for part in (n for top in block for n in ast.walk(top)):
                 if isinstance(part, ast.Name) and part.id in own and isinstance(part.ctx, ast.Load):
                     own.discard(part.id)
                     yield part.id, frame_at(code, part.lineno)
-
-
-def captures(item: ast.withitem) -> bool:
-    """Whether a `with` captures by this."""
-    call = item.context_expr
-    if not isinstance(call, ast.Call):
-        return False
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in ("graph", "capture")

@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
 from paramgraph_kit.doctor.observe.filled_inside import made_for_it
 from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules, original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_at
+from paramgraph_kit.doctor.observe.own_managers import until_end
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
@@ -344,7 +345,7 @@ def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
                 continue
             for call in ast.walk(node):
                 if isinstance(call, ast.Call) and last_name(call.func) == "capture_begin":
-                    return _until_end(block[at + 1 :])
+                    return until_end(block[at + 1 :])
                 if isinstance(call, ast.Call) and last_name(call.func) == GRAPHED and call.args:
                     return [ast.copy_location(ast.Expr(call), node)]
     return []
@@ -384,16 +385,6 @@ def graphs_at(region: Region) -> list[str]:
 def _read_in(body: list[ast.stmt]) -> Iterator[str]:
     names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
     return (n.id for n in names if isinstance(n.ctx, ast.Load))
-
-
-def _until_end(block: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a capture by hand, up to its end."""
-    found = []
-    for node in block:
-        if any(isinstance(n, ast.Call) and last_name(n.func) == "capture_end" for n in ast.walk(node)):
-            break
-        found.append(node)
-    return found
 
 
 def _of_samples(region: Region, call: ast.Call) -> None:

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
-from paramgraph_kit.doctor.observe.own_numbers import captures
+from paramgraph_kit.doctor.observe.own_managers import captures
 
 _EACH = re.compile(re.escape(graph_for_each("\0")).replace(re.escape("\0"), r"(?P<what>.+?)", 1).replace("\0", ".+?"))
 _ASKS = ("get", "pop", "setdefault")
@@ -37,6 +37,8 @@ def _tables(tree: ast.Module) -> Iterator[str]:
         withs = (n for n in nodes if isinstance(n, ast.With))
         calls = (i.context_expr for n in withs for i in n.items if captures(i))
         graphs = {ast.unparse(c.args[0]) for c in calls if isinstance(c, ast.Call) and c.args}
+        begun = (n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "capture_begin")
+        graphs |= {ast.unparse(f.value) for f in begun if isinstance(f, ast.Attribute)}
         for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)):
             target: ast.Subscript = node.targets[0]  # type: ignore[assignment]
             own = ast.unparse(target) in graphs or any(

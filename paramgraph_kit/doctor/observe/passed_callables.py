@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
-from paramgraph_kit.doctor.observe.own_numbers import captures
+from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure
@@ -59,8 +59,7 @@ def _calls(code: CodeType) -> list[ast.Call]:
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     nodes = [*nodes_of(code)]
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    blocks = (n for n in nodes if isinstance(n, ast.With) and any(map(captures, n.items)))
-    inside = (n for block in blocks for s in block.body for n in ast.walk(s))
+    inside = (n for block in captured_in(code) for s in block for n in ast.walk(s))
     calls = (n for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
     return [n for n in calls if n.func.id in given and n.func.id not in stored]  # type: ignore[attr-defined]
 

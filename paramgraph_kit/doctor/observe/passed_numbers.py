@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.own_numbers import captures
+from paramgraph_kit.doctor.observe.own_managers import captured_in, is_manager
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 
 _NUMBERS = (bool, int, float)
@@ -95,7 +95,7 @@ class PassedNumbers:
 
 def _passed(frames: list[FrameType]) -> Iterator[Passed]:
     """The numbers of the function that captures: `with` may have called a context manager of the user's own first."""
-    while frames and not any(map(captures, _withs(frames[0].f_code))):
+    while frames and (is_manager(frames[0].f_code) or not captured_in(frames[0].f_code)):
         frames = frames[1:]
     if not frames or frames[0].f_code.co_name == "<module>":
         return
@@ -119,10 +119,6 @@ def _of_many(frames: list[FrameType]) -> Iterator[Passed]:
                     yield Passed(code, f"{many}[{entry!r}]", own, reads, tuple(_origins(frames, many, entry)))
 
 
-def _withs(code: CodeType) -> Iterator[ast.withitem]:
-    yield from (item for n in nodes_of(code) if isinstance(n, ast.With) for item in n.items)
-
-
 def _arguments(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
@@ -133,10 +129,10 @@ def _read_of(
     """Each number of a call that what is captured reads: its name, what it is, and where."""
     numbers = {name: own for name, value in given.items() if (own := plain(value)) is not NOTHING}
     nodes = [*nodes_of(code)]
-    blocks = [n for n in nodes if isinstance(n, ast.With) and any(map(captures, n.items))]
-    if not numbers or not blocks:
+    blocks = captured_in(code) if numbers else []
+    if not blocks:
         return
-    inside = [n for block in blocks for s in block.body for n in ast.walk(s)]
+    inside = [n for block in blocks for s in block for n in ast.walk(s)]
     called = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     inner = [n for n in nodes if isinstance(n, FUNCTIONS[:2]) and n.name in called and n.name != code.co_name]
     inside += [n for f in inner for n in ast.walk(f)]
@@ -145,7 +141,7 @@ def _read_of(
     for name, value in numbers.items():
         if any(id_ == name for id_, _ in stored):
             continue  # it means something else by then
-        known = {name, *_computed_of(name, nodes, blocks[0].lineno, stored, held)}
+        known = {name, *_computed_of(name, nodes, blocks[0][0].lineno, stored, held)}
         if reads := tuple(n for n in named if n.id in known):
             yield name, value, reads
 

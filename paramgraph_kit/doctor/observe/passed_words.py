@@ -8,17 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import CodeType
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.moved_values import takes_a_tensor
-from paramgraph_kit.doctor.observe.own_numbers import captures
+from paramgraph_kit.doctor.observe.moved_words import with_tensor
+from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers, PassedOn
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure
 
 _CODES = ("scalar-frozen", "branch-frozen", "size-frozen")
+_MOVES = "; what a warm-up in it moves, as weights, is copied ahead of that and put back behind it, in place"
 _TESTS = (ast.If, ast.IfExp, ast.While)
 
 
@@ -28,8 +30,7 @@ def passed_on(numbers: PassedNumbers, kind: str, told: Sequence[Failure]) -> Ite
     said = {f.message.split(" is given to a capture of its own")[0] for f in told}
     for moved in numbers.moved.values():
         one = moved.passed
-        blocks = [n for n in nodes_of(one.code) if isinstance(n, ast.With) and any(map(captures, n.items))]
-        inside = {id(n) for block in blocks for s in block.body for n in ast.walk(s)}
+        inside = {id(n) for block in captured_in(one.code) for s in block for n in ast.walk(s)}
         read = min(one.reads, key=lambda n: (id(n) not in inside, n.lineno))
         at = frame_at(one.code, read.lineno)
         if "[" in one.name and moved.origin is not None:  # one of many, which is told where it is given
@@ -68,13 +69,15 @@ def _fix(moved: PassedOn, kind: str) -> str:
     launches = "g.replay()" if ".replay(" in line or not line else f"`{line}` (line {moved.line})"
     of_self = moved.code.co_varnames[:1] == ("self",)
     key = f"tuple({moved.text})" if isinstance(one.value, tuple) else moved.text
-    if not _may_be_a_tensor(moved):
+    needs = _needs(moved)
+    with_it = f"; with a tensor there {', '.join(needs)}" if needs else ""
+    if needs is None:
         if launches == "g.replay()" or origin is None:
             return graph_for_each(key)
         call = ast.unparse(origin.call)
         return (
             f"this line as it is, and a capture for each value: wherever `{moved.text}` is another one, "
-            f"`{call}` comes again ahead of {launches}, with that one"
+            f"`{call}` comes again ahead of {launches}, with that one{_MOVES if _trains(one.code) else ''}"
         )
     if origin is None and not (of_self and one.code.co_varnames[:1] == ("self",)):
         return graph_for_each(key)
@@ -83,7 +86,7 @@ def _fix(moved: PassedOn, kind: str) -> str:
         made = f"before the capture `{held} = torch.full((), float({one.name}), device={kind!r})`"
         return (
             f"{made}, what is captured reads `{held}` for `{one.name}`, and ahead of {launches} "
-            f"`{held}.fill_({moved.text})`"
+            f"`{held}.fill_({moved.text})`{with_it}"
         )
     in_branch = any(
         isinstance(n, ast.If) and any(each is origin.call for each in ast.walk(n)) for n in nodes_of(origin.code)
@@ -99,16 +102,51 @@ def _fix(moved: PassedOn, kind: str) -> str:
     call = ast.unparse(origin.call)
     return (
         f"this line as it is, and ahead of `{call}` (line {origin.call.lineno}) {made}; that call is given "
-        f"`{held}` for `{given}`, and ahead of {launches} comes `{held}.fill_({moved.text})`"
+        f"`{held}` for `{given}`, and ahead of {launches} comes `{held}.fill_({moved.text})`{with_it}"
     )
 
 
 def _may_be_a_tensor(moved: PassedOn) -> bool:
-    """Whether a tensor of one number does as well for all that the function reads it for."""
+    return _needs(moved) is not None
+
+
+def _needs(moved: PassedOn) -> list[str] | None:
+    """What else is written where a tensor of one number is read for it; None where one does not do as well."""
     one = moved.passed
-    if isinstance(one.value, (tuple, bool)):
-        return False
-    nodes = [n for n in nodes_of(one.code) if isinstance(n, ast.Name) and n.id == one.name]
-    reads = [n for n in nodes if isinstance(n.ctx, ast.Load)]
-    direct = all(n.id == one.name for n in one.reads)
-    return direct and all(takes_a_tensor(Use(one.code, n, False, Names({})), one.value) for n in reads)
+    if isinstance(one.value, (tuple, bool)) or any(n.id != one.name for n in one.reads):
+        return None
+    said: dict[str, None] = {}
+    for node in (n for n in nodes_of(one.code) if isinstance(n, ast.Name) and n.id == one.name):
+        if isinstance(node.ctx, ast.Load) and not takes_a_tensor(Use(one.code, node, False, Names({})), one.value):
+            if (further := _in_called(node, one.code) if type(one.value) is float else None) is None:
+                return None
+            said |= dict.fromkeys(further)
+    return [*said]
+
+
+def _in_called(node: ast.Name, code: CodeType) -> list[str] | None:
+    """The same for a function of the file that is given the number: ``self.work(beta)``; None where it is none."""
+    calls = [n for n in nodes_of(code) if isinstance(n, ast.Call)]
+    call = next((n for n in calls if any(a is node for a in (*n.args, *(k.value for k in n.keywords)))), None)
+    if call is None or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    tree = tree_of(code.co_filename) or ast.Module([], [])
+    methods = {m for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for m in c.body}
+    of_self = isinstance(call.func, ast.Attribute)
+    named = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == last_name(call.func)]
+    if len(named) != 1 or (named[0] in methods) is not of_self or named[0].args.vararg is not None:
+        return None
+    names = [each.arg for each in named[0].args.args][int(of_self) :]
+    places = [names[i] for i, each in enumerate(call.args) if each is node and i < len(names)]
+    given = [k.arg for k in call.keywords if k.value is node and k.arg]
+    inside = [*ast.walk(named[0])]
+    name = next(iter((*places, *given)), "")
+    if not name or any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in inside):
+        return None
+    return with_tensor(inside, name)
+
+
+def _trains(code: CodeType) -> bool:
+    """Whether a capture of a function, with its warm-up, may move weights."""
+    tree = tree_of(code.co_filename) or ast.Module([], [])
+    return any(isinstance(n, ast.Call) and last_name(n.func) == "backward" for n in ast.walk(tree))
