@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before
+from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before, written_in
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.learning import learning
@@ -25,6 +25,7 @@ def adopt(graphs: OwnGraphs, function: Callable[..., Any]) -> None:
     graphs.captured_before(captured_before(function, graphs.device))
     regions = [region for region in graphs.regions or () if not region.of_torch]
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}
         learn = [region for region in regions if _calls(region, "backward")]
         for region in regions:
             steps = _stepped(region)

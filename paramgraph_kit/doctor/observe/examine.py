@@ -482,7 +482,7 @@ class _Examiner(Caller):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems = self.graphs.with_held(problems)
-        problems += self.graphs.never_read((self.args, self.kwargs), first, later, call.replays[-1], problems)
+        problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         found.notes += moved_ahead(self.first or call, call, launched) if not problems else ()
         return as_replayed(problems, (region.code.co_filename for region in launched))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, with
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
+from paramgraph_kit.doctor.observe.given_unread import unread
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
@@ -116,6 +117,7 @@ class OwnGraphs:
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
         self.order = ReplayOrder()
+        self.carried = set[int]()  # memory that captures of before write themselves
         self.writes_seen, self.written = 0, dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
@@ -431,6 +433,7 @@ class OwnGraphs:
     def never_read(
         self,
         given: tuple[tuple[Any, ...], dict[str, Any]],
+        by_name: Mapping[str, Any],
         first: set[int],
         later: set[int],
         at: Place,
@@ -448,6 +451,10 @@ class OwnGraphs:
             for name, value in named
             if any(storage_key(tensor) in taken - later - {0} for tensor in tensors_in(value))
         ]
+        if not ignored and not any(f.code == "stale-input" for f in told):
+            before = [r for r in self.launched_regions() if self._known[id(r.graph)].before and not r.of_torch]
+            seen = first | later | self.carried | self.written.keys()
+            return [*unread(before, by_name, seen, self.device, at)]
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
         text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
