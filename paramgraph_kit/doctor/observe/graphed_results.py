@@ -18,7 +18,7 @@ from paramgraph_kit.trace.model import Failure
 
 _MOST = 4096  # results that are followed
 _BACKWARD = "the backward pass of this call runs behind another call, whose numbers the graph has by then"
-_READ = "this result is read behind another call of the same graph, which has written to its memory"
+READ = "this result is read behind another call of the same graph, which has written to its memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class GraphedResults:
             if (known := self._of(tensor)) is not None and known.call < len(self._calls[known.graph].places):
                 calls = self._calls[known.graph]
                 is_one = calls.parts[known.call - 1] == 1
-                yield _failure(calls.places[known.call - 1], _READ, is_one=is_one)
+                yield _failure(calls.places[known.call - 1], READ, is_one=is_one)
 
     def _of(self, tensor: torch.Tensor) -> _Given | None:
         known = self._given.get(id(tensor))

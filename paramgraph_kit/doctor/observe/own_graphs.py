@@ -24,10 +24,11 @@ from paramgraph_kit.doctor.observe.given_unread import unread
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
-from paramgraph_kit.doctor.observe.graphed_results import GraphedResults
+from paramgraph_kit.doctor.observe.graphed_results import READ, GraphedResults
 from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
+from paramgraph_kit.doctor.observe.kept_once import told_where_kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import told_in_loops
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
@@ -299,6 +300,7 @@ class OwnGraphs:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
         told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told), *self.called.failures()]
         files = {region.code.co_filename for region in self.launched_regions()}
+        told = told_where_kept(told, READ, files)
         in_loops = [f for file in files for f in told_in_loops(file, self.ran)]
         more = [*self.held.failures(self.ran, told), *in_loops]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
