@@ -45,10 +45,10 @@ def _is_empty(value: ast.expr) -> bool:
     return made or (isinstance(value, ast.Dict) and not value.keys)
 
 
-def gradients_cleared(code: CodeType) -> Iterator[ast.Assign]:
-    """Statements of a function that set gradients to None: ``p.grad = None``."""
+def gradients_given(code: CodeType) -> Iterator[tuple[ast.Assign, str]]:
+    """Statements of a function that set gradients to None, or give them other tensors, each with the same in place."""
     for node in nodes_of(code):
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        none = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
-        if isinstance(node, ast.Assign) and none and isinstance(target, ast.Attribute) and target.attr == "grad":
-            yield node
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "grad":
+            path, value = ast.unparse(target), ast.unparse(node.value)
+            yield node, f"{path}.zero_()" if value == "None" else f"{path}.copy_({value})"

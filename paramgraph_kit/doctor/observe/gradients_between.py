@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
-from paramgraph_kit.doctor.observe.cleared import gradients_cleared
+from paramgraph_kit.doctor.observe.cleared import gradients_given
 from paramgraph_kit.doctor.observe.held import parameters_at
 from paramgraph_kit.doctor.observe.learning import ZEROS, learning
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
@@ -30,6 +30,7 @@ from paramgraph_kit.trace.model import Failure
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _TITLE = "Gradients that are to add up are written over"
+_GIVES = "it gives gradients other tensors, and the graph goes on stepping with those of its capture"
 _NULLS = "it sets gradients to None that the graph goes on writing to"
 _OVER = "a step uses what {} replays are to add up, and each of them writes over the one before"
 
@@ -198,7 +199,7 @@ class GradientsBetween:
         if zeroed is not None and (found := _nulling(zeroed)) is not None:
             code, node = found
             self._nulled[code, node.lineno] = replace(gradients_nulled(node, code), message=text)
-        elif (user := launch.user) is not None and not self._tell_cleared(user[0], text):
+        elif (user := launch.user) is not None and not self._tell_given(user[0], text, _GIVES):
             frame = launch.frame()
             text = "parameters have other gradients by now, and this graph steps with the tensors of its capture"
             before = frame.text if frame is not None else "g.replay()"
@@ -209,13 +210,13 @@ class GradientsBetween:
             told = BY_ID["gradients-rebound"].failure(text, frame)
             self._nulled[user[0], line_of(*user)] = replace(told, fix=f"before  {before}\nafter   {after}")
 
-    def _tell_cleared(self, code: CodeType, text: str) -> bool:
-        """Tell of the line of a function that sets gradients to None, where it has one."""
-        if len(nodes := [*gradients_cleared(code)]) != 1:
+    def _tell_given(self, code: CodeType, nulls: str, others: str = "") -> bool:
+        """Tell of the one line of a function that sets gradients to None, or gives them other tensors, if so."""
+        given = [*gradients_given(code)]
+        if len(given) != 1 or not (text := nulls if given[0][1].endswith(".zero_()") else others):
             return False
-        told = BY_ID["gradients-rebound"].failure(text, frame_at(code, nodes[0].lineno))
-        after = f"{ast.unparse(nodes[0].targets[0])}.zero_()"
-        self._nulled[code, nodes[0].lineno] = replace(told, fix=f"before  {ast.unparse(nodes[0])}\nafter   {after}")
+        (node, after), told = given[0], BY_ID["gradients-rebound"].failure(text, frame_at(code, given[0][0].lineno))
+        self._nulled[code, node.lineno] = replace(told, fix=f"before  {ast.unparse(node)}\nafter   {after}")
         return True
 
     def _tell(self, own: _Learned, zeroed: Place | None, step: Place) -> None:
@@ -223,7 +224,7 @@ class GradientsBetween:
             code, node = found
             self._nulled[code, node.lineno] = gradients_nulled(node, code)
             return
-        if (user := step.user) is None or self._tell_cleared(user[0], _NULLS):
+        if (user := step.user) is None or self._tell_given(user[0], _NULLS):
             return
         line = line_of(*user)
         frame = step.frame()

@@ -29,7 +29,7 @@ OF_ALL = (  # what zeros among many change
     *("sort", "argsort", "cat", "concat", "stack", "mse_loss", "cross_entropy", "l1_loss", "nll_loss", "cumprod"),
 )
 MOST_READS = 3  # of one number that are told
-_REPLAY = "g.replay()"
+_REPLAY = re.compile(r"(?<![\w.])g\.replay\(\)")  # and no other one, as it stands in a line of the user's
 HOSTS = ("math", "np", "numpy", "random", "cmath")
 
 
@@ -41,8 +41,12 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     if len(owners) != 1:
         return as_launched(found, known)
     call = f"{owners.pop()}.replay()"
-    spoken = {id(f) for f in found if _REPLAY in f.fix and f.fix != BY_ID[f.code].fix}  # and no example of the class
-    return as_launched([replace(f, fix=f.fix.replace(_REPLAY, call)) if id(f) in spoken else f for f in found], known)
+    spoken = {
+        id(f) for f in found if _REPLAY.search(f.fix) and f.fix != BY_ID[f.code].fix
+    }  # and no example of the class
+    return as_launched(
+        [replace(f, fix=_REPLAY.sub(lambda _: call, f.fix)) if id(f) in spoken else f for f in found], known
+    )
 
 
 def _replayed(file: str) -> set[str]:
@@ -54,11 +58,11 @@ def _replayed(file: str) -> set[str]:
 
 def at_its_replay(failure: Failure, region: Region) -> Failure:
     """The same with the replay of the graph that a capture is of, where the file replays several."""
-    owners = _replayed(region.code.co_filename) if _REPLAY in failure.fix else set[str]()
+    owners = _replayed(region.code.co_filename) if _REPLAY.search(failure.fix) else set[str]()
     names = [name for name in graphs_at(region) if name in owners]
     if len(owners) < 2 or not names or failure.fix == BY_ID[failure.code].fix:
         return failure
-    return replace(failure, fix=failure.fix.replace(_REPLAY, f"{names[-1]}.replay()"))
+    return replace(failure, fix=_REPLAY.sub(lambda _: f"{names[-1]}.replay()", failure.fix))
 
 
 def with_index(text: str, uses: Iterable[Use], held: str, kind: str) -> str:
