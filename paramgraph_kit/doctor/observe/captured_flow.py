@@ -138,6 +138,11 @@ class CapturedFlow:
         own = self._known.get(id(graph))
         return own.written if own is not None else set()
 
+    def filled(self, graph: object) -> set[int]:
+        """Memory of before that a graph writes, without gradients to which it adds."""
+        own = self._known.get(id(graph), _Order())
+        return own.written - own.made.keys() - own.added
+
     def codes(self, graph: object, where: CodeType) -> list[CodeType]:
         """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""
         own = self._known.get(id(graph), _Order())

@@ -13,6 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.narrowed import as_slice
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
@@ -121,7 +122,8 @@ def _slices(place: Place, rows: str) -> bool:
     nodes = nodes_of(user[0]) if user is not None else ()
     line = _line(place)[1]
     for node in (n for n in nodes if isinstance(n, ast.expr) and n.lineno >= line):
-        part = node.slice if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) else None
+        cut = as_slice(node)
+        part = cut.slice if cut is not None and isinstance(cut.ctx, ast.Load) else None
         if isinstance(part, ast.Slice) and part.upper is not None:
             return True
         name = last_name(node.func) if isinstance(node, ast.Call) else ""
@@ -147,7 +149,8 @@ def _rows_of(place: Place) -> str:
     """The number of rows, as the line writes it that fills them."""
     user = place.user
     for node in nodes_of(user[0]) if user is not None else ():
-        part = node.slice if isinstance(node, ast.Subscript) and node.lineno == _line(place)[1] else None
+        cut = as_slice(node)
+        part = cut.slice if cut is not None and cut.lineno == _line(place)[1] else None
         if isinstance(part, ast.Slice) and part.upper is not None and part.lower is None:
             return ast.unparse(part.upper)
     return "n"

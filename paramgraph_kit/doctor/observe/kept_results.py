@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.copied_names import copied_at
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -34,6 +35,7 @@ _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple
 _LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "transpose", "permute", "ravel")
 _COPIES = ("clone", "deepcopy", "item", "tolist")
 _PATHS = (ast.Name, ast.Attribute)
+_RESULTS = (torch.Tensor, dict, list, tuple)
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -87,10 +89,10 @@ class KeptResults:
                     if is_first:
                         first[graph] = there  # several names of one result, as of a graph for several sizes
                         self._before.setdefault(id(value), set()).update(_twice(value, owns))
-                elif number and issubclass(kind, torch.Tensor) and (frame.f_code, name) not in self._names:
-                    node = _result_of(frame, name) if owns(value) else None
+                if number and issubclass(kind, _RESULTS) and (frame.f_code, name) not in self._names:
+                    node = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
                     if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
-                        self._names[frame.f_code, name] = _failure(frame.f_code, node, node.value)
+                        self._names[frame.f_code, name] = _of_name(frame.f_code, node, name, value)
 
     def _settle(self, owns: Owns) -> None:
         """What the program has let go is looked at for the last time, so that nothing is kept alive here."""
@@ -336,6 +338,13 @@ def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Fai
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
 
 
+def _of_name(code: CodeType, node: ast.Assign, name: str, value: Any) -> Failure:
+    """What is told of a line that gives a variable a result, as which it is read behind a further replay."""
+    before, after = copied_at(node, name, value)
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, node.lineno))
+    return replace(failure, fix=f"before  {before}\nafter   {after}")
+
+
 @lru_cache(256)
 def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
     """Lines behind a replay that keep a result by a name which is read between it and them: it is of the round before.
@@ -378,8 +387,10 @@ def _result_of(frame: FrameType, name: str) -> Any:
 
 def _stored(nodes: list[ast.AST], name: str, line: int) -> Any:
     """The assignment that has given a variable what it holds: the latest above the line, else the last of all."""
-    assigns = (n for n in nodes if isinstance(n, ast.Assign))
-    found = [n for n in assigns if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+    plain = (ast.Constant, ast.Tuple, ast.List)  # prev, seen = None, []: it holds a result by now
+    assigns = (n for n in nodes if isinstance(n, ast.Assign) and not isinstance(n.value, plain))
+    targets = ((n, t) for n in assigns for target in n.targets for t in elements_of(target))
+    found = [n for n, t in targets if isinstance(t, ast.Name) and t.id == name]
     return max([n for n in found if n.lineno < line] or found, key=lambda n: n.lineno, default=None)
 
 

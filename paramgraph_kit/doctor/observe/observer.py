@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.host_copies import blocks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
@@ -166,7 +167,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.filled.saw(op.name, tensors, filled, result, place)
             self.graphs.tails.saw(tensors, filled, self.keeper, place)
             if op.name in ("cat", "stack"):
-                self.graphs.kept.joined(tensors, self.graphs.writes, place)
+                self.graphs.kept.joined(tensors, self.graphs.filled_by_all(), place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
@@ -182,6 +183,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and op.name not in VIEWS:
             filled = {id(args[i]) for i in op.written if i < len(args)}
             self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, filled, result, place)
+            if tensors and threading.get_ident() == self.places.thread:
+                waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
+                self.unordered.hosts.saw(op, tensors, filled, waits, self.unordered.order, stream, place)
         return result
 
     def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
@@ -475,6 +479,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A tensor is turned into text, which torch does out of sight of modes."""
         if tensor.device.type == self._device:
             self.findings.refused(UNCAPTURED, 900, "print")
+
+    def listed(self, tensor: torch.Tensor) -> None:
+        """A tensor is turned into a list, which torch does out of sight of modes where the host has it."""
+        if self.unordered.hosts and tensor.device.type == "cpu":
+            self.unordered.hosts.used([tensor], (), self.unordered.order, self.places.here())
 
 
 def _is(value: Any) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -26,11 +26,13 @@ from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import READ, GraphedResults
 from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
-from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.held import is_a, tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
+from paramgraph_kit.doctor.observe.host_copies import copied_hosts
 from paramgraph_kit.doctor.observe.kept_once import told_where_kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import told_in_loops
+from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
 from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
@@ -48,7 +50,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.trace.model import Failure, Frame
+from paramgraph_kit.trace.model import Failure
 
 # What gives another look at a tensor, and reads nothing.
 VIEWS = frozenset(
@@ -59,56 +61,13 @@ _BOTH = 2  # graphs of a callable: forward and backward
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Memory that a graph writes."""
-
-    storage: Any  # a weak reference
-    first: int
-    size: int
-
-
-@dataclass(slots=True)
-class _Own:
-    """One graph, as its capture was seen."""
-
-    graph: object  # whose id stays its own so
-    reads: dict[int, tuple[Any, Place, int]] = field(default_factory=dict)  # memory from outside of the capture
-    touched: list[int] = field(default_factory=list)  # of one captured before: addresses of that memory
-    ends: dict[int, int] = field(default_factory=dict)  # by memory, up to where it is read, in bytes
-    made: set[int] = field(default_factory=set)
-    of_others: set[int] = field(default_factory=set)  # of what it reads, what other graphs make: in their pools
-    memory: dict[int, _Memory] = field(default_factory=dict)  # of what is made
-    begun: CodeType | None = None  # the function of the user's in which its capture began
-    pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
-    before: bool = False  # it was captured before anybody looked
-    freed: list[tuple[int, Frame | None]] = field(default_factory=list)  # what it reads and nobody keeps, if so
-    by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
-    replayed: bool = False  # since its capture
-    launched: bool = False  # while somebody looks
-    at: int = 0  # how much had been written at its latest replay
-    empty: bool = False  # its capture holds nothing, as the device says
-    spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
-
-    def writes(self, tensor: torch.Tensor) -> bool:
-        if not (key := storage_key(tensor)) or key in self.memory or not self.pool or tensor.device.type == "cpu":
-            return key in self.memory
-        address = tensor.untyped_storage().data_ptr()
-        return any(first <= address < first + size for first, size in self.pool)
-
-    def holds(self, written: Collection[_Memory]) -> bool:
-        """Whether something that this one has made, and that is still there, lies in what another one writes."""
-        alive = [m for m in self.memory.values() if not m.storage.expired()]
-        return any(m.first < w.first + w.size and w.first < m.first + m.size for m in alive for w in written)
-
-
 class OwnGraphs:
     """All of them that were captured in one examination."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._known: dict[int, _Own] = {}
-        self._open: _Own | None = None
+        self._known: dict[int, OneGraph] = {}
+        self._open: OneGraph | None = None
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
@@ -133,7 +92,7 @@ class OwnGraphs:
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
         pairs = by_torch()
-        self._open = self._known[id(graph)] = _Own(graph, begun=begun_in(), by_torch=pairs is not None)
+        self._open = self._known[id(graph)] = OneGraph(graph, begun=begun_in(), by_torch=pairs is not None)
         for pair in pairs or ():
             self.graphed.belong(*pair)
         self.flow.begin(graph)
@@ -154,7 +113,7 @@ class OwnGraphs:
     def adopt(self, graph: object) -> None:
         """A graph that nobody has seen captured is replayed."""
         if graph not in self:
-            own = self._known[id(graph)] = _Own(graph, before=True, replayed=True)
+            own = self._known[id(graph)] = OneGraph(graph, before=True, replayed=True)
             with suppress(Exception):  # it may hold none any more
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
@@ -177,7 +136,7 @@ class OwnGraphs:
             own = self._known[id(region.graph)]
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
-                own.memory[storage_key(tensor)] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+                own.memory[storage_key(tensor)] = Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
             own.made |= own.memory.keys()
             read = region.values.read() if region.values is not None else ()
             for tensor in read:
@@ -194,7 +153,7 @@ class OwnGraphs:
         roots = [names for region in self.regions for names in (region.space, region.names)]
         self.held.note_before({key: own.touched for key, own in self._known.items()}, self.device, roots)
 
-    def of(self, graph: object) -> _Own | None:
+    def of(self, graph: object) -> OneGraph | None:
         """What is known of one."""
         return self._known.get(id(graph))
 
@@ -224,6 +183,7 @@ class OwnGraphs:
         device = self.device
         if (own := self._open) is None:
             return
+        own.hosts |= {key: (storage, fills) for key, storage, fills in copied_hosts(name, given)}
         keys = set[int]()
         for tensor in given:
             keys.add(key := storage_key(tensor))
@@ -239,7 +199,7 @@ class OwnGraphs:
                 if tensor.device.type == device and key:
                     storage = tensor.untyped_storage()
                     # A weak reference also keeps the key from being given to somebody else.
-                    own.memory[key] = _Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+                    own.memory[key] = Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
 
     def follow(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: Place) -> None:
         """The same, with what is written, and in which order."""
@@ -288,8 +248,8 @@ class OwnGraphs:
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
-        yield from self.unordered.problems
-        yield from self.kept.failures(self.writes)
+        yield from [*self.unordered.problems, *(self.unordered.hosts.problems if self.keeps else ())]
+        yield from self.kept.failures(self.filled_by_all())
         yield from self.filled_in_part()
         yield from self.between.failures()
         yield from self.states.failures()
@@ -353,6 +313,7 @@ class OwnGraphs:
             self.states.launched(graph, place)
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
+            self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)
             self._ahead_of_its_input(one, place)
             made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
             makers = [(own.graph, own.reads) for own in made if not own.memory.keys().isdisjoint(one.reads)]
@@ -368,7 +329,7 @@ class OwnGraphs:
             if other is not one and other.holds(one.memory.values()):
                 other.spoiled = place
 
-    def _ahead_of_its_input(self, one: _Own, place: Place) -> None:
+    def _ahead_of_its_input(self, one: OneGraph, place: Place) -> None:
         """A graph is replayed that reads what another one makes, which has never been replayed."""
         makers = [own for own in self._known.values() if own is not one and not one.of_others.isdisjoint(own.memory)]
         if any(not own.replayed and not own.by_torch for own in makers):
@@ -396,7 +357,7 @@ class OwnGraphs:
                 self.passed.launched(graph)
                 self.called.launched(graph)
                 self._look(graph)
-                self.kept.look(id(graph), one.writes, not one.replayed, self._is_spoiled)
+                self.kept.look(id(graph), self._filled_by(one), not one.replayed, self._is_spoiled)
         one.replayed, one.launched, one.spoiled = True, True, None
         one.at = self.writes_seen
 
@@ -480,6 +441,20 @@ class OwnGraphs:
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
         return any(own.writes(tensor) for own in self._known.values())
+
+    def _filled_by(self, *graphs: OneGraph) -> Callable[[torch.Tensor], bool]:
+        """Whether a tensor is memory that graphs write: what they have made, or a buffer that was there before."""
+        filled = set[int]().union(*(self.flow.filled(own.graph) for own in graphs if not own.by_torch))
+
+        def is_filled(tensor: torch.Tensor) -> bool:
+            is_buffer = storage_key(tensor) in filled and not is_a(tensor, torch.nn.Parameter)
+            return is_buffer or any(own.writes(tensor) for own in graphs)
+
+        return is_filled
+
+    def filled_by_all(self) -> Callable[[torch.Tensor], bool]:
+        """Whether a tensor is memory that any of them writes."""
+        return self._filled_by(*self._known.values())
 
     def adds_to(self, region: Region, learning: Iterable[torch.Tensor]) -> bool:
         """Whether the graph of a capture adds to gradients that were there before: it has not made them."""

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_o
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
 from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.narrowed import as_slice
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.trace.model import Failure
@@ -197,13 +198,13 @@ def _cut_in(place: Place) -> ast.Subscript | None:
     into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
     for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
-        if isinstance(node, ast.Subscript) and _ends(node):
+        if (cut := as_slice(node)) is not None and _ends(cut):
             tree: Any = tree_of(user[0].co_filename) if user is not None else None
             nodes = ast.walk(tree) if tree is not None else ()
-            name = ast.unparse(node.value).rpartition(".")[2]
-            others = (n for n in nodes if isinstance(n, ast.Subscript) and _begins(n))
+            name = ast.unparse(cut.value).rpartition(".")[2]
+            others = (n for each in nodes if (n := as_slice(each)) is not None and _begins(n))
             if all(ast.unparse(n.value).rpartition(".")[2] != name for n in others):
-                return node
+                return cut
     return None
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.host_copies import CURRENT, HostCopies, streams_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
 Stamp = tuple[int, int]  # a stream, and how much had been put on it
-_CURRENT = "torch.cuda.current_stream()"
 _TITLE = "Streams do not wait for one another around a replay"
 _CAUSE = "Streams run side by side: work of one may come before or after work of another, which does not wait for it."
 
@@ -51,6 +49,14 @@ class Order:
         """Whether what is put on a stream next waits for some work."""
         return self._lane(stream).get(stamp[0], 0) >= stamp[1]
 
+    def latest(self, stream: int) -> Stamp:
+        """What was put on a stream last."""
+        return stream, self._lane(stream).get(stream, 0)
+
+    def is_done(self, stamp: Stamp) -> bool:
+        """Whether the host has waited for some work."""
+        return self._host.get(stamp[0], 0) >= stamp[1]
+
     def _lane(self, stream: int) -> dict[int, int]:
         knows = self._lanes.setdefault(stream, {})
         _learn(knows, self._host)
@@ -62,6 +68,7 @@ class Unordered:
 
     def __init__(self) -> None:
         self.order = Order()
+        self.hosts = HostCopies()
         self.problems: list[Failure] = []
         self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
         self._read: dict[int, tuple[Stamp, Place]] = {}
@@ -98,27 +105,16 @@ class Unordered:
         """Work at a place does not wait for other work."""
         text = said.format(_line(other) or "?")
         failure = BY_ID["work-elsewhere"].failure(f"{text}, on another stream: nothing waits for it", place.frame())
-        inside, waited = next(_streams(place), ""), next(_streams(other), "") or _CURRENT
-        if waited != _CURRENT and place.user and other.user and place.user[0] is not other.user[0]:
+        inside, waited = next(streams_at(place), ""), next(streams_at(other), "") or CURRENT
+        if waited != CURRENT and place.user and other.user and place.user[0] is not other.user[0]:
             waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
-        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or _CURRENT}.wait_stream({waited})"
+        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or CURRENT}.wait_stream({waited})"
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
 
 
 def _line(place: Place) -> int:
     return line_of(*place.user) if place.user is not None else 0
-
-
-def _streams(place: Place) -> Iterator[str]:
-    """What a line's work is put on, as the ``with`` around it says; the innermost first."""
-    line = _line(place)
-    blocks = [n for n in nodes_of(place.user[0]) if isinstance(n, ast.With)] if place.user else []
-    for block in reversed([n for n in blocks if n.lineno <= line <= (n.end_lineno or 0)]):
-        for item in block.items:
-            call = item.context_expr
-            if isinstance(call, ast.Call) and last_name(call.func) == "stream" and call.args:
-                yield ast.unparse(call.args[0])
 
 
 def _learn(knows: dict[int, int], more: dict[int, int]) -> None:

@@ -1,0 +1,40 @@
+"""What is written where a variable goes on having a result, whatever that is: a tensor, or what holds several."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.held import is_a
+
+
+def copied_at(node: ast.Assign, name: str, value: Any) -> tuple[str, str]:
+    """The line that gives a variable its result, and the same with a copy of it.
+
+    Args:
+        node: the line.
+        name: of the variable, which may be one of several that the line names.
+        value: what it is.
+    """
+    line, given = ast.unparse(node), ast.unparse(node.value)
+    alone = len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    if alone and (isinstance(node.value, (ast.Name, ast.Attribute)) or is_a(value, torch.Tensor)):
+        return line, f"{name} = {_copy_of(given, value)}"
+    return line, f"{line}; {name} = {_copy_of(name, value)}"
+
+
+def _copy_of(given: str, value: Any) -> str:
+    kind = type(value)
+    if is_a(value, dict):
+        return f"{{k: {_part(dict.values(value), 'v')} for k, v in {given}.items()}}"
+    if kind in (list, tuple):
+        part = _part(value, "v")
+        return f"[{part} for v in {given}]" if kind is list else f"tuple({part} for v in {given})"
+    return f"{given}.clone()" if is_a(value, torch.Tensor) else f"copy.deepcopy({given})"
+
+
+def _part(values: Any, name: str) -> str:
+    only = all(is_a(each, torch.Tensor) for each in values)
+    return f"{name}.clone()" if only else f"{name}.clone() if torch.is_tensor({name}) else {name}"

@@ -1,0 +1,124 @@
+"""Pinned memory that the host writes, or reads, while a copy that nobody has waited for may still be under way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.trace.model import Failure
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.unordered import Order, Stamp
+
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+CURRENT = "torch.cuda.current_stream()"
+_TITLE = "Pinned memory is used while a copy of it may be under way"
+_CAUSE = "A copy with non_blocking=True is done when the GPU comes to it, and the host goes on before that."
+_FLAG = 2  # where copy_() has non_blocking
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """The latest copy of some host memory, alone or in a graph that is replayed."""
+
+    storage: Any  # a weak reference, which also keeps the key from being given to somebody else
+    stamp: Stamp
+    place: Place
+    fills: bool  # it writes to the host
+    by: str
+
+
+@dataclass(slots=True)
+class HostCopies:
+    """Those of one call."""
+
+    problems: list[Failure] = field(default_factory=list)
+    _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def saw(
+        self,
+        op: Operation,
+        tensors: list[torch.Tensor],
+        filled: Collection[int],
+        waits: bool,
+        order: Order,
+        stream: int,
+        place: Place,
+    ) -> None:
+        """An operation outside of all captures; ``waits``: the host, for it."""
+        hosts = [t for t in tensors if t.device.type == "cpu"]
+        if len(hosts) == len(tensors):
+            if self:
+                self.used(hosts, filled, order, place)
+        elif op.name in ("copy_", "_to_copy") and not waits:
+            for tensor in (t for t in hosts if t.numel() and t.is_pinned()):
+                self._began(tensor, id(tensor) in filled, order.latest(stream), place, "copy")
+
+    def launched(self, hosts: Mapping[int, tuple[Any, bool]], stamp: Stamp, place: Place) -> None:
+        """A graph is replayed that copies this memory of the host; each with whether it writes there."""
+        for key, (storage, fills) in hosts.items():
+            if not storage.expired():
+                self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
+
+    def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
+        self._of[storage_key(tensor)] = _UnderWay(_weak(tensor.untyped_storage()), stamp, place, fills, by)
+
+    def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
+        """The host reads some of its memory, or writes it."""
+        for tensor in hosts:
+            known = self._of.get(key := storage_key(tensor))
+            writes = id(tensor) in filled
+            if known is None or not (writes or known.fills):
+                continue
+            del self._of[key]
+            if not known.storage.expired() and not order.is_done(known.stamp):
+                self._tell(place, known, writes)
+
+    def _tell(self, place: Place, known: _UnderWay, writes: bool) -> None:
+        line = line_of(*known.place.user) if known.place.user is not None else "?"
+        does = "it writes to" if writes else "it reads"
+        said = f"{does} pinned memory that the {known.by} of line {line} may still {'write' if known.fills else 'read'}"
+        failure = BY_ID["work-elsewhere"].failure(f"{said}: nothing waits for it", place.frame())
+        waited = next(streams_at(known.place), CURRENT)
+        if waited != CURRENT and place.user and known.place.user and place.user[0] is not known.place.user[0]:
+            waited = "torch.cuda"  # whose names mean nothing here
+        text = failure.frame.text if failure.frame else ""
+        fix = f"before  {text}\nafter   ahead of this line: {waited}.synchronize()"
+        self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
+
+
+def copied_hosts(op: str, given: list[torch.Tensor]) -> Iterable[tuple[int, Any, bool]]:
+    """Host memory that a captured copy names: by its key, with whether it is written."""
+    if op in ("copy_", "_to_copy") and any(t.device.type != "cpu" for t in given):
+        for number, tensor in enumerate(given):
+            if tensor.device.type == "cpu" and tensor.numel():
+                yield storage_key(tensor), _weak(tensor.untyped_storage()), op == "copy_" and number == 0
+
+
+def blocks(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the host waits for a copy."""
+    return not kwargs.get("non_blocking", args[_FLAG] if op.name == "copy_" and len(args) > _FLAG else False)
+
+
+def streams_at(place: Place) -> Iterator[str]:
+    """What a line's work is put on, as the ``with`` around it says; the innermost first."""
+    user = place.user
+    line = line_of(*user) if user is not None else 0
+    around = [n for n in nodes_of(user[0]) if isinstance(n, ast.With)] if user is not None else []
+    for block in reversed([n for n in around if n.lineno <= line <= (n.end_lineno or 0)]):
+        for call in (item.context_expr for item in block.items):
+            if isinstance(call, ast.Call) and last_name(call.func) == "stream" and call.args:
+                yield ast.unparse(call.args[0])

@@ -1,0 +1,59 @@
+"""One graph of a program's, as its capture was seen: what it reads from outside, and what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.trace.model import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory that a graph writes."""
+
+    storage: Any  # a weak reference
+    first: int
+    size: int
+
+
+@dataclass(slots=True)
+class OneGraph:
+    """One graph, as its capture was seen."""
+
+    graph: object  # whose id stays its own so
+    reads: dict[int, tuple[Any, Place, int]] = field(default_factory=dict)  # memory from outside of the capture
+    touched: list[int] = field(default_factory=list)  # of one captured before: addresses of that memory
+    ends: dict[int, int] = field(default_factory=dict)  # by memory, up to where it is read, in bytes
+    made: set[int] = field(default_factory=set)
+    of_others: set[int] = field(default_factory=set)  # of what it reads, what other graphs make: in their pools
+    memory: dict[int, Memory] = field(default_factory=dict)  # of what is made
+    hosts: dict[int, tuple[Any, bool]] = field(default_factory=dict)  # host memory that it copies, and if to there
+    begun: CodeType | None = None  # the function of the user's in which its capture began
+    pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
+    before: bool = False  # it was captured before anybody looked
+    freed: list[tuple[int, Frame | None]] = field(default_factory=list)  # what it reads and nobody keeps, if so
+    by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
+    replayed: bool = False  # since its capture
+    launched: bool = False  # while somebody looks
+    at: int = 0  # how much had been written at its latest replay
+    empty: bool = False  # its capture holds nothing, as the device says
+    spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
+
+    def writes(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is memory that it has made."""
+        if not (key := storage_key(tensor)) or key in self.memory or not self.pool or tensor.device.type == "cpu":
+            return key in self.memory
+        address = tensor.untyped_storage().data_ptr()
+        return any(first <= address < first + size for first, size in self.pool)
+
+    def holds(self, written: Collection[Memory]) -> bool:
+        """Whether something that this one has made, and that is still there, lies in what another one writes."""
+        alive = [m for m in self.memory.values() if not m.storage.expired()]
+        return any(m.first < w.first + w.size and w.first < m.first + m.size for m in alive for w in written)
