@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, no
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in, is_manager
+from paramgraph_kit.doctor.observe.paired_arguments import paired_with
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 
 _NUMBERS = (bool, int, float)
@@ -48,6 +49,7 @@ class Passed:
     value: Any
     reads: tuple[ast.Name, ...]  # by what is captured: of it, or of what is computed of it ahead of that
     origins: tuple[Origin, ...]  # innermost first
+    entry: int = -1  # of ``*args``, which
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class PassedOn:
     line: int  # at which it is
     text: str  # what it is called there
     origin: Origin | None = None  # the call whose argument it is; None where only its name tells
+    paired: bool = False  # with that of the capture, of which only tensors are copied
 
 
 @dataclass(slots=True)
@@ -116,7 +119,8 @@ def _of_many(frames: list[FrameType]) -> Iterator[Passed]:
         for _, _, reads in _read_of(code, {many: 0}, {}):
             for entry, value in parts:
                 if (own := plain(value)) is not NOTHING:
-                    yield Passed(code, f"{many}[{entry!r}]", own, reads, tuple(_origins(frames, many, entry)))
+                    origins, at = tuple(_origins(frames, many, entry)), entry if isinstance(entry, int) else -1
+                    yield Passed(code, f"{many}[{entry!r}]", own, reads, origins, at)
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:
@@ -232,6 +236,10 @@ def _now(one: Passed, frames: list[FrameType]) -> Iterator[PassedOn]:
         for name, now in _other_values(origin, frame):
             if now is not NOTHING and now != one.value and _counts(one, now, cut):
                 yield PassedOn(one, now, origin.code, line, name or text, origin)
+    if one.entry >= 0 and one.origins:
+        for frame in frames:
+            for text, now in paired_with(one.entry, one.value, frame):
+                yield PassedOn(one, now, frame.f_code, frame.f_lineno, text, one.origins[0], paired=True)
     givers = {origin.code for origin in one.origins}
     for frame in (f for f in frames if f.f_code not in givers and f.f_code.co_filename == one.code.co_filename):
         now = plain(frame.f_locals.get(one.name)) if one.name in _arguments(frame.f_code) else NOTHING

@@ -66,6 +66,13 @@ def _text(value: object) -> str:
 def _fix(moved: PassedOn, kind: str) -> str:
     one, origin = moved.passed, moved.origin
     line = linecache.getline(moved.code.co_filename, moved.line).strip()
+    if moved.paired and origin is not None:
+        made = f"torch.full((), float({ast.unparse(origin.node)}), device={kind!r})"
+        given = f"torch.full((), float(value), device={kind!r})"
+        return (
+            f"`{made}` for `{ast.unparse(origin.node)}` here, and at each call a tensor for its number `value`, too: "
+            f"`{given}`, which is copied as the others are"
+        )
     launches = "g.replay()" if ".replay(" in line or not line else f"`{line}` (line {moved.line})"
     of_self = moved.code.co_varnames[:1] == ("self",)
     key = f"tuple({moved.text})" if isinstance(one.value, tuple) else moved.text
