@@ -29,7 +29,7 @@ OF_ALL = (  # what zeros among many change
     *("sort", "argsort", "cat", "concat", "stack", "mse_loss", "cross_entropy", "l1_loss", "nll_loss", "cumprod"),
 )
 MOST_READS = 3  # of one number that are told
-_REPLAY = re.compile(r"(?<![\w.])g\.replay\(\)")  # and no other one, as it stands in a line of the user's
+_REPLAY = re.compile(r"(?<![\w.\])])g\.replay\(\)")  # the placeholder, and no `self.g.replay()` of the user's own
 HOSTS = ("math", "np", "numpy", "random", "cmath")
 
 

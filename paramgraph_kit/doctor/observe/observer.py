@@ -145,7 +145,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs and op.name not in VIEWS:
             written = {id(args[i]) for i in op.written if i < len(args)}
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
-            self.graphs.wrote(t for t in tensors if id(t) in written)
+            self.graphs.wrote((t for t in tensors if id(t) in written), place)
             self.graphs.flow.wrote(op, args, kwargs, place)
             self.graphs.samples.wrote((t for t in tensors if id(t) in written), place)
             if op.name == "copy_":

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
+from paramgraph_kit.doctor.observe.fed_behind import FedBehind
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
@@ -76,7 +77,7 @@ class OwnGraphs:
         self.numbers, self.graphed, self.samples = GivenNumbers(), GraphedResults(), GraphedSamples()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
-        self.order = ReplayOrder()
+        self.order, self.behind = ReplayOrder(), FedBehind()
         self.carried = set[int]()  # memory that captures of before write themselves
         self.writes_seen, self.written = 0, dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
@@ -100,6 +101,7 @@ class OwnGraphs:
         self.passed.begin(graph)
         self.called.begin(graph)
         self.held.begin(graph)
+        self.behind.begin(graph)
         self.early.begin(graph)
         self.between.begin()
         self.states.begin(graph)
@@ -212,6 +214,7 @@ class OwnGraphs:
         self.held.note(self._waiting(), self.device)
         keys = [storage_key(tensor) for tensor in tensors]
         self.between.used(keys)
+        self.behind.read(keys)
         pending = self.unexecuted.read(tensors)
         for own in self._known.values():
             if own.by_torch or own.memory.keys().isdisjoint(keys):
@@ -237,12 +240,13 @@ class OwnGraphs:
         else:
             self.unexecuted.computed(pending, made)
 
-    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+    def wrote(self, tensors: Iterable[torch.Tensor], place: Place) -> None:
         """An operation outside of all captures writes to these."""
         for tensor in tensors:
             self.held.wrote(storage_key(tensor))
             self.between.wrote(storage_key(tensor))
             self.order.wrote(storage_key(tensor))
+            self.behind.wrote(storage_key(tensor), place)
             self.writes_seen += 1
             self.written[storage_key(tensor)] = self.writes_seen
 
@@ -250,6 +254,7 @@ class OwnGraphs:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from [*self.unordered.problems, *(self.unordered.hosts.problems if self.keeps else ())]
         yield from self.kept.failures(self.filled_by_all())
+        yield from self.behind.failures()
         yield from self.filled_in_part()
         yield from self.between.failures()
         yield from self.states.failures()
@@ -313,6 +318,7 @@ class OwnGraphs:
             self.states.launched(graph, place)
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
+            self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)
             self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)
             self._ahead_of_its_input(one, place)
             made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
