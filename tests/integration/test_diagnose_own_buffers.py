@@ -177,3 +177,104 @@ def main():
     assert [f.code for f in found] == ["work-elsewhere"]
     assert found[0].message.startswith("it reads pinned memory that the copy of line ")
     assert not diagnosed(program.replace("        out.append(", waits), tmp_path).failures
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("kept += [runner.run(x) for x in parts]", "kept += [runner.run(x).clone() for x in parts]"),
+        ("kept.extend(runner.run(x) for x in parts)", "kept.extend((runner.run(x).clone() for x in parts))"),
+    ],
+)
+def test_each_entry_of_a_comprehension_that_a_list_gets_is_told_with_its_copy(
+    line: str, written: str, tmp_path: Path
+) -> None:
+    # GIVEN a list that gets several results in one line
+    program = f"""{RUNNER.replace("RETURNED", "self.out")}
+def main():
+    runner, kept = Runner(), []
+    for _ in range(2):
+        parts = torch.randn(2, 4, 8, device=device)
+        {line}
+    return torch.cat(kept)
+"""
+    # WHEN
+    found = [f for f in diagnosed(program, tmp_path).failures if f.code == "output-alias"]
+    # THEN it is the entries that are copied
+    assert [f.fix.partition("after   ")[2] for f in found] == [written]
+    assert not diagnosed(program.replace(line, written), tmp_path).failures
+
+
+HOLDERS = """
+class Answer:
+    def __init__(self):
+        self.value = None
+    def give(self, value):
+        self.value = value
+class Made:
+    def __init__(self, value):
+        self.__dict__["value"] = value
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "written"),
+    [
+        (
+            "one = Answer(); kept.append(one); one.give(now)",
+            "self.value = value",
+            "self.value = value.clone()",
+        ),
+        ("kept.append(Made(now))", "kept.append(Made(now))", "kept.append(copy.deepcopy(Made(now)))"),
+    ],
+    ids=["one line gives it", "no line does"],
+)
+def test_a_result_in_an_object_that_a_list_keeps_is_told_with_what_copies_it(
+    lines: str, line: str, written: str, tmp_path: Path
+) -> None:
+    # GIVEN objects of a class of the file's, each with a result, in a list
+    program = f"""import copy
+{HOLDERS}{RUNNER.replace("RETURNED", "self.out")}
+def main():
+    runner, kept = Runner(), []
+    for _ in range(3):
+        now = runner.run(torch.randn(4, 8, device=device))
+        {lines}
+    return torch.cat([each.value for each in kept])
+"""
+    # WHEN
+    found = [f for f in diagnosed(program, tmp_path).failures if f.code == "output-alias"]
+    # THEN the words are no clone() of what has none, and with them nothing is left to tell
+    assert [f.fix for f in found] == [f"before  {line}\nafter   {written}"]
+    assert not diagnosed(program.replace(line, written), tmp_path).failures
+
+
+def test_numbers_in_lists_of_a_list_are_told_with_a_key_that_is_one(tmp_path: Path) -> None:
+    # GIVEN tables of blocks that a capture goes through, and that are others at a replay
+    program = """
+class Paged:
+    def __init__(self):
+        self.kv, self.tables = torch.randn(8, 4, device=device), [[0, 1], [2, 3]]
+        self.attend()
+        cuda.synchronize()
+        self.g = cuda.CUDAGraph()
+        with cuda.graph(self.g):
+            self.out = self.attend()
+    def attend(self):
+        rows = []
+        for blocks in self.tables:
+            rows.append(sum(self.kv[b] for b in blocks))
+        return torch.stack(rows)
+def main():
+    paged, kept = Paged(), []
+    for n in range(3):
+        paged.tables = [[n, n + 1], [n + 2, n + 3]]
+        paged.g.replay()
+        kept.append(paged.out.clone())
+    return kept
+"""
+    # WHEN
+    found = diagnosed(program, tmp_path).failures
+    # THEN
+    assert [f.code for f in found] == ["scalar-frozen"]
+    assert "`if str(self.tables) not in graphs:`" in found[0].fix

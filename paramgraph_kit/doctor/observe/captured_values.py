@@ -229,9 +229,8 @@ def parts(value: Any) -> dict[str, Value]:
     if kind is str or value is None:
         return {"": ("word" if kind is str else "none", value)}
     if kind in (list, tuple) or is_array(value):
-        plain = ((i, each) for i, each in enumerate(_entries(value)) if not isinstance(each, (list, tuple)))
-        found = ((i, parts(each).get("", ("none", None))) for i, each in plain)
-        return {f"[{i}]": own for i, own in found if own[0] in ("number", "memory")}
+        found = ((at, parts(each).get("", ("none", None))) for at, each in _places(value))
+        return {at: own for at, own in found if own[0] in ("number", "memory")}
     return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
 
 
@@ -240,6 +239,16 @@ def _entries(value: Any) -> list[Any] | tuple[Any, ...]:
     if type(value) in (list, tuple):
         return value[:_MOST_ENTRIES]  # type: ignore[no-any-return]
     return value.tolist() if getattr(value, "ndim", 0) and value.size <= _MOST_ENTRIES else []
+
+
+def _places(value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a list, and the numbers in the lists that it has: ``tables[0][1]``."""
+    for number, each in enumerate(_entries(value)):
+        if type(each) in (list, tuple):
+            inner = ((i, part) for i, part in enumerate(_entries(each)) if type(part) in (bool, int, float))
+            yield from ((f"[{number}][{i}]", part) for i, part in inner)
+        elif not isinstance(each, (list, tuple)):
+            yield f"[{number}]", each
 
 
 def _is_number(value: Any) -> bool:

@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copied_at
+from paramgraph_kit.doctor.observe.given_results import of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -36,6 +37,7 @@ _LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "
 _COPIES = ("clone", "deepcopy", "item", "tolist")
 _PATHS = (ast.Name, ast.Attribute)
 _RESULTS = (torch.Tensor, dict, list, tuple)
+_HAVE_WORDS = (*_RESULTS, str, int, float, type(None))
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
@@ -204,6 +206,7 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     line, kept = ast.unparse(node), ast.unparse(what)
     line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
     at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
+    at = line.find(kept) if at < 0 else at  # kept += [f(x) for x in xs]
     cloned = f"{kept}.clone()"
     if isinstance(what, (ast.Tuple, ast.List)):
         parts = [_part_with_clone(e, column) for e, column in zip(what.elts, _columns(what, held), strict=True)]
@@ -295,7 +298,8 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
         found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
         for node, what in found:
-            yield _of_entries(_failure(kept.code, node, what, kept.held), what, kept.held)
+            own = of_object(kept.code, kept.held, _tensors)
+            yield own or _of_entries(_failure(kept.code, node, what, kept.held), what, kept.held)
         if found:
             return
 
@@ -305,6 +309,8 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
     whole = bool(entries) and all(type(each) is dict for each in entries)
     name = ast.unparse(what)
+    if entries and not any(is_a(each, _HAVE_WORDS) or hasattr(type(each), "clone") for each in entries):
+        return replace(failure, fix=failure.fix.replace(f"{name}.clone()", f"copy.deepcopy({name})"))
     each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
     return replace(failure, fix=failure.fix.replace(f"{name}.clone()", each)) if whole else failure
 
@@ -312,15 +318,20 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
 def _added(node: ast.AST, name: str) -> ast.expr | None:
     """What a statement adds to the list of a name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROW and node.args:
-        return node.args[-1] if _is_named(node.func.value, name) else None
+        return _each(node.args[-1]) if _is_named(node.func.value, name) else None
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return node.value if _is_named(node.targets[0].value, name) else None
     if isinstance(node, ast.AugAssign) and _is_named(node.target, name):
-        return node.value
+        return _each(node.value)
     comprehends = isinstance(node, ast.Assign) and isinstance(node.value, (ast.ListComp, ast.DictComp))
     if isinstance(node, ast.Assign) and comprehends and last_name(node.targets[0]) == name:
         return node.value.elt if isinstance(node.value, ast.ListComp) else node.value.value  # type: ignore[attr-defined]
     return None
+
+
+def _each(value: ast.expr) -> ast.expr:
+    """What each entry is of what a comprehension makes; of a list, the list."""
+    return value.elt if isinstance(value, (ast.ListComp, ast.GeneratorExp)) else value
 
 
 def _is_named(node: ast.expr, name: str) -> bool:

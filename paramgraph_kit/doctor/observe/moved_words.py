@@ -187,7 +187,9 @@ def of_the_host(use: Use) -> str:
         above := parents.get(node), (ast.Call, ast.BinOp, ast.For, ast.comprehension)
     ):
         if isinstance(above, (ast.For, ast.comprehension)):
-            return f"tuple({use.text})" if above.iter is node else found
+            held = use.value()
+            in_lists = type(held) in (list, tuple) and any(type(each) is list for each in held)  # which are no keys
+            return f"{'str' if in_lists else 'tuple'}({use.text})" if above.iter is node else found
         if isinstance(above, ast.Call) and ast.unparse(above.func) in OF_LISTS and len(above.args) == 1:
             found = ast.unparse(above)
         elif not found and not (isinstance(above, ast.Call) and last_name(above.func) in ("enumerate", "zip")):

@@ -1,0 +1,68 @@
+"""Results in objects of the user's that a list keeps: told at the line that gives them to an object."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from types import CodeType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.trace.model import Failure
+
+_SAID = "a list keeps what has it as it is, and each further replay writes to the same memory"
+_PLAIN = (torch.Tensor, list, tuple, dict, set, str, int, float)
+_MOST = 64  # entries that are looked at
+
+
+def of_object(code: CodeType, held: Any, tensors: Callable[[Any], list[torch.Tensor]]) -> Failure | None:
+    """What is told where a list's entries are objects, and one line gives each its result; None elsewhere.
+
+    Args:
+        code: a function of the file.
+        held: the list.
+        tensors: what an entry has.
+    """
+    entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
+    entries = [each for each in entries if tensors(each)]
+    if not entries or any(is_a(each, _PLAIN) for each in entries):
+        return None
+    names = {n for each in entries for n, v in attributes_of(each).items() if is_a(v, torch.Tensor)}
+    kinds = {type(each).__name__ for each in entries}
+    tree = tree_of(code.co_filename)
+    if len(names) != 1 or len(kinds) != 1 or tree is None:
+        return None
+    name, kind = names.pop(), kinds.pop()
+    inside = [n for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and each.name == kind for n in each.body]
+    given = [*_given(ast.Module(inside, []), name)]
+    # Else somebody else's line gives it: what is written to `self` is another class's own.
+    given = given or [each for each in _given(tree, name) if ast.unparse(each[0].targets[0].value) != "self"]
+    if len(given) != 1:
+        return None
+    node, value = given[0]
+    line, text = ast.unparse(node), ast.unparse(value)
+    at = line.rfind(text)
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(code.replace(co_name=_around(tree, node)), node.lineno))
+    return replace(failure, fix=f"before  {line}\nafter   {line[:at]}{text}.clone(){line[at + len(text) :]}")
+
+
+def _given(tree: ast.AST, name: str) -> Any:
+    """Lines that give an attribute of this name a value which is no constant."""
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign) and len(n.targets) == 1):
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and last_name(target) == name and not isinstance(node.value, ast.Constant):
+            yield node, node.value
+
+
+def _around(tree: ast.AST, node: ast.AST) -> str:
+    """The function that a line stands in."""
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and any(e is node for e in ast.walk(n))]
+    return functions[-1].name if functions else "<module>"
