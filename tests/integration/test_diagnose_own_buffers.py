@@ -278,3 +278,28 @@ def main():
     # THEN
     assert [f.code for f in found] == ["scalar-frozen"]
     assert "`if str(self.tables) not in graphs:`" in found[0].fix
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"), [("states.append(x)", 1), ("states.append(x.clone())", 0), ("states = [x, x]", 0)]
+)
+def test_a_static_input_that_a_list_has_several_times_is_told(kept: str, told: int, tmp_path: Path) -> None:
+    # GIVEN a state that goes from the result back to the static input, and a list that keeps that input
+    program = f"""
+def main():
+    x, states = torch.ones(4, device=device), []
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        y = x.cos()
+    for _ in range(3):
+        g.replay()
+        x.copy_(y)
+        {kept}
+    return torch.stack(states)
+"""
+    # WHEN
+    found = diagnosed(program, tmp_path).failures
+    # THEN it is told in words of its own, but for a list that has it twice on purpose
+    assert [f.code for f in found] == ["output-alias"] * told
+    assert all(f.message.startswith("a static input is kept as it is") for f in found)
+    assert all(f.fix == f"before  {kept}\nafter   states.append(x.clone())" for f in found)

@@ -30,6 +30,7 @@ KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
+_SAID_OF_INPUTS = "a static input is kept as it is, and what is written to it for a further replay changes it"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
@@ -41,6 +42,10 @@ _HAVE_WORDS = (*_RESULTS, str, int, float, type(None))
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
+
+
+def _is_none(_: torch.Tensor) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,10 @@ class KeptResults:
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
 
-    def look(self, graph: int, owns: Owns, is_first: bool, spoiled: Owns = lambda _: False) -> None:
+    def look(self, graph: int, owns: Owns, is_first: bool, spoiled: Owns = _is_none, reads: Owns = _is_none) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before.
 
-        ``spoiled``: whether another graph has written over it.
+        ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it.
         """
         self._settle(owns)
         for number, frame in enumerate(frames_of_the_user()):
@@ -90,7 +95,7 @@ class KeptResults:
                         self._overwritten.add(id(value))
                     if is_first:
                         first[graph] = there  # several names of one result, as of a graph for several sizes
-                        self._before.setdefault(id(value), set()).update(_twice(value, owns))
+                        self._before.setdefault(id(value), set()).update(_twice(value, owns) | _twice(value, reads))
                 if number and issubclass(kind, _RESULTS) and (frame.f_code, name) not in self._names:
                     node = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
                     if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
@@ -129,12 +134,15 @@ class KeptResults:
                 at = [_failure(user[0], each, each.value) for each in yields if each.value is not None]
                 self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
 
-    def failures(self, owns: Owns) -> Iterator[Failure]:
-        """All that is kept twice, at the lines that keep it."""
+    def failures(self, owns: Owns, given: Owns = _is_none) -> Iterator[Failure]:
+        """All that is kept twice, at the lines that keep it; ``given``: whether a tensor is an input that changes."""
         yield from self._names.values()
         for kept in self._lists.values():
-            if self._is_wrong(kept, owns, self._before.get(id(kept.held), set())):
+            before = self._before.get(id(kept.held), set())
+            if self._is_wrong(kept, owns, before):
                 yield from _kept_at(kept)
+            elif type(kept.held) is list and _twice(kept.held, given) - before:
+                yield from (replace(each, message=_SAID_OF_INPUTS) for each in _kept_at(kept))
 
     def _is_wrong(self, kept: _Kept, owns: Owns, before: set[_Key]) -> bool:
         key = id(kept.held)

@@ -253,7 +253,8 @@ class OwnGraphs:
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from [*self.unordered.problems, *(self.unordered.hosts.problems if self.keeps else ())]
-        yield from self.kept.failures(self.filled_by_all())
+        given = {key for own in self._known.values() for key in own.reads if not own.by_torch} & self.written.keys()
+        yield from self.kept.failures(self.filled_by_all(), among(given))
         yield from self.behind.failures()
         yield from self.filled_in_part()
         yield from self.between.failures()
@@ -363,7 +364,8 @@ class OwnGraphs:
                 self.passed.launched(graph)
                 self.called.launched(graph)
                 self._look(graph)
-                self.kept.look(id(graph), self._filled_by(one), not one.replayed, self._is_spoiled)
+                owns, reads = self._filled_by(one), among(one.reads)
+                self.kept.look(id(graph), owns, not one.replayed, self._is_spoiled, reads)
         one.replayed, one.launched, one.spoiled = True, True, None
         one.at = self.writes_seen
 
@@ -473,6 +475,11 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
+
+
+def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:
+    """Whether a tensor, and no parameter, is one of some memory."""
+    return lambda tensor: storage_key(tensor) in keys and not is_a(tensor, torch.nn.Parameter)
 
 
 def _is_put_back(place: Place) -> bool:
