@@ -21,6 +21,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
+from paramgraph_kit.rewrite.proving.filled import STEPS, fillings
 from paramgraph_kit.rewrite.proving.marked import Cut, looked_up, marks, of_one_kind
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
@@ -126,6 +127,8 @@ class Conditions:
         self.asked: list[str] = []  # in which a trial looks at each rewritten line
         floats = [t for t in tree_leaves(prover.inputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
         found: dict[str, Change] = {AS_THEY_ARE: lambda value: value}
+        self._filled = fillings(prover, anything=device().type != "cuda")
+        found |= dict.fromkeys(self._filled, found[AS_THEY_ARE])
         # On a GPU an index or a probability that is none ends the process's context: there only what makes none.
         if device().type != "cuda" or all(bool((t < 0).any()) for t in floats):
             found["negated"] = _scaled(-1.0)
@@ -164,7 +167,8 @@ class Conditions:
             known = self._known[name]
             if why and known is not None:
                 one, seen = known
-                calm = seen if not new else steady(one, seen)
+                with self._states(name):
+                    calm = seen if not new else steady(one, seen)
                 if not new or loosely_apart(calm, new):
                     self._known[name] = one, calm
                     self.asked.append(name)
@@ -185,20 +189,28 @@ class Conditions:
             new, why = self._now("negative", *known, lines.around)
         return [NEGATIVE] if why and new and loosely_apart(steady(*known), new) else []
 
+    def _states(self, name: str) -> AbstractContextManager[None]:
+        """While this lasts states are filled, where that is what a name says."""
+        return self._filled[name].applied() if name in self._filled else nullcontext()
+
     def _plainly(self, name: str, change: Change) -> tuple[Prover, Seen] | None:
         """The original's step with other inputs; None where there are none, or it does not take them."""
-        given = tree_map(change, self.prover.inputs)
-        same = all(x is y for x, y in zip(tree_leaves(given), tree_leaves(self.prover.inputs), strict=True))
-        if same and name != AS_THEY_ARE:
-            return None
-        one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
+        if (filled := self._filled.get(name)) is not None:
+            one = self.prover.from_now().given(filled.inputs, steps=STEPS)
+        else:
+            given = tree_map(change, self.prover.inputs)
+            same = all(x is y for x, y in zip(tree_leaves(given), tree_leaves(self.prover.inputs), strict=True))
+            if same and name != AS_THEY_ARE:
+                return None
+            one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
         one.deadline = Deadline(LIMIT_S)  # nobody has said that the function ends with such
         cut = Cut()
-        try:
-            with cut if name in self._marks else nullcontext():
-                seen = {name: values for name, values in one.eager().items() if name in self._names}
-        except RAISES:
-            return None
+        with self._states(name):
+            try:
+                with cut if name in self._marks else nullcontext():
+                    seen = {name: values for name, values in one.eager().items() if name in self._names}
+            except RAISES:
+                return None
         own = self._known.get(AS_THEY_ARE)
         if cut.off or (name in self._marks and not of_one_kind(seen, own[1] if own is not None else None)):
             return None
@@ -210,15 +222,17 @@ class Conditions:
     def _now(self, name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
         """What the lines that run now give, which is empty where the lines themselves tell, and how that differs."""
         looked = Chosen() if name == AS_THEY_ARE else None
-        try:
-            with looked if looked is not None else nullcontext():
-                new = one.from_now().eager(around)
-        except RAISES as error:
-            return {}, looked_up(name, error) if name in self._marks else ""  # else that is loud
+        with self._states(name):
+            try:
+                with looked if looked is not None else nullcontext():
+                    new = one.from_now().eager(around)
+            except RAISES as error:
+                return {}, looked_up(name, error) if name in self._marks else ""  # else that is loud
         if looked is not None and looked.unlike:
             return {}, looked.unlike
         told = loosely_apart(seen, new)
-        return new, f"with inputs {name} the numbers would change ({told})" if told else ""
+        how = name if name in self._filled else f"with inputs {name}"
+        return new, f"{how} the numbers would change ({told})" if told else ""
 
 
 def steady(one: Prover, seen: Seen) -> Seen:
