@@ -12,7 +12,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.proving.filled import Filling, fillings
 from paramgraph_kit.rewrite.proving.launches import Launches
 from paramgraph_kit.rewrite.proving.proof import Prover
-from tests.integration.rewritten import run
+from tests.integration.rewritten import rewritten, run
 from tests.programs.running import captured, differences, eager
 
 ZEROS = """\
@@ -66,6 +66,64 @@ def test_a_fix_of_states_that_are_alike_is_right_for_others_too(text: str, tmp_p
             names[fix.alone] = Launches(made, fix.around, fix.bound)
         seen = eager(names, "f") if fix.alone else captured(names, "f", fix.around) if fix.complete else truth
     assert not differences(truth, seen, set()), fix
+
+
+SWAPS = {
+    "of attributes": """\
+class Sim:
+    def __init__(self):
+        self.a, self.b = torch.zeros(8, device=device), torch.zeros(8, device=device)
+    def __call__(self):
+        c = torch.roll(self.a, 1) * 0.5 + self.a * 0.5
+        self.a, self.b = self.b, self.a
+        return (c - self.b).abs().max() + self.a.sum()
+f = Sim()
+args = ()
+""",
+    "with a name for a while": ZEROS,
+    "of grids that are written in place": """\
+cur, nxt = torch.zeros(6, device=device), torch.zeros(6, device=device)
+args = (torch.rand(6, device=device),)
+def f(x):
+    global cur, nxt
+    nxt[1:-1] = 0.5 * (cur[:-2] + cur[2:]) + x[1:-1]
+    cur, nxt = nxt, cur
+    return (cur - nxt).abs().max().item()
+""",
+    "of tuples": """\
+fast = (torch.zeros(2, device=device), torch.zeros(2, device=device))
+slow = (torch.ones(2, device=device), torch.ones(2, device=device))
+args = (torch.rand(2, device=device),)
+def f(x):
+    global fast, slow
+    old = fast
+    fast = tuple(each * 0.5 + x for each in slow)
+    slow = old
+    return fast[0] + slow[1]
+""",
+    "of the last with the new one": """\
+class Heat:
+    def __init__(self):
+        self.u, self.prev = torch.zeros(8, device=device), torch.zeros(8, device=device)
+    def step(self):
+        new = self.u + 0.1 * (torch.roll(self.u, 1) - 2 * self.u + torch.roll(self.u, -1)) + 0.01
+        self.prev = self.u
+        self.u = new
+        return (self.u - self.prev).abs().max().item()
+f = Heat().step
+args = ()
+""",
+}
+
+
+@pytest.mark.parametrize("text", SWAPS.values(), ids=SWAPS.keys())
+def test_states_that_are_exchanged_are_copied_first(text: str, tmp_path: Path) -> None:
+    """Each is written at the end of the step, by when no name leads to another one's memory."""
+    # GIVEN / WHEN
+    fix = rewritten(text, tmp_path)
+    # THEN one graph holds it, also from other states and with results that are kept
+    assert fix.complete, fix
+    assert ".clone()" in fix.diff
 
 
 def test_only_what_is_alike_is_filled_and_put_back() -> None:

@@ -1,7 +1,9 @@
-"""Which results of a step later steps write over, while their caller still has them."""
+"""Whose memory is whose behind some steps: results that later ones write over, and states that are exchanged."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +39,32 @@ class KeptResults:
                 if is_other or (there and any(storage_key(each) == there for each in others)):
                     found[at] = found.get(at, False) or is_other
         return found
+
+
+def moved_among(before: Sequence[Any], now: Sequence[Any]) -> set[int]:
+    """Tensors, by their ids, that all who held them at first have given up, and that others hold: two are exchanged.
+
+    Who has them is seen by what each holds; which of two pieces of memory that is, nobody asks.
+    """
+    then, today = _held_at(before), _held_at(now)
+    return {each for each, places in then.items() if each in today and places.isdisjoint(today[each])}
+
+
+def _held_at(values: Sequence[Any]) -> dict[int, set[tuple[int, Any, int]]]:
+    found: dict[int, set[tuple[int, Any, int]]] = {}
+    for number, key, value in _entries(values):
+        for at, leaf in enumerate(tree_leaves(value)):
+            if isinstance(leaf, torch.Tensor):
+                found.setdefault(id(leaf), set()).add((number, key, at))
+    return found
+
+
+def _entries(values: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
+    for number, value in enumerate(values):
+        if isinstance(value, dict):
+            yield from ((number, key, each) for key, each in value.items())
+        else:
+            yield number, None, list(value) if isinstance(value, (set, deque)) else value
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:

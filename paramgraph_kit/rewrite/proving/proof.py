@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
-from paramgraph_kit.rewrite.proving.kept_results import KeptResults
+from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
@@ -364,13 +364,13 @@ class Prover:
         return [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
 
     def _let_go(self) -> set[int]:
-        """Tensors and lists that something held as these steps began, and nothing holds now: who sees them?"""
+        """Tensors and lists that something held as these steps began, and nothing, or another one, holds now."""
         begun = _parts_of(self.state.kept)
         now, gone = [(id(each.target), each.read()) for each in self.state.holders], set[int]()
         while True:  # a list that was let go holds its tensors still
             found = begun - _parts_of(value for target, value in now if target not in gone)
             if found == gone:
-                return gone
+                return gone | moved_among(self.state.kept, [value for _, value in now])
             gone = found
 
     def _attributes(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from paramgraph_kit.rewrite.expressions.state.swapped import are_swapped
+from paramgraph_kit.rewrite.expressions.state.swapped import swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is_kept
@@ -81,8 +81,12 @@ def _local_until_the_end(place: Place) -> list[Edit]:
         end += hand
         edits += [source.replace(n, now) for n in at]
         gone |= set() if path in place.begun else set(at)
-    if not edits or are_swapped(carried, every):
+    exchanged = swapped(carried, every)
+    if not edits or not exchanged.isdisjoint(place.begun):
         return []
+    begin = [
+        _apart(place, path, line) if path in exchanged else line for path, line in zip(carried, begin, strict=True)
+    ]
     start = function.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(function.body) > 1:
         start = function.body[1]  # behind the docstring
@@ -91,6 +95,13 @@ def _local_until_the_end(place: Place) -> list[Edit]:
     edits.append(source.before(start, begin, rank=-3))
     edits.append(source.before(last, end, rank=3) if returns else source.after(last, end))
     return edits + fewer_globals(source, [n for n in every if n not in gone])
+
+
+def _apart(place: Place, path: str, line: str) -> str:
+    """How a local name begins as a copy of its state: what it hands on may be another one's memory."""
+    one = isinstance(held_by(place, path), torch.Tensor)
+    name, _, held = line.partition(" = ")
+    return f"{line}.clone()" if one else f"{name} = tuple(each.clone() for each in {held})"
 
 
 def _is_made_anew(place: Place, every: list[ast.AST], path: str) -> bool:

@@ -10,10 +10,11 @@ _SAME = frozenset(
 )
 
 
-def are_swapped(paths: Sequence[str], nodes: Iterable[ast.AST]) -> bool:
-    """Whether one of these paths may be given another one's memory, perhaps by a local name.
+def swapped(paths: Sequence[str], nodes: Iterable[ast.AST]) -> set[str]:
+    """Those of some paths that may be given another one's memory, perhaps by a local name.
 
-    Names that still lead to the buffers, and what is returned, would read what the copies have written, too.
+    Names that still lead to the buffers, and what is returned, would read what the copies have written, too: a step
+    that exchanges such works on copies of them.
     """
     linked: dict[str, set[str]] = {}
     for node in nodes:
@@ -22,7 +23,7 @@ def are_swapped(paths: Sequence[str], nodes: Iterable[ast.AST]) -> bool:
                 for left, right in _pairs(target, node.value):
                     both = linked.get(left, {left}) | linked.get(right, {right})
                     linked.update(dict.fromkeys(both, both))
-    return any(len(linked.get(path, set()) & set(paths)) > 1 for path in paths)
+    return {path for path in paths if len(linked.get(path, set()) & set(paths)) > 1}
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[str, str]]:
