@@ -101,6 +101,16 @@ def f(x):
     slow = old
     return fast[0] + slow[1]
 """,
+    "of what was there before with what is returned": """\
+u = torch.zeros(6, device=device)
+args = (torch.randn(6, device=device),)
+def f(x):
+    global u
+    old = u
+    u = u + 0.1 * x
+    change = (u - old).abs().max()
+    return old[:3], u[3:], change
+""",
     "of the last with the new one": """\
 class Heat:
     def __init__(self):

@@ -133,7 +133,9 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
         return False
     made = parents.get(stores[0])
     if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
-        return False  # it is written in place where it stands
+        every = [node for part in function.body for node in within(part)]
+        if not swapped([path], every):
+            return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
     for other in ast.walk(place.source.tree):

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 _SAME = frozenset(
     ("contiguous", "data", "detach", "expand", "flatten", "reshape", "squeeze", "to", "unsqueeze", "view")
 )
 
 
-def swapped(paths: Sequence[str], nodes: Iterable[ast.AST]) -> set[str]:
-    """Those of some paths that may be given another one's memory, perhaps by a local name.
+def swapped(paths: Sequence[str], nodes: Collection[ast.AST]) -> set[str]:
+    """Those of some paths whose memory another one of them, or a name that is returned, may have in the end.
 
-    Names that still lead to the buffers, and what is returned, would read what the copies have written, too: a step
-    that exchanges such works on copies of them.
+    These would read what the copies have written: a step that exchanges such, or returns the state of before, works on
+    copies of them.
     """
-    linked: dict[str, set[str]] = {}
-    for node in nodes:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                for left, right in _pairs(target, node.value):
-                    both = linked.get(left, {left}) | linked.get(right, {right})
-                    linked.update(dict.fromkeys(both, both))
-    return {path for path in paths if len(linked.get(path, set()) & set(paths)) > 1}
+    pairs = [
+        pair for n in nodes if isinstance(n, ast.Assign) for target in n.targets for pair in _pairs(target, n.value)
+    ]
+    leads = {path: {path} for path in paths}  # to whose memory it may lead
+    for _ in range(len(pairs)):
+        before = sum(map(len, leads.values()))
+        for name, given in pairs:
+            leads[name] = leads.get(name, set()) | leads.get(given, set())
+        if sum(map(len, leads.values())) == before:
+            break
+    returned = (n for each in nodes if isinstance(each, ast.Return) for n in ast.walk(each))
+    read = {ast.unparse(n) for n in returned if isinstance(n, (ast.Name, ast.Attribute))}
+    return {of for name in {*paths, *read} for of in leads.get(name, ()) if of != name}
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[str, str]]:
