@@ -136,6 +136,25 @@ def test_states_that_are_exchanged_are_copied_first(text: str, tmp_path: Path) -
     assert ".clone()" in fix.diff
 
 
+def test_how_far_a_state_has_moved_is_one_graph(tmp_path: Path) -> None:
+    """Written in place where it stands it would have moved by nothing."""
+    # GIVEN a solver's step that asks how far it has come, by a name of what was there
+    text = """\
+u = torch.zeros(6, device=device)
+args = (torch.randn(6, device=device),)
+def f(x):
+    global u
+    old = u
+    u = u + 0.1 * (x - u)
+    return (u - old).abs().max()
+"""
+    # WHEN
+    fix = rewritten(text, tmp_path)
+    # THEN it is written in the end
+    assert fix.complete, fix
+    assert "u.copy_(u_now.detach())" in fix.diff
+
+
 def test_only_what_is_alike_is_filled_and_put_back() -> None:
     """A count of the device, numbers that differ, and what no number is, stay; versions do, too."""
     # GIVEN states of which two are alike and one is all zeros

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from paramgraph_kit.rewrite.expressions.state.swapped import swapped
+from paramgraph_kit.rewrite.expressions.state.swapped import is_read_later, swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is_kept
@@ -134,7 +134,7 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     made = parents.get(stores[0])
     if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
         every = [node for part in function.body for node in within(part)]
-        if not swapped([path], every):
+        if not swapped([path], every) and not is_read_later(path, every, stores[0]):
             return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}

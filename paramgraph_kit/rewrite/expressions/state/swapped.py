@@ -16,19 +16,32 @@ def swapped(paths: Sequence[str], nodes: Collection[ast.AST]) -> set[str]:
     These would read what the copies have written: a step that exchanges such, or returns the state of before, works on
     copies of them.
     """
+    leads = _leads(paths, nodes)
+    returned = (n for each in nodes if isinstance(each, ast.Return) for n in ast.walk(each))
+    read = {ast.unparse(n) for n in returned if isinstance(n, (ast.Name, ast.Attribute))}
+    return {of for name in {*paths, *read} for of in leads.get(name, ()) if of != name}
+
+
+def is_read_later(path: str, nodes: Collection[ast.AST], store: ast.expr) -> bool:
+    """Whether a name that leads to a state's memory is read behind the line that gives the state another value."""
+    names = {name for name, of in _leads([path], nodes).items() if path in of and name != path}
+    later = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > store.lineno)
+    return any(isinstance(n.ctx, ast.Load) and ast.unparse(n) in names for n in later)
+
+
+def _leads(paths: Sequence[str], nodes: Collection[ast.AST]) -> dict[str, set[str]]:
+    """To which of some states' memory each name may lead."""
     pairs = [
         pair for n in nodes if isinstance(n, ast.Assign) for target in n.targets for pair in _pairs(target, n.value)
     ]
-    leads = {path: {path} for path in paths}  # to whose memory it may lead
+    leads = {path: {path} for path in paths}
     for _ in range(len(pairs)):
         before = sum(map(len, leads.values()))
         for name, given in pairs:
             leads[name] = leads.get(name, set()) | leads.get(given, set())
         if sum(map(len, leads.values())) == before:
             break
-    returned = (n for each in nodes if isinstance(each, ast.Return) for n in ast.walk(each))
-    read = {ast.unparse(n) for n in returned if isinstance(n, (ast.Name, ast.Attribute))}
-    return {of for name in {*paths, *read} for of in leads.get(name, ()) if of != name}
+    return leads
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[str, str]]:
