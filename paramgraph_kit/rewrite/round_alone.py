@@ -40,6 +40,7 @@ from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import rewrite
 from paramgraph_kit.rewrite.round_captured import captured
+from paramgraph_kit.rewrite.round_later import later
 from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
 from paramgraph_kit.rewrite.round_loaders import through_loaders
 from paramgraph_kit.rewrite.round_parts import (
@@ -477,6 +478,7 @@ class _Cutting:
                     wrong = [each for each in wrong if not (apart and each.startswith(GRADIENTS))]
         if fix.complete and self.rates and not elsewhere.gives_rates(run.texts, fix.texts, self.whole.prover.state):
             return None  # its optimizer steps behind it, as it was made, with a number
+        wrong = wrong or later(self.whole, self.truth, run, fix, self.anew)
         if not fix.complete or wrong or not launches.replays:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None

@@ -59,11 +59,15 @@ def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
     return ""
 
 
-def wrong_later(attempt: Lending, truth: Truth, lines: Lent) -> tuple[str, list[str]]:
+def wrong_later(
+    attempt: Lending, truth: Truth, lines: Lent, launched: Callable[[], Seen] | None = None
+) -> tuple[str, list[str]]:
     """What replays do otherwise as a count of the host's comes to a number that a step asks about; what was not tried.
 
     What comes then may be a checkpoint, which no trial takes back: that is told, and no step is run there.
+    ``launched``: runs the function with a part of it from graphs, where it is not one graph itself.
     """
+    run = launched or (lambda: attempt.prover.from_now().captured(lines.around))
     until, untried = time.monotonic() + LIMIT_S, dict[str, None]()
     asked = list(_asked_of_host(attempt))
     moved = [each for each in _all_counters(attempt) if not each.made and not each.real] if asked else []
@@ -80,13 +84,13 @@ def wrong_later(attempt: Lending, truth: Truth, lines: Lent) -> tuple[str, list[
         elif len(done) < MOST and time.monotonic() < until:
             done.add(key)
             with _from(ones, each.number - WARM_UP - 2):
-                why = _differ(attempt, truth, lines)
+                why = _differ(attempt, truth, lines, run)
             if why:
                 return f"where {_names(ones)} comes to {each.number}, replays of one graph would differ ({why})", []
     return "", list(untried)
 
 
-def _differ(attempt: Lending, truth: Truth, lines: Lent) -> str:
+def _differ(attempt: Lending, truth: Truth, lines: Lent, run: Callable[[], Seen]) -> str:
     """How replays differ from the original with the counts as they are now."""
     own = attempt.prover.from_now()
     own.deadline = Deadline(LIMIT_S)
@@ -95,7 +99,7 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent) -> str:
         return ""  # it does not come there
     known = {name: values for name, values in plain.items() if name in truth.seen}
     with lines.applied():
-        new = _seen(lambda: attempt.prover.from_now().captured(lines.around))
+        new = _seen(run)
     if new is None:
         return "it raises"
     return loosely_apart(steady(own, known), new) if loosely_apart(known, new) else ""
