@@ -19,7 +19,10 @@ _ZEROS = "`p.grad = torch.zeros_like(p) if p.grad is None else p.grad` for each"
 WORDS = {
     "two replays": ("static_loss.backward()", _ZEROS),
     "whose gradients are set to None": ("net.zero_grad()", "net.zero_grad(set_to_none=False)"),
-    "optimizer alone, whose gradients a loop": ("p.grad = None", "p.grad.zero_()"),
+    "weights that are assigned": (
+        "self.net.load_state_dict(self.best, assign=True)",
+        "self.net.load_state_dict(self.best)",
+    ),
     "loaded behind a replay": ("opt.load_state_dict(best)", "[opt.state[p][k].copy_(v) for k, v in best['state']"),
     "cleared ahead": ("opt.state.clear()", "for state in opt.state.values(): [v.zero_() for v in state.values()"),
     "has made": ("self.opt.step()", "ahead of the capture run what is captured once on a side stream"),

@@ -166,6 +166,15 @@ class CapturedValues:
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
         self.spent_s += time.monotonic() - begun
 
+    def left(self) -> None:
+        """A call has ended: parameters that a module has got in place of those of the capture are there at the next."""
+        for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
+            if is_a(owner := use.value(), torch.nn.Module):
+                now = parts(owner)
+                for part in (p for p in now if then.get(p, ("", 0))[0] == now[p][0] == "memory"):
+                    if then[part] != now[part] and (number, part) not in self.moved:
+                        self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
+
     def lies_elsewhere(self) -> bool:
         """Whether what it reads has other memory now, of which no replay has told: the next one may."""
         for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):

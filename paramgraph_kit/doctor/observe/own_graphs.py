@@ -34,7 +34,7 @@ from paramgraph_kit.doctor.observe.kept_once import told_where_kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import told_in_loops
 from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph
-from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, region_here
+from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, exchanged_in, region_here
 from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
 from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
@@ -290,6 +290,7 @@ class OwnGraphs:
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
         self.states.returned()
+        exchanged_in([] if self.keeps or self.stands_in else self.launched_regions())
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}

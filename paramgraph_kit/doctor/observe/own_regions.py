@@ -199,6 +199,15 @@ class Region:
             yield
 
 
+def exchanged_in(regions: Collection[Region]) -> None:
+    """Note what modules have in place of the parameters of captures, as the call has left it."""
+    for region in regions:
+        alike = [r for r in regions if (r.code, r.line) == (region.code, region.line)]
+        if region.values is not None and len(alike) == 1:  # else each may have memory of its own
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                region.values.left()
+
+
 def region_here(graph: object, kind: str) -> Region | None:
     """The capture that begins now; None where no line of the user's is running."""
     if (frame := _outside_of_managers(_users())) is None:
