@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -28,12 +30,15 @@ def unread(
         for name, value in given.items()
         if is_a(value, torch.Tensor) and value.device.type == kind and storage_key(value) not in {0, *seen}
     }
+    own = {storage_key(value) for value in there.values()}
+    if not there or any("/threading.py" in file or "/concurrent/" in file for file in at.files) or _has_threads(at):
+        return  # what another thread writes, or reads, nobody has seen
     held = dict[int, tuple[str, torch.Tensor]]()
     for use in (use for region in regions if region.values is not None for use in region.values.uses):
         value = use.value()
         if not is_a(value, torch.Tensor) or value.device.type != kind or value.requires_grad:
             continue
-        if (key := storage_key(value)) not in seen:
+        if (key := storage_key(value)) not in seen and key not in own:
             held.setdefault(key, (use.text, value))
     for name, value in there.items():
         like = [path for path, tensor in held.values() if _is_alike(tensor, value)]
@@ -41,9 +46,15 @@ def unread(
             text = f"{name}: no line of this call reads it, and the graph reads {like[0]}, to which nothing is written"
             failure = BY_ID["stale-input"].failure(text, at.frame())
             line = failure.frame.text if failure.frame is not None else "g.replay()"
-            own = at.user[0].co_varnames[: at.user[0].co_argcount] if at.user is not None else ()
-            words = "" if name in own else ", by the names that both have there"
+            names = at.user[0].co_varnames[: at.user[0].co_argcount] if at.user is not None else ()
+            words = "" if name in names else ", by the names that both have there"
             yield replace(failure, fix=f"before  {line}\nafter   {like[0]}.copy_({name}){words}; {line}")
+
+
+def _has_threads(at: Place) -> bool:
+    tree = tree_of(at.user[0].co_filename) if at.user is not None else None
+    nodes = ast.walk(tree) if tree is not None else ()
+    return any("Thread" in last_name(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)))
 
 
 def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
