@@ -290,7 +290,7 @@ class OwnGraphs:
     def returned(self, result: Any) -> None:
         """A call that is examined gives this back."""
         self.states.returned()
-        exchanged_in([] if self.keeps or self.stands_in else self.launched_regions())
+        exchanged_in([r for r in self.launched_regions() if self._known[id(r.graph)].before])  # others may come anew
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
