@@ -24,7 +24,7 @@ WORDS = {
     "adapters swapped": "after   self.A.copy_(a['A']); self.B.copy_(a['B'])",
     "out of range": "this line as it is, and a new capture behind it: no copy makes the tensor of this one as large",
     "switched off by a flag": "`if self.model.on not in graphs:`",
-    "handed out as a dictionary": "after   {k: v.clone() if torch.is_tensor(v) else v for k, v in self.model.forward",
+    "handed out as a dictionary": "after   [{k: v.clone() if torch.is_tensor(v) else v for k, v in self.model.forward",
     "a buffer": "after   `if hasattr(self, 'mask'): self.mask.copy_(m)`, and else this line as it is",
     "offloaded": "ahead of the capture, or capture again behind it",
 }
