@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.rewrite.memory_moved import memory_moved
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
@@ -28,6 +29,8 @@ _NEW = frozenset(
     zeros_like ones_like full_like empty_like rand_like randn_like""".split()  # noqa: SIM905
 )
 _ALIKE = frozenset("to cuda clone contiguous detach float double half long int bool requires_grad_".split())  # noqa: SIM905
+
+_KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, dict, list, set, deque, str)  # with methods
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
 
@@ -55,6 +58,8 @@ def frozen(
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     if mode := set_for_good(stay, binding)[0]:
         return f".{mode}"
+    if stay and (name := memory_moved(binding)):
+        return f".{name}"
     tensors = {*tensors, *_made_as_tensors(tree)}
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
@@ -135,6 +140,8 @@ def moved_around(
     wholes = [each for each in functions if each.name == function]
     if mode := set_for_good(inside, beside, [each for whole in wholes for each in _ahead(whole, inner)])[0]:
         return mode, set()
+    if inside and (name := memory_moved(beside)):
+        return f".{name}", set()
     begun = set[str]()
     rest = set(moved) - {name for each in inside for name, _ in _bound(each, containers, tensors)}
     for whole in wholes:
@@ -153,6 +160,15 @@ def _ahead(whole: Function, inner: str) -> list[ast.stmt]:
     """What a function does before it comes to where it calls another one."""
     at = next((n for n, top in enumerate(whole.body) if inner in map(called, _calls([top]))), 0)
     return whole.body[:at]
+
+
+def _is_an_object(func: ast.expr, local: Collection[str]) -> bool:
+    """Whether what is called may be a module by a name that gets another one: ``self.target(x)``, ``target(x)``."""
+    if isinstance(func, ast.Name):
+        return func.id not in local and not hasattr(builtins, func.id)
+    if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
+        return False
+    return func.value.id == "self" or not any(hasattr(kind, func.attr) for kind in _KINDS)
 
 
 def one_name(space: Mapping[str, Any], holders: Iterable[Holder]) -> dict[str, str]:
@@ -432,7 +448,7 @@ def _read(function: Function, unread: Collection[ast.expr] = (), apart: Collecti
     local = locals_of(function)
     tops = [top for top in function.body if not (isinstance(top, Function) and top.name in apart)]
     every = [part for top in tops for part in within(top)]
-    methods = {node.func for node in every if isinstance(node, ast.Call)}
+    methods = {node.func for node in every if isinstance(node, ast.Call) and not _is_an_object(node.func, local)}
     keys: dict[ast.AST, object] = {node.value: _key(node) for node in every if isinstance(node, ast.Subscript)}
     for node in every:
         if node in methods or node in unread:

@@ -1,11 +1,15 @@
-"""Parts of a step whose other lines do, at a count that no trial comes to, what the part's graph does not see."""
+"""Lines around a graph that do, at a count or a value that no trial comes to, what the graph does not see."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.memory_moved import memory_moved
 from paramgraph_kit.rewrite.proving.launches import Launches
 from tests.integration.rewritten import run
 from tests.programs import running
@@ -30,6 +34,41 @@ def f(x, y):
             for e, p in zip(ema, net.parameters()):
                 {exchange}
     return loss.item()
+"""
+
+BY_VALUE = """\
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(device)
+start = [p.detach().clone() for p in net.parameters()]
+args = (torch.randn(5, 3, device=device),)
+@torch.no_grad()
+def f(x):
+    y = net(x)
+    v = y.abs().max().item()
+    for p in net.parameters():
+        p.mul_(1.02)
+    if v > 1.5:
+        for p, s in zip(net.parameters(), start):
+            {again}
+    return v
+"""
+REPLACED = """\
+import copy
+class Agent:
+    def __init__(self):
+        self.q = nn.Linear(3, 2).to(device)
+        self.t = nn.Linear(3, 2).to(device)
+        self.synced = 0
+    @torch.no_grad()
+    def step(self, x):
+        d = (self.q(x) - self.t(x)).abs().mean()
+        self.q.weight.mul_(0.99)
+        gap = d.item()
+        if gap > 2.0:
+            self.t = copy.deepcopy(self.q)
+            self.synced += 1
+        return gap
+f = Agent().step
+args = (torch.randn(5, 3, device=device),)
 """
 
 
@@ -60,3 +99,35 @@ def test_a_part_whose_parameters_are_written_in_place_at_times_is_one(tmp_path: 
     fix = _fixed(text, tmp_path)
     # THEN the part stays
     assert fix.alone or fix.complete, fix
+
+
+@pytest.mark.parametrize("text", [BY_VALUE.format(again="p.data = s.clone()"), REPLACED])
+def test_no_graph_goes_on_with_a_model_of_before(text: str, tmp_path: Path) -> None:
+    """What is around its launch would give the parameters other memory, where a value says so."""
+    # GIVEN a step that six steps do not lead there WHEN
+    fix = _fixed(text, tmp_path)
+    # THEN nothing that was moved around a launch is shown as whole, and a module is not written like a tensor
+    assert not fix.complete, fix
+    assert "self.t.copy_" not in fix.diff
+
+
+def test_parameters_that_are_written_around_a_launch_are_seen(tmp_path: Path) -> None:
+    """In place they stay what the graph reads."""
+    # GIVEN / WHEN
+    fix = _fixed(BY_VALUE.format(again="p.copy_(s)"), tmp_path)
+    # THEN
+    assert fix.complete or fix.alone, fix
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("p.data = s", "data"),
+        ("net.weight = nn.Parameter(w)", "weight"),
+        ("net.load_state_dict(saved, assign=True)", "load_state_dict"),
+        ("p.data.copy_(s); p.data -= s; self.data = x; net.load_state_dict(saved); self.weight = 0.5", ""),
+    ],
+)
+def test_lines_that_move_memory_are_known(text: str, name: str) -> None:
+    # GIVEN / WHEN / THEN
+    assert memory_moved(ast.parse(text).body) == name

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number
+from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number, held_by
 from paramgraph_kit.rewrite.source.caught import hears
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
@@ -189,8 +189,9 @@ def write_in_place(place: Place) -> list[Edit]:
         if isinstance(target, ast.Attribute) and target.attr in place.numbers:
             continue
         if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
-            if begins_as_number(place, path_of(target)):
-                continue  # which has nothing to be written into
+            held = held_by(place, path_of(target))
+            if begins_as_number(place, path_of(target)) or callable(held) or isinstance(held, torch.optim.Optimizer):
+                continue  # which has nothing to be written into: a number, a module
             text = f"{place.text(target)}.copy_({_as_wide(place, node.value, target)})"
             found.append(place.source.replace(node, text))
     return found

@@ -1,0 +1,41 @@
+"""Lines that give a parameter other memory, which no line of a step names: its graph goes on with what was there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from paramgraph_kit.rewrite.source.edits import path_of
+
+_LOADS = "load_state_dict"
+_PARTS = ("weight", "bias")  # of torch's modules, whose own lines read them
+
+
+def memory_moved(body: Iterable[ast.AST]) -> str:
+    """The name by which one of some lines does that, as they are written, or "".
+
+    ``p.data = v`` and ``net.weight = nn.Parameter(w)``, but not ``p.data.copy_(v)``, nor an object's own ``self.data``.
+    """
+    for node in (part for top in body for part in ast.walk(top)):
+        call = node if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if (
+            call is not None
+            and path_of(call.func).endswith(_LOADS)
+            and any(_is_true(n, "assign") for n in call.keywords)
+        ):
+            return _LOADS
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in (n for each in targets for n in ast.walk(each) if isinstance(n, ast.Attribute)):
+            of_tensor = target.attr == "data" and path_of(target) != "self.data" and isinstance(target.ctx, ast.Store)
+            if of_tensor or (target.attr in _PARTS and _is_parameter(node)):
+                return target.attr
+    return ""
+
+
+def _is_parameter(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Assign) else None
+    return isinstance(value, ast.Call) and path_of(value.func).rpartition(".")[2] == "Parameter"
+
+
+def _is_true(option: ast.keyword, name: str) -> bool:
+    return option.arg == name and isinstance(option.value, ast.Constant) and option.value.value is True
