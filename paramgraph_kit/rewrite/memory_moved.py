@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from paramgraph_kit.rewrite.source.edits import path_of
 
 _LOADS = "load_state_dict"
+_REGISTERS = ("register_buffer", "register_parameter", "add_module", "register_module")
 _PARTS = ("weight", "bias")  # of torch's modules, whose own lines read them
 
 
@@ -24,12 +25,35 @@ def memory_moved(body: Iterable[ast.AST]) -> str:
             and any(_is_true(n, "assign") for n in call.keywords)
         ):
             return _LOADS
+        if call is not None and path_of(call.func).endswith(".set_"):
+            return path_of(call.func).split(".")[-2]
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in (n for each in targets for n in ast.walk(each) if isinstance(n, ast.Attribute)):
             of_tensor = target.attr == "data" and path_of(target) != "self.data" and isinstance(target.ctx, ast.Store)
             if of_tensor or (target.attr in _PARTS and _is_parameter(node)):
                 return target.attr
     return ""
+
+
+def bound_by_text(node: ast.AST) -> str:
+    """The attribute that a line binds by its name as a text, or "".
+
+    ``setattr(self, "t", new)``, ``net.register_buffer("t", new)``, ``vars(self)["t"] = new``, or by ``__dict__``.
+    """
+    if isinstance(node, ast.Call):
+        name = path_of(node.func)
+        at = 1 if name == "setattr" else 0 if name.rpartition(".")[2] in _REGISTERS else len(node.args)
+        return _text(node.args[at]) if at < len(node.args) else ""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        held = target.value if isinstance(target, ast.Subscript) else None
+        by_vars = isinstance(held, ast.Call) and path_of(held.func) == "vars"
+        if isinstance(target, ast.Subscript) and (by_vars or getattr(held, "attr", "") == "__dict__"):
+            return _text(target.slice)
+    return ""
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _is_parameter(node: ast.AST) -> bool:

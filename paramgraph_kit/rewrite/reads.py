@@ -14,7 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.rewrite.memory_moved import memory_moved
+from paramgraph_kit.rewrite.memory_moved import bound_by_text, memory_moved
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
@@ -322,6 +322,8 @@ def _bound_in(
     body: Iterable[ast.stmt], local: Collection[str], containers: Collection[str], tensors: Collection[str] = ()
 ) -> Iterator[Read]:
     for node in (part for top in body for part in within(top)):
+        if name := bound_by_text(node):
+            yield f".{name}", None
         targets = node.targets if isinstance(node, ast.Assign) and not _stays_where_it_is(node) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node, tensors) else targets
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:

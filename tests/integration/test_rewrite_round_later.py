@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.memory_moved import memory_moved
+from paramgraph_kit.rewrite.memory_moved import bound_by_text, memory_moved
 from paramgraph_kit.rewrite.proving.launches import Launches
 from tests.integration.rewritten import run
 from tests.programs import running
@@ -70,6 +70,10 @@ class Agent:
 f = Agent().step
 args = (torch.randn(5, 3, device=device),)
 """
+BY_TEXT = REPLACED.replace(
+    "self.t = copy.deepcopy(self.q)\n            self.s",
+    'setattr(self, "t", copy.deepcopy(self.q))\n            self.s',
+)
 
 
 def _fixed(text: str, folder: Path) -> Any:
@@ -101,7 +105,7 @@ def test_a_part_whose_parameters_are_written_in_place_at_times_is_one(tmp_path: 
     assert fix.alone or fix.complete, fix
 
 
-@pytest.mark.parametrize("text", [BY_VALUE.format(again="p.data = s.clone()"), REPLACED])
+@pytest.mark.parametrize("text", [BY_VALUE.format(again="p.data = s.clone()"), REPLACED, BY_TEXT])
 def test_no_graph_goes_on_with_a_model_of_before(text: str, tmp_path: Path) -> None:
     """What is around its launch would give the parameters other memory, where a value says so."""
     # GIVEN a step that six steps do not lead there WHEN
@@ -125,9 +129,27 @@ def test_parameters_that_are_written_around_a_launch_are_seen(tmp_path: Path) ->
         ("p.data = s", "data"),
         ("net.weight = nn.Parameter(w)", "weight"),
         ("net.load_state_dict(saved, assign=True)", "load_state_dict"),
+        ("self.w.set_(new)", "w"),
         ("p.data.copy_(s); p.data -= s; self.data = x; net.load_state_dict(saved); self.weight = 0.5", ""),
     ],
 )
 def test_lines_that_move_memory_are_known(text: str, name: str) -> None:
     # GIVEN / WHEN / THEN
     assert memory_moved(ast.parse(text).body) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('setattr(self, "t", new)', "t"),
+        ('net.register_buffer("mask", new)', "mask"),
+        ('vars(self)["w"] = new', "w"),
+        ('self.__dict__["w"] = new', "w"),
+        ('state["w"] = new', ""),
+        ("setattr(self, name, new)", ""),
+        ('print("w", new)', ""),
+    ],
+)
+def test_attributes_that_are_bound_by_a_text_are_known(text: str, name: str) -> None:
+    # GIVEN / WHEN / THEN
+    assert "".join(filter(None, map(bound_by_text, ast.walk(ast.parse(text))))) == name
