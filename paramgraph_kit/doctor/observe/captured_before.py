@@ -38,9 +38,13 @@ _GIVE_THEMSELVES = ("eval", "train", "requires_grad_", "to", "cuda", "half", "bf
 
 def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
     """What the file of a function has captured already."""
+    regions = list[Region]()
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-        return [*_regions(function, kind)]
-    return []
+        regions += _regions(function, kind)
+        for region in regions:
+            copied = (t for node, _, t in _written(region) if _is_copy(node))
+            region.filled = frozenset(map(storage_key, copied)) - {0}
+    return regions
 
 
 def rates(region: Region, found: Iterable[Failure]) -> Iterator[Failure]:
@@ -143,11 +147,19 @@ def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
 
 def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
     """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
+    yield from ((path, value) for _, path, value in _written(region))
+
+
+def _written(region: Region) -> Iterator[tuple[ast.AST, str, torch.Tensor]]:
     for code, inside, names in bodies_of(region):
-        for target in filter(None, (_written_by(node, inside) for node in inside)):
-            value = Use(code, target, False, names).value()
-            if is_a(value, torch.Tensor):
-                yield ast.unparse(target), value
+        for node, target in ((node, _written_by(node, inside)) for node in inside):
+            value = Use(code, target, False, names).value() if target is not None else None
+            if target is not None and is_a(value, torch.Tensor):
+                yield node, ast.unparse(target), value
+
+
+def _is_copy(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "copy_"
 
 
 def _written_by(node: ast.AST, inside: list[ast.AST]) -> ast.expr | None:

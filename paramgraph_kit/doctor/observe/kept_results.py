@@ -109,8 +109,8 @@ class KeptResults:
                 if self._is_wrong(kept, owns, self._before.pop(key, set())):
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
 
-    def joined(self, tensors: list[torch.Tensor], owns: Owns, place: Place) -> None:
-        """Tensors are put into one; what a comprehension has kept has no name before."""
+    def joined(self, tensors: list[torch.Tensor], owns: Owns, makes: Owns, place: Place) -> None:
+        """Tensors are put into one; what a comprehension has kept has no name before. ``makes``: and was there not."""
         if _twice(tensors, owns) and (user := place.user) is not None:
             wrong = [k for k in self._lists.values() if _twice(k.held, owns) - self._before.get(id(k.held), set())]
             for kept in wrong:  # now, as it may be emptied behind that
@@ -132,7 +132,8 @@ class KeptResults:
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
                 yields = [*_given_by_generators(user[0], place)]
                 at = [_failure(user[0], each, each.value) for each in yields if each.value is not None]
-                self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
+                if at or _twice(tensors, makes):  # a state beside itself, which is no result, is joined on purpose
+                    self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
 
     def failures(self, owns: Owns, given: Owns = _is_none) -> Iterator[Failure]:
         """All that is kept twice, at the lines that keep it; ``given``: whether a tensor is an input that changes."""

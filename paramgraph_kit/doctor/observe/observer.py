@@ -167,7 +167,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.filled.saw(op.name, tensors, filled, result, place)
             self.graphs.tails.saw(tensors, filled, self.keeper, place)
             if op.name in ("cat", "stack"):
-                self.graphs.kept.joined(tensors, self.graphs.filled_by_all(), place)
+                self.graphs.kept.joined(tensors, self.graphs.filled_by_all(), self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows

@@ -35,6 +35,7 @@ class OneGraph:
     of_others: set[int] = field(default_factory=set)  # of what it reads, what other graphs make: in their pools
     memory: dict[int, Memory] = field(default_factory=dict)  # of what is made
     hosts: dict[int, tuple[Any, bool]] = field(default_factory=dict)  # host memory that it copies, and if to there
+    filled: frozenset[int] = frozenset()  # of one captured before: memory from outside that its lines copy to
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked

@@ -136,6 +136,7 @@ class OwnGraphs:
             if len(region.of_torch) == _BOTH and region.of_torch[1] is not None:
                 self.graphed.belong(*region.of_torch)
             own = self._known[id(region.graph)]
+            own.filled = region.filled
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
                 own.memory[storage_key(tensor)] = Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
@@ -453,7 +454,7 @@ class OwnGraphs:
 
     def _filled_by(self, *graphs: OneGraph) -> Callable[[torch.Tensor], bool]:
         """Whether a tensor is memory that graphs write: what they have made, or a buffer that was there before."""
-        filled = set[int]().union(*(self.flow.filled(own.graph) for own in graphs if not own.by_torch))
+        filled = set[int]().union(*(self.flow.filled(own.graph) | own.filled for own in graphs if not own.by_torch))
 
         def is_filled(tensor: torch.Tensor) -> bool:
             is_buffer = storage_key(tensor) in filled and not is_a(tensor, torch.nn.Parameter)
