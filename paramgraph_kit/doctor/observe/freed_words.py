@@ -6,10 +6,14 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from types import CodeType
+
+import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.own_regions import Region, to_keep
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at, to_keep
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -71,5 +75,21 @@ def _with_names(failure: Failure, regions: Collection[Region]) -> Failure:
             if named.code != _FREED or not set(names).isdisjoint(re.findall(r"\w+", frame.text)):
                 return named
             return failure
+    if shared := _shared(frame, regions):
+        return replace(failure, fix=shared)
     cached = [region for region in regions if without_cache(region)]
     return as_read(failure, cached[0]) if len(cached) == len([*regions]) == 1 and not to_keep(cached[0]) else failure
+
+
+def _shared(frame: Frame, regions: Collection[Region]) -> str:
+    """Variables that a function defined beside the capture reads there, and that are gone with it."""
+    for region in regions:
+        code, text = region.code, re.findall(r"\w+", frame.text)
+        inner = [each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == frame.function]
+        held = {**region.names, **region.cells}
+        names = [n for n in dict.fromkeys(text) if n in code.co_cellvars and is_a(held.get(n), torch.Tensor)]
+        graphs = graphs_at(region)
+        if inner and names and graphs and frame.file == display_name(code.co_filename):
+            kept = f"{graphs[-1]}.reads = ({', '.join(names)}{',' if len(names) == 1 else ''})"
+            return f"before  {frame.text}\nafter   this line as it is, and behind the capture: {kept}"
+    return ""

@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_a
 from paramgraph_kit.doctor.observe.moved_words import (
     HOSTS,
     OF_TENSORS,
+    by_setattr,
     clipped,
     counted,
     held_for,
@@ -208,9 +209,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if code == "learning-rate-frozen":
         here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)
         return f"{here_}, ahead of g.replay(), with {rate_in_a_tensor(kind, moved.owner)}"
-    if code == "parameter-rebound" and isinstance(line.node, ast.Call) and last_name(line.node.func) == "setattr":
-        module, name, tensor = map(ast.unparse, line.node.args)
-        return f"getattr({module}, {name}).data.copy_({tensor})"
+    if code in ("stale-input", "parameter-rebound") and (written := by_setattr(line.node, code)):
+        return written
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
     if moved.then[0] == "none" or (is_entry(moved) and moved.then[0] == "number"):

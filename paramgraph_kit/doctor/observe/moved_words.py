@@ -408,3 +408,15 @@ def _multiplied(node: Any, parents: Parents) -> str | None:
         other = ast.unparse(call.args[-1])
         return f"`{name}(({factor}) * {other})` for `{name}({other}, alpha={factor})`"
     return None
+
+
+def by_setattr(node: ast.AST, code: str) -> str:
+    """``setattr(x, "bias", new)`` written in place: ``x.bias.copy_(new)``; "" for any other statement."""
+    if not isinstance(node, ast.Call) or last_name(node.func) != "setattr" or len(node.args) != 3:
+        return ""
+    owner, name, tensor = map(ast.unparse, node.args)
+    known = isinstance(node.args[1], ast.Constant) and str(node.args[1].value).isidentifier()
+    path = f"{owner}.{ast.literal_eval(name)}" if known else f"getattr({owner}, {name})"
+    if code == "parameter-rebound":
+        return f"{path}.data.copy_({tensor})"
+    return f"{path}.copy_({tensor}), ahead of g.replay()"
