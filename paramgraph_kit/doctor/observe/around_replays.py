@@ -99,7 +99,7 @@ class _Around(LinesBehind):
             for name, value in _given(node):
                 then = self.region.names.get(name)
                 launches = node in inner or self.launches_after(node)
-                if name not in read or not launches or self.is_kept(name):
+                if name not in read or not launches or self.is_kept(name, node):
                     continue
                 if is_a(then, torch.Tensor) and any(each.names.get(name) is not then for each in self.same):
                     continue  # a graph for each of them
@@ -150,10 +150,16 @@ class _Around(LinesBehind):
         into = "copy_" if not then.requires_grad else "data.copy_"
         return f"{name} = {given}", f"{name}.{into}({given})"
 
-    def is_kept(self, name: str) -> bool:
-        """Whether something else holds what a name means, such as a table of graphs, from where it may come back."""
-        places = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign)]
-        held = [n.value for n in places if isinstance(n.targets[0], (ast.Subscript, ast.Attribute))]
+    def is_kept(self, name: str, again: ast.AST) -> bool:
+        """Whether something else holds what a name means, such as a table of graphs, from where it may come back.
+
+        ``again``: the statement that gives it something, perhaps out of a tuple of the function's own.
+        """
+        places = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and n is not again]
+        given = again.value if isinstance(again, ast.Assign) else None
+        picked = given.value if isinstance(given, ast.Subscript) else given
+        from_names = {picked.id} if isinstance(picked, ast.Name) else set()
+        held = [n.value for n in places if any(_may_give_back(each, from_names) for each in n.targets)]
         held += [
             n.args[-1] for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in KEEPS and n.args
         ]
@@ -351,6 +357,11 @@ class _Around(LinesBehind):
                 what = what.value
             else:
                 return isinstance(what, ast.Name) and what.id in made
+
+
+def _may_give_back(target: ast.expr, names: set[str]) -> bool:
+    """Whether a statement reads what is kept there: a table, an object, or one of these names."""
+    return isinstance(target, (ast.Subscript, ast.Attribute)) or (isinstance(target, ast.Name) and target.id in names)
 
 
 def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:

@@ -42,8 +42,9 @@ def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         regions += _regions(function, kind)
         for region in regions:
-            copied = (t for node, _, t in _written(region) if _is_copy(node))
-            region.filled = frozenset(map(storage_key, copied)) - {0}
+            written = [(_is_copy(node), storage_key(tensor)) for node, _, tensor in _written(region)]
+            region.writes = frozenset(key for _, key in written) - {0}
+            region.filled = frozenset(key for is_copy, key in written if is_copy) - {0}
     return regions
 
 

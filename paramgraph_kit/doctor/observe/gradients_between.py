@@ -277,3 +277,8 @@ def _written_over(own: _Learned) -> Iterator[Failure]:
             failure = BY_ID["gradients-accumulate"].failure(_OVER.format(own.most), frame_at(code, node.lineno))
             yield replace(failure, title=_TITLE, fix=f"before  {line}\nafter   {after}")
             return
+
+
+def is_put_back(place: Place) -> bool:
+    """Whether it is gradients, or what optimizers keep, which are as before each call: the next one has others."""
+    return place.in_backward or any("/torch/optim/" in file for file in place.files)

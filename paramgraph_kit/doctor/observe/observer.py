@@ -141,9 +141,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         keys = [storage_key(tensor) for tensor in tensors]
         there = any(tensor.device.type == self._device for tensor in tensors)
         self._before(op, args, kwargs, tensors, keys, values, place, there)
-        pending, written = list[Failure](), set[int]()
+        pending, written = list[Failure](), {id(args[i]) for i in op.written if i < len(args)}
         if self.graphs and op.name not in VIEWS:
-            written = {id(args[i]) for i in op.written if i < len(args)}
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
             self.graphs.flow.wrote(op, args, kwargs, place)
@@ -163,20 +162,21 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self._readings is not None and there and op.name in ("_local_scalar_dense", "_to_copy"):
             result = self._readings(result, place)
         if self.graphs.regions:
-            filled = {id(args[i]) for i in op.written if i < len(args)}
-            self.graphs.filled.saw(op.name, tensors, filled, result, place)
-            self.graphs.tails.saw(tensors, filled, self.keeper, place)
+            self.graphs.filled.saw(op.name, tensors, written, result, place)
+            self.graphs.tails.saw(tensors, written, self.keeper, place)
             if op.name in ("cat", "stack"):
                 self.graphs.kept.joined(tensors, self.graphs.filled_by_all(), self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
-            self.graphs.tails.saw(tensors, {id(args[i]) for i in op.written if i < len(args)}, self.keeper, place)
+            self.graphs.tails.saw(tensors, written, self.keeper, place)
         if self.graphs and op.name in VIEWS:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:
             outside = [t for t in tensors if id(t) in written and self.keeper.is_outside(t)]
             self.graphs.computed(pending, result, outside)
+        if op.name not in VIEWS:  # also ahead of a capture
+            self.graphs.fed.saw(op.name, tensors, written, place)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)

@@ -18,11 +18,12 @@ from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.fed_behind import FedBehind
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
+from paramgraph_kit.doctor.observe.fed_inputs import FedInputs
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.given_unread import unread
-from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
+from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween, is_put_back
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import READ, GraphedResults
@@ -77,8 +78,8 @@ class OwnGraphs:
         self.numbers, self.graphed, self.samples = GivenNumbers(), GraphedResults(), GraphedSamples()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
-        self.order, self.behind = ReplayOrder(), FedBehind()
-        self.carried = set[int]()  # memory that captures of before write themselves
+        self.order, self.behind, self.fed = ReplayOrder(), FedBehind(), FedInputs()
+        self.carried = set[int]()  # memory that captures of before write themselves, or that calls give back
         self.writes_seen, self.written = 0, dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
         self.ran = set[CodeType]()  # functions that have run behind the first call with a capture
@@ -281,7 +282,7 @@ class OwnGraphs:
             same = f.frame in frames and f.code in ("stale-input", "output-alias")
             if not same and not (of_table and f.code in ("freed-input", "output-alias")):
                 kept.append(f)
-        return [*kept, *more]
+        return [*kept, *more, *self.fed.failures([*kept, *more])]
 
     def filled_in_part(self) -> Iterator[Failure]:
         """Batches of which a replay computes more rows than they have."""
@@ -296,6 +297,9 @@ class OwnGraphs:
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
         self.early.returned(tensors_in(result), made, self.regions or ())
+        of_graphs = set[int]().union(*(own.reads.keys() | own.made for own in self._known.values()))
+        self.fed.returned(result, of_graphs, self.device)
+        self.carried.update(map(storage_key, tensors_in(result)))
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation gives another look at a tensor."""
@@ -330,6 +334,7 @@ class OwnGraphs:
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)
+                self.fed.launched(one, self.regions or (), self.flow.written(graph), place)
         self.looked_at(graph)
         if self.regions is not None:
             self.samples.launched(graph, place)
@@ -391,7 +396,7 @@ class OwnGraphs:
         if not self.stands_in:  # gradients are as before each call: the next one has others
             kept.update(key for r in self.regions or () if r.graph is graph for key in r.gradients)
         gone = [(at, place) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
-        gone = [each for each in gone if self.stands_in or not _is_put_back(each[1])]
+        gone = [each for each in gone if self.stands_in or not is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
         told = {each.then[1] for each in moved if each.then[0] == "memory"} | self.held.gone  # another has its name now
         lines = [place.frame() for at, place in gone if at not in told]
@@ -482,8 +487,3 @@ class OwnGraphs:
 def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:
     """Whether a tensor, and no parameter, is one of some memory."""
     return lambda tensor: storage_key(tensor) in keys and not is_a(tensor, torch.nn.Parameter)
-
-
-def _is_put_back(place: Place) -> bool:
-    """Whether it is gradients, or what optimizers keep, which are as before each call: the next one has others."""
-    return place.in_backward or any("/torch/optim/" in file for file in place.files)

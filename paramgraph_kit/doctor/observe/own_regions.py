@@ -101,7 +101,8 @@ class Region:
     known: dict[str, Any] = field(default_factory=dict)  # what variables of that function mean to these
     of_torch: tuple[object, ...] = ()  # graphs of a callable that torch has graphed before anybody looked
     ran: Collection[CodeType] = ()  # functions that have run behind captures, as far as anybody knows
-    filled: frozenset[int] = frozenset()  # memory from outside that its lines copy to, if it was captured before
+    writes: frozenset[int] = frozenset()  # memory from outside that its lines write, if it was captured before
+    filled: frozenset[int] = frozenset()  # of that, what they copy to
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
 
     def ended(self) -> None:

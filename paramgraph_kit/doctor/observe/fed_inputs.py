@@ -1,0 +1,249 @@
+"""Inputs of a graph that nobody fills, or fills behind its replay, found where a call is given what belongs there.
+
+A wrapper that copies its first argument alone, and one that replays and copies then, fail in nothing: results are
+those of the capture's second input, or of the call before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.trace.model import Failure, Frame
+
+_MOST_LAUNCHES, _MOST_ENTRIES = 64, 256
+_NEAR = 3  # functions around a replay that may be given what its graph reads
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A tensor that a function is given which replays, or calls who does."""
+
+    text: str
+    key: int
+    ref: Any  # a weak reference keeps the key from being given to somebody else
+    shape: torch.Size
+    dtype: torch.dtype
+    replay: Frame | None
+    code: CodeType  # in which the capture stands
+    places: dict[str, torch.Tensor]  # what the graph reads, as the lines of its capture write it
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A replay: what was written and read ahead of it in its call, and what the call was given."""
+
+    reads: Collection[int]  # memory of its graph's inputs
+    written: frozenset[int]
+    seen: frozenset[int]
+    given: frozenset[int]
+    place: Place
+
+
+class FedInputs:
+    """Those of one examination."""
+
+    def __init__(self) -> None:
+        self._read: set[int] = set()  # in this call
+        self._written: set[int] = set()
+        self._ever: set[int] = set()  # written in any
+        self._given: list[_Given] = []
+        self._launches: dict[int, _Launch] = {}  # the latest of each graph in this call
+        self._late: dict[int, dict[int, tuple[_Launch, Place]]] = {}
+        self._unfed: dict[tuple[Frame | None, str], Failure] = {}
+        self._behind: dict[Frame | None, Failure] = {}
+        self._number = 0
+
+    def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], place: Place) -> None:
+        """An operation outside of all captures; ``filled``: the ids of what it writes."""
+        read = {storage_key(t) for t in tensors if id(t) not in filled}
+        written = {storage_key(t) for t in tensors if id(t) in filled}
+        for graph, launch in self._launches.items():
+            late = (written & {*launch.reads}) - launch.written
+            if name == "copy_" and late and not (read & launch.given).isdisjoint(launch.given - launch.seen):
+                self._late.setdefault(graph, {}).setdefault(next(iter(late)), (launch, place))
+        self._read |= read
+        self._written |= written
+        self._ever |= written
+
+    def launched(self, one: Any, regions: Iterable[Region], writes: Iterable[int], place: Place) -> None:
+        """A graph is replayed; ``one``: what is known of it; ``regions``: the captures, of which one is its own."""
+        region = next((each for each in regions if each.graph is one.graph), None)
+        self._number += 1
+        self._ever |= {*writes, *(region.writes if region is not None else ())}
+        if self._number > _MOST_LAUNCHES or region is None:
+            return
+        places = {text: tensor for text, tensor in _places(region) if _is_read(tensor, one)}
+        frames = [*frames_of_the_user()]
+        self._late.pop(id(region.graph), None)
+        given = frozenset(storage_key(t) for frame in frames[-1:] for _, t in _arguments(frame))
+        seen = frozenset(self._read)
+        inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
+        self._launches[id(region.graph)] = _Launch(inputs, frozenset(self._written), seen, given - {0}, place)
+        known = set[int]()
+        for frame in frames[:_NEAR]:
+            for text, tensor in _arguments(frame):
+                key = storage_key(tensor)
+                if key and key not in known and not is_a(tensor, torch.nn.Parameter):
+                    known.add(key)
+                    ref = _weak(tensor.untyped_storage())
+                    self._given.append(
+                        _Given(text, key, ref, tensor.shape, tensor.dtype, place.frame(), region.code, places)
+                    )
+
+    def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
+        """The call ends; ``of_graphs``: memory that graphs read or make."""
+        own = {storage_key(tensor) for tensor in tensors_in(result)}
+        if own:
+            for late in self._late.values():
+                for launch, place in late.values():
+                    self._note_late(launch, place)
+        for each in self._given:
+            if each.key not in self._read and each.key not in own and each.key not in of_graphs:
+                self._note_unfed(each, device)
+        self._read, self._written, self._given = set(), set(), []
+        self._launches, self._late, self._number = {}, {}, 0
+
+    def failures(self, told: Iterable[Failure]) -> Iterator[Failure]:
+        """All that was seen, where no other input is told to be another one: that may be the same."""
+        if not any(f.code == "stale-input" for f in told):
+            yield from self._unfed.values()
+            yield from self._behind.values()
+
+    def _note_late(self, launch: _Launch, place: Place) -> None:
+        frame, copy = launch.place.frame(), place.frame()
+        if frame is None or copy is None:
+            return
+        outer, line = _shared(launch.place, place)
+        text = f"the graph is replayed here, and what it reads is filled behind it, at line {copy.line}"
+        told = BY_ID["stale-input"].failure(f"{text}: each result is that of the call before", outer or frame)
+        shown = told.frame.text if told.frame is not None else frame.text
+        words = f"before  {shown}\nafter   {line or copy.text} ahead of this line"
+        self._behind.setdefault(told.frame, replace(told, fix=words))
+
+    def _note_unfed(self, given: _Given, device: str) -> None:
+        places = {text: tensor for text, tensor in given.places.items() if self._is_open(tensor, given, device)}
+        named = {t: v for t, v in places.items() if _last(given.text) and _last(given.text) in t.rpartition(".")[2]}
+        beside = {t: v for t, v in places.items() if self._stands_beside_others(t, given.places)}
+        chosen = named or beside or {t: v for t, v in places.items() if _is_even(v)}
+        at = given.text[given.text.find("[") :] if "[" in given.text else ""
+        alike = [t for t in chosen if at and t.endswith(at)]
+        if len(chosen) != 1 and len(alike) != 1:
+            return
+        path = (alike or [*chosen])[0]
+        text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
+        failure = BY_ID["stale-input"].failure(text, given.replay)
+        line = given.replay.text if given.replay is not None else "the replay"
+        filled = f"{path}.copy_({given.text})"
+        if (
+            not alike and path not in named and not _is_copy_of(path, given)
+        ):  # it may be made of what was given: a mask of the flags of an end
+            filled = f"{path}.copy_(what eager code has there of {given.text})"
+        words = f"before  {line}\nafter   {filled} ahead of this line"
+        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
+
+    def _is_open(self, tensor: torch.Tensor, given: _Given, device: str) -> bool:
+        """Whether nobody writes to what a graph reads, and what was given fits there."""
+        key = storage_key(tensor)
+        fits = tensor.device.type == device and (tensor.shape, tensor.dtype) == (given.shape, given.dtype)
+        return fits and bool(key) and key != given.key and key not in self._ever
+
+    def _stands_beside_others(self, text: str, places: dict[str, torch.Tensor]) -> bool:
+        """Whether it is an entry of what has others that are filled."""
+        table = _table(text)
+        others = (t for path, t in places.items() if table and _table(path) == table and path != text)
+        return any(storage_key(each) in self._ever for each in others)
+
+
+def _places(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
+    """What the lines of a capture read, as they write it, with the entries of their lists and dictionaries."""
+    for use in region.values.uses if region.values is not None else ():
+        value = use.value()
+        if is_a(value, torch.Tensor) and not is_a(value, torch.nn.Parameter):
+            yield use.text, value
+        yield from _entries(use.text, value)
+
+
+def _is_read(tensor: torch.Tensor, one: Any) -> bool:
+    """Whether a graph reads a tensor, as far as the device or the capture has shown it."""
+    if one.before and one.touched:
+        return tensor.device.type != "cpu" and tensor.untyped_storage().data_ptr() in one.touched
+    return storage_key(tensor) in one.reads
+
+
+def _table(text: str) -> str:
+    """What has an entry, or a field: ``self.batch`` for ``self.batch.mask``."""
+    return text.rpartition("[" if text.endswith("]") else ".")[0]
+
+
+def _entries(text: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    kind = type(value)  # what answers as it likes is left alone
+    pairs = value.items() if kind is dict else enumerate(value) if kind in (list, tuple) else ()
+    for key, part in islice(pairs, _MOST_ENTRIES):
+        if is_a(part, torch.Tensor):
+            yield f"{text}[{key!r}]", part
+    fields = kind._fields if issubclass(kind, tuple) and hasattr(kind, "_fields") else ()
+    held = dict(zip(fields, tuple.__iter__(value), strict=False)) if fields else _fields_of(value)
+    yield from ((f"{text}.{name}", part) for name, part in held.items() if is_a(part, torch.Tensor))
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return attributes_of(value) if "__dataclass_fields__" in vars(type(value)) else {}
+
+
+def _arguments(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a function was given, as it writes them."""
+    code, held = frame.f_code, dict(frame.f_locals)
+    stars = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]:
+        value = held.get(name)
+        if is_a(value, torch.Tensor):
+            yield name, value
+        yield from _entries(name, value)
+
+
+def _last(text: str) -> str:
+    """The name that a path ends in: ``b`` of ``batch['b']``."""
+    inner = text.rpartition("[")[2].rstrip("]").strip("'\"")
+    return inner if not inner.isdecimal() else ""
+
+
+def _is_copy_of(path: str, given: _Given) -> bool:
+    """Whether the function that captures has made what its graph reads of what was given: ``sm = mask.clone()``."""
+    for node in (n for n in nodes_of(given.code) if isinstance(n, ast.Assign)):
+        pairs = zip(elements_of(node.targets[0]), elements_of(node.value), strict=False)
+        made = [ast.unparse(value) for target, value in pairs if ast.unparse(target) == path]
+        if any(each in (f"{given.text}.clone()", f"{given.text}.detach().clone()") for each in made):
+            return True
+    return False
+
+
+def _is_even(tensor: torch.Tensor) -> bool:
+    """Whether it is filled with one value, as a place to copy to is."""
+    flat = tensor.detach().reshape(-1)
+    return flat.numel() > 1 and bool((flat == flat[0]).all())
+
+
+def _shared(replay: Place, copy: Place) -> tuple[Frame | None, str]:
+    """The line of the replay in the innermost function that came to both, and its line of the copy."""
+    for one, other in zip(replay.stack, copy.stack, strict=False):
+        if one[0] is not other[0]:
+            break
+        if one != other:
+            line = frame_of(other)
+            return frame_of(one), line.text if line is not None else ""
+    return None, ""
