@@ -90,7 +90,8 @@ class FedInputs:
         places = {text: tensor for text, tensor in _places(region) if _is_read(tensor, one)}
         frames = [*frames_of_the_user()]
         self._late.pop(id(region.graph), None)
-        given = frozenset(storage_key(t) for frame in frames[-1:] for _, t in _arguments(frame))
+        named = [(text, storage_key(t)) for frame in frames[-1:] for text, t in _arguments(frame)]
+        given = frozenset(key for text, key in named if "next" not in text)  # which is meant for the next call
         seen = frozenset(self._read)
         inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
         self._launches[id(region.graph)] = _Launch(inputs, frozenset(self._written), seen, given - {0}, place)
