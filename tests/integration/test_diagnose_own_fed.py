@@ -17,11 +17,11 @@ pytestmark = [
 PROGRAMS = read(Path(__file__).parents[1] / "programs" / "own_graphs" / "fiftythird_own3.txt")
 WORDS = {
     "capture of before fills": "before  acts.append(bufs.act)\nafter   acts.append(bufs.act.clone())",
-    "first argument alone": "before  self.graph.replay()\nafter   self.static[1].copy_(args[1]) ahead of this line",
-    "at the capture alone": "before  graph.replay()\nafter   sm.copy_(mask) ahead of this line",
+    "first argument alone": "before  self.graph.replay()\nafter   self.static[1].copy_(args[1]); self.graph.replay()",
+    "at the capture alone": "before  graph.replay()\nafter   sm.copy_(mask); graph.replay()",
     "copies behind": "before  y = head.launch()\nafter   head.feed(x) ahead of this line",
     "whose field is forgotten": "before  self.g.replay()\nafter   "
-    "self.batch.mask.copy_(what eager code has there of done) ahead of this line",
+    "self.batch.mask.copy_(what eager code has there of done); self.g.replay()",
     "named by setattr": "before  setattr(s, 'bias', bias)\nafter   s.bias.copy_(bias), ahead of graph.replay()",
     "closure of a builder": "after   this line as it is, and behind the capture: g.reads = (x, window)",
 }

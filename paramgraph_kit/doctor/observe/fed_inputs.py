@@ -154,7 +154,7 @@ class FedInputs:
             not alike and path not in named and not _is_copy_of(path, given)
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
-        words = f"before  {line}\nafter   {filled} ahead of this line"
+        words = f"before  {line}\nafter   {filled}; {line}"
         self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
 
     def _is_open(self, tensor: torch.Tensor, given: _Given, device: str) -> bool:
