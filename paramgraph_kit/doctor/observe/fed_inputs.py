@@ -68,6 +68,11 @@ class FedInputs:
         self._behind: dict[Frame | None, Failure] = {}
         self._number = 0
 
+    def begin(self) -> None:
+        """A call begins; of one that ended in an error nothing goes on."""
+        self._read, self._written, self._given = set(), set(), []
+        self._launches, self._late, self._number = {}, {}, 0
+
     def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], place: Place) -> None:
         """An operation outside of all captures; ``filled``: the ids of what it writes."""
         read = {storage_key(t) for t in tensors if id(t) not in filled}
@@ -116,8 +121,7 @@ class FedInputs:
         for each in self._given:
             if each.key not in self._read and each.key not in own and each.key not in of_graphs:
                 self._note_unfed(each, device)
-        self._read, self._written, self._given = set(), set(), []
-        self._launches, self._late, self._number = {}, {}, 0
+        self.begin()
 
     def failures(self, told: Iterable[Failure]) -> Iterator[Failure]:
         """All that was seen, where no other input is told to be another one: that may be the same."""
