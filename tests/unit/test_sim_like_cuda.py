@@ -212,6 +212,32 @@ def test_autocast_runs_in_float32_what_cuda_does(name: str) -> None:
         assert IN_FLOAT32[name](x @ x).dtype == torch.float32
 
 
+def test_autocast_casts_for_a_root_mean_square_as_the_torch_that_runs() -> None:
+    # GIVEN torch 2.11, whose list has no rms_norm, or a newer one WHEN half precision is normalised THEN it is in that
+    x = torch.ones(2, 2, device=device())
+    with torch.autocast("sim", torch.bfloat16):
+        kind = F.rms_norm(x @ x, (2,)).dtype
+    assert kind == (torch.bfloat16 if torch.__version__.startswith("2.11.") else torch.float32)
+
+
+def test_what_a_soft_threshold_takes_away_has_no_minus() -> None:
+    # GIVEN numbers below zero, within the bounds WHEN eagerly or captured THEN they are 0.0, as CUDA's kernel has it
+    x, g = torch.tensor([-1.0, -0.5, -2.0], device=device()), pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(g):
+        captured = F.softshrink(x, 1.0)
+    g.replay()
+    for found in (F.softshrink(x, 1.0), captured):
+        assert found.signbit().tolist() == [False, False, True]
+
+
+def test_an_index_of_another_type_is_named_as_cuda_has_it() -> None:
+    # GIVEN flags and numbers for indices WHEN rows are looked up THEN the error has CUDA's names of their types
+    rows = torch.ones(3, 2, device=device())
+    for index, name in (([True], "CUDABoolType"), ([1.0], "torch.cuda.FloatTensor")):
+        with pytest.raises(RuntimeError, match=f"Long, Int; but got {name} instead"):
+            F.embedding(torch.tensor(index, device=device()), rows)
+
+
 def test_vectors_of_two_types_have_no_product() -> None:
     # GIVEN whole numbers and others WHEN multiplied THEN what is said is about their types
     x = torch.ones(3, device=device())

@@ -161,7 +161,7 @@ def forget() -> None:
 def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     """An operation that is a call of a library."""
     factors = op._opname == "linalg_cholesky_ex"
-    doubt = _factor_doubt if factors else _no_minus if op._opname in ("mm", "bmm") else None
+    doubt = _factor_doubt if factors else no_minus if op._opname in ("mm", "bmm") else None
     run = Kernel(op, partial(_factor, op) if factors else None, doubt)
     batched = op._opname in IN_BATCHES
 
@@ -203,8 +203,8 @@ def _factor(op: Any, matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return found
 
 
-def _no_minus(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
-    """cuBLAS adds products to a zero that has no minus, so no product of matrices is -0.0 [H200]."""
+def no_minus(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
+    """No product of matrices is -0.0, as cuBLAS adds to 0; nor is what a soft threshold takes away whole [H200]."""
     results[0].add_(0)
 
 

@@ -19,7 +19,7 @@ from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
 from .indexed import index_kernel, index_put_impl_, is_number_of_host
 from .kernels import Kernel, pageable_copy_forbidden, record
-from .libraries import library_kernels
+from .libraries import library_kernels, no_minus
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .outs import resize
 from .overlap import check_overlap, copied_within, read_before
@@ -481,6 +481,7 @@ def special_kernels() -> dict[str, Any]:
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),
         **{name: empty_median_kernel(_overload(name)) for name in ("median", "nanmedian")},
+        "softshrink": Kernel(aten.softshrink.default, None, no_minus),
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
     kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel))

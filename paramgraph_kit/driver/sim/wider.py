@@ -97,7 +97,8 @@ def say_as_cuda(error: RuntimeError) -> None:
     elif (other := _OTHER_WORDS.get(str(error).strip())) is not None:
         error.args = (other,)
     elif "(while checking arguments for" in str(error):
-        error.args = (re.sub(r"\btorch\.(\w+Tensor)", r"torch.cuda.\1", str(error)),)
+        text = re.sub(r"\btorch\.(\w+Tensor)", r"torch.cuda.\1", str(error))
+        error.args = (re.sub(r"\bCPU(\w+Type)\b", r"CUDA\1", text),)
 
 
 _without = torch_name("_ExcludeDispatchKeyGuard")
