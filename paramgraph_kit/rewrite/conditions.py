@@ -222,10 +222,13 @@ class Conditions:
     def _now(self, name: str, one: Prover, seen: Seen, around: Around) -> tuple[Seen, str]:
         """What the lines that run now give, which is empty where the lines themselves tell, and how that differs."""
         looked = Chosen() if name == AS_THEY_ARE else None
+        own = one.from_now()
+        if name in self._filled and not self._filled[name].is_held_by(own):
+            return seen, ""  # what is filled is no longer what they have
         with self._states(name):
             try:
                 with looked if looked is not None else nullcontext():
-                    new = one.from_now().eager(around)
+                    new = own.eager(around)
             except RAISES as error:
                 return {}, looked_up(name, error) if name in self._marks else ""  # else that is loud
         if looked is not None and looked.unlike:

@@ -155,7 +155,7 @@ def f(x):
 LATER = {  # right in the steps that are tried, and not where a count comes to later
     "a callback": "if trainer.n % 9 == 0:\n        for call in trainer.calls:\n            call(trainer)",
     "with a setting's number": "if trainer.n == trainer.every:\n        vars(trainer).update(scale=0.5)",
-    "of a local": "count = trainer.n - 1\n    if count >= 9:\n        vars(trainer)['scale'] = 0.5",
+    "of a local": "count = trainer.n - 1\n    if count >= 9:\n        vars(trainer).update(scale=0.5)",
 }
 
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.rewrite.proving.proof import Arguments, Prover
+from paramgraph_kit.rewrite.proving.results import tensors_in
 
 STEPS = 4
 MOST = 2**22  # elements of a tensor that is filled
@@ -33,11 +34,16 @@ class Filling:
     def __init__(self, prover: Prover, *, below_zero: bool = False) -> None:
         self._below_zero = below_zero
         self._states = list(self._blind(prover))
+        self._held = _held_by(prover) & {id(tensor) for tensor in self._states}
         self._inputs = [number for number, each in enumerate(tree_leaves(prover.inputs)) if self._is_one(each)]
 
     def __bool__(self) -> bool:
         """Whether anything is filled."""
         return bool(self._states or self._inputs)
+
+    def is_held_by(self, prover: Prover) -> bool:
+        """Whether a function has these states still: rewritten lines may have others, as what was made on the host."""
+        return self._held <= _held_by(prover)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -111,6 +117,10 @@ class Filling:
         if zeros:
             values = 2 * drawn() - 1 if self._below_zero else drawn()
         return values.to(plain.dtype)
+
+
+def _held_by(prover: Prover) -> set[int]:
+    return {id(tensor) for tensor in tensors_in(prover.state.kept)}
 
 
 def _can_be_filled(tensor: torch.Tensor) -> bool:
