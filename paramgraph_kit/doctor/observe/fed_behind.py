@@ -9,6 +9,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.given_names import is_of_the_next
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
@@ -124,7 +125,7 @@ def _gives(replay: Place, place: Place) -> bool:
     own = (names & ({*code.co_varnames} | {*code.co_cellvars})) - {"self"}
     arguments = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - stored
     if not loops:
-        return bool(own) and own <= arguments
+        return bool(own) and own <= arguments and not any(map(is_of_the_next, own))
     inner = loops[-1]
     targets = {n.id for n in ast.walk(inner.target) if isinstance(n, ast.Name)} if isinstance(inner, ast.For) else set()
     return bool(own) and own <= targets and _is_placeholder(code, statement)

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.given_names import is_apart, is_of_the_next, last_of, table_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
+from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
-from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user
+from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -52,6 +54,7 @@ class _Launch:
     seen: frozenset[int]
     given: frozenset[int]
     place: Place
+    code: CodeType  # in which its capture stands
 
 
 class FedInputs:
@@ -96,10 +99,11 @@ class FedInputs:
         frames = [*frames_of_the_user()]
         self._late.pop(id(region.graph), None)
         named = [(text, storage_key(t)) for frame in frames[-1:] for text, t in _arguments(frame)]
-        given = frozenset(key for text, key in named if "next" not in text)  # which is meant for the next call
+        given = frozenset(key for text, key in named if not is_of_the_next(text))
         seen = frozenset(self._read)
         inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
-        self._launches[id(region.graph)] = _Launch(inputs, frozenset(self._written), seen, given - {0}, place)
+        written = frozenset(self._written)
+        self._launches[id(region.graph)] = _Launch(inputs, written, seen, given - {0}, place, region.code)
         known = set[int]()
         for frame in frames[:_NEAR]:
             for text, tensor in _arguments(frame):
@@ -131,7 +135,7 @@ class FedInputs:
 
     def _note_late(self, launch: _Launch, place: Place) -> None:
         frame, copy = launch.place.frame(), place.frame()
-        if frame is None or copy is None:
+        if frame is None or copy is None or _goes_on(place, launch.code):
             return
         outer, line = _shared(launch.place, place)
         text = f"the graph is replayed here, and what it reads is filled behind it, at line {copy.line}"
@@ -142,7 +146,8 @@ class FedInputs:
 
     def _note_unfed(self, given: _Given, device: str) -> None:
         places = {text: tensor for text, tensor in given.places.items() if self._is_open(tensor, given, device)}
-        named = {t: v for t, v in places.items() if _last(given.text) and _last(given.text) in t.rpartition(".")[2]}
+        name = last_of(given.text)
+        named = {t: v for t, v in places.items() if name and name in t.rpartition(".")[2]}
         beside = {t: v for t, v in places.items() if self._stands_beside_others(t, given.places)}
         chosen = named or beside or {t: v for t, v in places.items() if _is_even(v)}
         at = given.text[given.text.find("[") :] if "[" in given.text else ""
@@ -150,6 +155,9 @@ class FedInputs:
         if len(chosen) != 1 and len(alike) != 1:
             return
         path = (alike or [*chosen])[0]
+        calls = [each.text for each in self._given]
+        if is_apart(given.text, path, places[path], given.code, calls, given.places):
+            return
         text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
         failure = BY_ID["stale-input"].failure(text, given.replay)
         line = given.replay.text if given.replay is not None else "the replay"
@@ -169,8 +177,8 @@ class FedInputs:
 
     def _stands_beside_others(self, text: str, places: dict[str, torch.Tensor]) -> bool:
         """Whether it is an entry of what has others that are filled."""
-        table = _table(text)
-        others = (t for path, t in places.items() if table and _table(path) == table and path != text)
+        table = table_of(text)
+        others = (t for path, t in places.items() if table and table_of(path) == table and path != text)
         return any(storage_key(each) in self._ever for each in others)
 
 
@@ -188,11 +196,6 @@ def _is_read(tensor: torch.Tensor, one: Any) -> bool:
     if one.before and one.touched:
         return tensor.device.type != "cpu" and tensor.untyped_storage().data_ptr() in one.touched
     return storage_key(tensor) in one.reads
-
-
-def _table(text: str) -> str:
-    """What has an entry, or a field: ``self.batch`` for ``self.batch.mask``."""
-    return text.rpartition("[" if text.endswith("]") else ".")[0]
 
 
 def _entries(text: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -221,12 +224,6 @@ def _arguments(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _entries(name, value)
 
 
-def _last(text: str) -> str:
-    """The name that a path ends in: ``b`` of ``batch['b']``."""
-    inner = text.rpartition("[")[2].rstrip("]").strip("'\"")
-    return inner if not inner.isdecimal() else ""
-
-
 def _is_copy_of(path: str, given: _Given) -> bool:
     """Whether the function that captures has made what its graph reads of what was given: ``sm = mask.clone()``."""
     for node in (n for n in nodes_of(given.code) if isinstance(n, ast.Assign)):
@@ -252,3 +249,21 @@ def _shared(replay: Place, copy: Place) -> tuple[Frame | None, str]:
             line = frame_of(other)
             return frame_of(one), line.text if line is not None else ""
     return None, ""
+
+
+def _goes_on(copy: Place, code: CodeType) -> bool:
+    """Whether other lines copy a result of the graph to what this line fills: a state, of which this is a beginning."""
+    if copy.user is None or (tree := tree_of(copy.user[0].co_filename)) is None:
+        return False
+    at, copies = line_of(*copy.user), [*_copies(tree)]
+    into = {last_name(target) for target, node in copies if node.lineno <= at <= (node.end_lineno or 0)}
+    assigns = (n for block in captured_in(code) for s in block for n in ast.walk(s) if isinstance(n, ast.Assign))
+    results = {last_name(each) for n in assigns for t in n.targets for each in elements_of(t)} - {""}
+    given = (node for target, node in copies if last_name(target) in into)
+    return any(last_name(part) in results for node in given for each in node.args for part in ast.walk(each))
+
+
+def _copies(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
+            yield node.func.value, node

@@ -1,0 +1,76 @@
+"""What the names of arguments say of them: that they are the next call's, or nothing that a graph is to read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from types import CodeType
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+
+_NEXT = ("next", "nxt", "upcoming", "following", "prefetch", "future")
+_TARGETS = ("label", "target", "ground_truth")
+_LEARNS = ("backward", "loss", "entropy")
+
+
+def is_of_the_next(text: str) -> bool:
+    """Whether an argument is meant for the call behind this one, and may be copied behind a replay."""
+    return any(each in text.lower() for each in _NEXT)
+
+
+def last_of(text: str) -> str:
+    """The name that a path ends in: ``b`` of ``batch['b']``."""
+    inner = text.rpartition("[")[2].rstrip("]").strip("'\"")
+    return inner if not inner.isdecimal() else ""
+
+
+def table_of(text: str) -> str:
+    """What has an entry, or a field: ``self.batch`` for ``self.batch.mask``."""
+    return text.rpartition("[" if text.endswith("]") else ".")[0]
+
+
+def is_apart(
+    given: str, path: str, held: torch.Tensor, code: CodeType, beside: Iterable[str] = (), others: Iterable[str] = ()
+) -> bool:
+    """Whether an argument that nothing reads is not for what a graph reads, as both are named.
+
+    Args:
+        given: the argument.
+        path: what the graph reads.
+        held: that itself.
+        code: the function that captures; a capture that computes no loss reads no labels.
+        beside: what else the call is given.
+        others: what else the graph reads.
+    """
+    name, place = last_of(given).lower(), last_of(path.rpartition(".")[2]).lower()
+    if not name or not place or name in place or place in name:
+        return False
+    if name[:1] == "_" or _is_ramp(held):
+        return True
+    if any(each in name for each in _TARGETS):
+        return not any(each in place for each in _TARGETS) and not _learns(code)
+    if not (given.endswith("]") and path.endswith("]")):
+        return False
+    # Two tables that know their entries by the same names mean other ones by others.
+    known = {last_of(each) for each in others if table_of(each) == table_of(path)}
+    keys = {last_of(each) for each in beside if table_of(each) == table_of(given)}
+    return bool((known & keys) - {""})
+
+
+def _is_ramp(tensor: torch.Tensor) -> bool:
+    """Whether whole numbers count up along the last dimension: positions, which stay as they are."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool or not tensor.dim():
+        return False
+    return tensor.shape[-1] > 1 and bool((tensor[..., 1:] - tensor[..., :-1] == 1).all())
+
+
+def _learns(code: CodeType) -> bool:
+    """Whether a function's lines name a loss, or go backward."""
+    names = (getattr(node, "attr", "") or getattr(node, "id", "") for node in nodes_of(code) if _is_name(node))
+    return any(part in name.lower() for name in names for part in _LEARNS)
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
