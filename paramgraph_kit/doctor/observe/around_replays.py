@@ -18,9 +18,19 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import is_whole
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, defines, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    defines,
+    elements_of,
+    here,
+    last_name,
+    nodes_of,
+    tree_of,
+)
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
+from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
@@ -237,6 +247,23 @@ class _Around(LinesBehind):
             held = node.targets[0] if isinstance(node, ast.Assign) and self.is_result(node.value, made) else None
             if isinstance(held, ast.Name) and held.id not in made and self.is_held(node, held.id):
                 yield _told("output-alias", text, self.region.code, node.lineno, with_clone(node, node.value))
+            elif isinstance(node, ast.Assign) and (what := self.kept_beside(node, made)) is not None:
+                yield _told("output-alias", text, self.region.code, node.lineno, cloned_at(node, what))
+
+    def kept_beside(self, node: ast.Assign, made: set[str]) -> ast.expr | None:
+        """A result that a line keeps beside what is none, ``best, score = y, s`` or ``best = (y, i)``; else None.
+
+        Who names results alone chooses among them.
+        """
+        target, given = node.targets[0], [*elements_of(node.value)]
+        if not isinstance(node.value, (ast.Tuple, ast.List)) or all(self.is_result(each, made) for each in given):
+            return None
+        names = [target] * len(given) if isinstance(target, ast.Name) else [*elements_of(target)]
+        for name, each in zip(names, given, strict=False):
+            held = isinstance(name, ast.Name) and name.id not in made and self.is_held(node, name.id)
+            if held and self.is_result(each, made):
+                return each
+        return None
 
     def is_written(self, node: ast.AST) -> bool:
         """Whether an assignment writes to a tensor, which has numbers of its own then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
 import torch
@@ -23,6 +24,20 @@ def copied_at(node: ast.Assign, name: str, value: Any) -> tuple[str, str]:
     if alone and (isinstance(node.value, (ast.Name, ast.Attribute)) or is_a(value, torch.Tensor)):
         return line, f"{name} = {_copy_of(given, value)}"
     return line, f"{line}; {name} = {_copy_of(name, value)}"
+
+
+def cloned_at(node: ast.stmt, what: ast.expr) -> tuple[str, str]:
+    """A line, and the same with a copy of one of its parts."""
+    place = what.lineno, what.col_offset
+
+    class _Clone(ast.NodeTransformer):
+        def visit(self, each: ast.AST) -> ast.AST:
+            if isinstance(each, ast.expr) and (each.lineno, each.col_offset) == place and ast.dump(each) == text:
+                return ast.Call(ast.Attribute(each, "clone", ast.Load()), [], [])
+            return self.generic_visit(each)
+
+    line, text = ast.unparse(node), ast.dump(what)
+    return line, ast.unparse(_Clone().visit(copy.deepcopy(node)))
 
 
 def _copy_of(given: str, value: Any) -> str:

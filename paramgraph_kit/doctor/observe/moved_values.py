@@ -285,7 +285,7 @@ def _kept_as_it_is(line: _Line) -> str:
         values: list[ast.expr | None] = [node.value] if isinstance(node, (ast.Assign, ast.DictComp)) else []
         values += [node.elt] if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else []
         values += node.args if isinstance(node, ast.Call) and last_name(node.func) == "append" else []
-        for value in values:
+        for value in values if getattr(node, "lineno", 0) != line.node.lineno else ():  # which copies by then
             while isinstance(value, ast.Call) and last_name(value.func) in ("detach", "cpu") and not value.args:
                 value = value.func.value if isinstance(value.func, ast.Attribute) else None
             if isinstance(value, ast.Attribute) and value.attr == "data":
