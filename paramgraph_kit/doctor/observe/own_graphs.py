@@ -422,7 +422,8 @@ class OwnGraphs:
         Where as many are told already, at the lines that give them another name, nothing is left to say.
         """
         args, kwargs = given
-        taken = first.union(*(own.reads for own in self._known.values() if not own.before))
+        captured = [own.reads for own in self._known.values() if not own.before]
+        taken = first.union(*captured) if captured else set[int]()  # what no call captures is no graph's
         named = [(f"argument {i + 1}", value) for i, value in enumerate(args)] + list(kwargs.items())
         ignored = [
             name
