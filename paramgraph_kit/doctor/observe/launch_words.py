@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.observe.own_managers import captures
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
@@ -68,14 +69,9 @@ def _handed_on(node: ast.stmt) -> set[str] | None:
 
 
 def _made_in_captures(parents: _Parents) -> set[str]:
-    blocks = (n for n in parents if isinstance(n, ast.With) and _captures(n))
+    blocks = (n for n in parents if isinstance(n, ast.With) and any(map(captures, n.items)))
     assigns = (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Assign))
     return {ast.unparse(t) for n in assigns for each in n.targets for t in getattr(each, "elts", [each])}
-
-
-def _captures(block: ast.With) -> bool:
-    calls = (item.context_expr for item in block.items)
-    return any(isinstance(call, ast.Call) and last_name(call.func) == "graph" for call in calls)
 
 
 def is_replay(node: ast.AST) -> bool:
@@ -113,7 +109,7 @@ def _is_self(target: ast.Attribute) -> bool:
 
 def _asked_for_none(parents: _Parents) -> Iterator[tuple[str, ast.AST | None]]:
     """What `if` asks whether it is there yet around each capture, with the class of that."""
-    for block in (n for n in parents if isinstance(n, ast.With) and _captures(n)):
+    for block in (n for n in parents if isinstance(n, ast.With) and any(map(captures, n.items))):
         tests = [parents[n] for n in _and_above(block, parents) if isinstance(parents.get(n), ast.If)]
         own = [path for each in tests if isinstance(each, ast.If) and (path := _missing(each.test))]
         if not own:  # or around the only call of the function that it stands in
@@ -195,7 +191,7 @@ def _wider(key: ast.expr, what: str) -> str:
 
 def _tables(parents: _Parents) -> Iterator[ast.Compare]:
     """``key not in self.graphs``, ahead of a capture, or of a call of the function that it stands in."""
-    blocks = [n for n in parents if isinstance(n, ast.With) and _captures(n)]
+    blocks = [n for n in parents if isinstance(n, ast.With) and any(map(captures, n.items))]
     capturing = {getattr(_function(n, parents), "name", "") for n in blocks} - {""}
     for node in (n for n in parents if isinstance(n, ast.If) and isinstance(n.test, ast.Compare)):
         test: ast.Compare = node.test  # type: ignore[assignment]
