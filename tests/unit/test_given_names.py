@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.given_names import is_apart, is_of_the_next
 
-FILE = "def predict(): return net(x)\ndef train(): return loss.backward()\n"
+FILE = "def predict(): return net(x)\ndef train(): return loss.backward()\ndef fit(): out = train()\n"
 BATCH = ["batch['input_ids']", "batch['labels']", "batch['noise']"]
 STATIC = ["self.static['input_ids']", "self.static['token_type_ids']"]
 
@@ -29,6 +29,7 @@ def codes(tmp_path: Path) -> dict[str, CodeType]:
     [
         ("labels", "self.mask", torch.zeros(4), "predict", True),
         ("labels", "self.static_y", torch.zeros(4), "train", False),
+        ("labels", "self.static_y", torch.zeros(4), "fit", False),
         ("labels", "self.labels", torch.zeros(4), "predict", False),
         ("args[1]", "self.static[1]", torch.zeros(4), "predict", False),
         ("done", "self.batch.mask", torch.zeros(4), "predict", False),

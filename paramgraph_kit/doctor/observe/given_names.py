@@ -8,7 +8,7 @@ from types import CodeType
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
 
 _NEXT = ("next", "nxt", "upcoming", "following", "prefetch", "future")
 _TARGETS = ("label", "target", "ground_truth")
@@ -67,10 +67,14 @@ def _is_ramp(tensor: torch.Tensor) -> bool:
 
 
 def _learns(code: CodeType) -> bool:
-    """Whether a function's lines name a loss, or go backward."""
-    names = (getattr(node, "attr", "") or getattr(node, "id", "") for node in nodes_of(code) if _is_name(node))
-    return any(part in name.lower() for name in names for part in _LEARNS)
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute))
+    """Whether the lines of a function, or of those of its file that it names, name a loss, or go backward."""
+    tree = tree_of(code.co_filename) or ast.Module([], [])
+    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    waiting = [*nodes_of(code)]
+    for node in waiting:  # it grows by the functions that are named
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if any(part in name.lower() for part in _LEARNS):
+            return True
+        if (other := functions.pop(name, None)) is not None:
+            waiting += ast.walk(other)
+    return False
