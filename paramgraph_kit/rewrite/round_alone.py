@@ -62,7 +62,7 @@ from paramgraph_kit.rewrite.round_parts import (
     parts,
     trains,
 )
-from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, graded, same, written_anywhere
+from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, same, written_anywhere
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_anew, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source import modes
@@ -223,8 +223,7 @@ class _Cutting:
         self.told = [edit for edits in copied.values() for edit in edits]
         self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
         if self.begin is None and not self.told:
-            ahead, self.behind = rest_ahead(self.source, self.loop, self.definition, self._is_pure)
-            self.told += ahead
+            self.told, self.behind = rest_ahead(self.source, self.loop, self.definition, self._is_pure)
         if (plain := self._cut()) is None:
             return None
         part = [node for node in self.loop.body if self._is_of(node, plain)]
@@ -273,8 +272,8 @@ class _Cutting:
             if not self.zeros or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
         let_go = run.graded if found.trains else {}  # no gradients go through a launch
-        if let_go or list(run.bound) != list(found.parameters[: len(run.bound)]):
-            found = self._cut(let_go, run.bound)
+        if let_go or found.kept & run.tensors or list(run.bound) != list(found.parameters[: len(run.bound)]):
+            found = self._cut(let_go, run.bound, run.tensors)
             if found is None or (run := self._run(found)) is None or not run.is_steady():
                 return None
         return self._whole(found, run)
@@ -370,18 +369,19 @@ class _Cutting:
             return (half or node in self.halves.after) is (number == 0)
         return self.asked[number](node)
 
-    def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), bound: Sequence[str] = ()) -> Round | None:
+    def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), *of: Collection[str]) -> Round | None:
+        bound, copies = of or ((), ())
         source, definition, loop, asked = self._edited()
         closed = self.whole.entry.__code__.co_freevars if self.whole.entry is not None else ()
-        known = source, definition, loop, asked[0], asked[1], graded, bound
         found = cut(
-            *known,
+            *(source, definition, loop, asked[0], asked[1], graded, bound),
             closed=closed,
             taken=self.others,
             only_telling=self.only_telling,
             begins=self._begins if self.begin is not None else None,
             pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
             brings=asked[2],
+            copies=copies,
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
@@ -435,7 +435,7 @@ class _Cutting:
                     seen.setdefault((name, layout(values)), set()).add(value)
             with run.watched(whole.sources):
                 results = run.made(*values)
-            run.graded |= graded(found, [results] if len(found.results) < 2 else results)
+            run.gives(found, [results] if len(found.results) < 2 else results)
             return results
 
         try:

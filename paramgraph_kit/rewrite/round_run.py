@@ -33,12 +33,21 @@ class Run:
     bound: tuple[str, ...] = ()  # parameters that are given no tensors
     calls: list[list[Kind]] = field(default_factory=list)  # of each run of the function, what its rounds were given
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
+    tensors: set[str] = field(default_factory=set)  # results that are tensors in all rounds
+    others: set[str] = field(default_factory=set)  # results that are something else in some
     context: str = ""  # in which it is called without gradients
     varying: set[str] = field(default_factory=set)  # parameters that are another number in some rounds
     arrays: set[str] = field(default_factory=set)  # those that are numpy's arrays
     began: dict[str, list[Any]] = field(default_factory=dict)  # what each parameter was given, as its kind tells
     has_now: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)  # what objects among these had then
     ran: set[str] = field(default_factory=set)  # the qualified names of the user's functions that ran in rounds
+
+    def gives(self, found: Round, returned: Sequence[Any]) -> None:
+        """Note which results lead to a backward pass, and which are tensors in all rounds."""
+        self.graded |= graded(found, returned)
+        pairs = [*zip(found.results, returned, strict=False)]
+        self.others |= {name for name, each in pairs if not isinstance(each, torch.Tensor)}
+        self.tensors = (self.tensors | {name for name, _ in pairs}) - self.others
 
     def note(self, name: str, value: Any) -> None:
         """Note what a parameter is given: a number 0, a tensor of one number by its type, or something else."""

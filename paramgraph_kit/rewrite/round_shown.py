@@ -128,7 +128,7 @@ def _kept_by(loop: ast.AST, found: Round) -> list[str]:
             # What the next round is given has been copied before it writes; a round that leaves it would write there.
             if isinstance(value, ast.Name) and (at_times or path_of(target) not in found.parameters):
                 names.add(value.id)
-    return [name for name in found.results if name in names]
+    return [name for name in found.results if name in names and name not in found.copied]
 
 
 def _none_at_times(function: ast.AST, found: Round) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from types import MappingProxyType
 
+from paramgraph_kit.rewrite.loops.kept_results import kept_beyond
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, may_train_before, spans
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
@@ -44,6 +45,8 @@ class Round:
     trains: bool  # it runs a backward pass
     part: tuple[ast.stmt, ...]  # its statements, where they stood
     lines: tuple[str, ...] = ()  # of the file with it
+    kept: frozenset[str] = frozenset()  # results that others keep, by name
+    copied: tuple[str, ...] = ()  # those of them that are copied behind its call
 
 
 def loops_around(source: Source, function: Function, nodes: Collection[ast.stmt]) -> list[Loop]:
@@ -67,6 +70,7 @@ def cut(
     begins: Callable[[ast.stmt], bool] | None = None,
     pure: Callable[[ast.stmt], bool] = lambda _: False,
     brings: Callable[[ast.stmt], bool] = lambda _: False,
+    copies: Collection[str] = (),
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -81,6 +85,7 @@ def cut(
         begins: where only a part of the block is wanted, whether a statement is the first of that.
         pure: whether a statement gives names what it computes, and does nothing else.
         brings: whether a statement copies something of the host's to the device, which is done ahead of the round.
+        copies: results that are copied behind each call if the lines around it keep them.
     """
     body = loop.body
     allowed = [each for each in spans(body, tells) if any(map(begins, each))] if begins is not None else [body]
@@ -121,6 +126,9 @@ def cut(
     name = _new_name(source, function, "round" if isinstance(loop, Rounds) else "part", taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
+    kept = kept_beyond(function, body, part, results)
+    copied = tuple(each for each in results if each in kept and each in copies)
+    call += "".join(f"\n{source.indent(part[0])}{each} = {each}.clone()" for each in copied)
     runs = [*_runs(body, part)]
     at = next((number for number, run in enumerate(runs) if not ahead or run[0].lineno > ahead[-1].lineno), -1)
     if at < 0:
@@ -129,7 +137,9 @@ def cut(
     texts = [returned.get(each, each) for each in results]
     lines = _text(source, function, loop, part, (name, parameters, texts))
     edits.append(source.before(source.outermost(function), lines))
-    return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains, tuple(part))
+    return Round(
+        name, loop, tuple(parameters), tuple(results), tuple(edits), trains, tuple(part), (), frozenset(kept), copied
+    )
 
 
 def kept_for_later(
