@@ -18,7 +18,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.given_names import is_apart, is_of_the_next, last_of, table_of
+from paramgraph_kit.doctor.observe.given_names import (
+    PART,
+    is_apart,
+    is_of_the_next,
+    last_of,
+    part_in_loop,
+    part_of,
+    table_of,
+)
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -64,6 +72,8 @@ class FedInputs:
         self._read: set[int] = set()  # in this call
         self._written: set[int] = set()
         self._ever: set[int] = set()  # written in any
+        self._since: set[int] = set()  # the same, behind the first replay of what was captured
+        self._met: set[int] = set()  # graphs that were replayed
         self._given: list[_Given] = []
         self._launches: dict[int, _Launch] = {}  # the latest of each graph in this call
         self._late: dict[int, dict[int, tuple[_Launch, Place]]] = {}
@@ -87,12 +97,17 @@ class FedInputs:
         self._read |= read
         self._written |= written
         self._ever |= written
+        self._since |= written
 
     def launched(self, one: Any, regions: Iterable[Region], writes: Iterable[int], place: Place) -> None:
         """A graph is replayed; ``one``: what is known of it; ``regions``: the captures, of which one is its own."""
         region = next((each for each in regions if each.graph is one.graph), None)
         self._number += 1
-        self._ever |= {*writes, *(region.writes if region is not None else ())}
+        self._ever |= (of_graph := {*writes, *(region.writes if region is not None else ())})
+        if id(one.graph) not in self._met and not one.before:
+            self._since = set()  # what is filled for a capture is filled once
+        self._met.add(id(one.graph))
+        self._since |= of_graph
         if self._number > _MOST_LAUNCHES or region is None:
             return
         places = {text: tensor for text, tensor in _places(region) if _is_read(tensor, one)}
@@ -152,6 +167,8 @@ class FedInputs:
         chosen = named or beside or {t: v for t, v in places.items() if _is_even(v)}
         at = given.text[given.text.find("[") :] if "[" in given.text else ""
         alike = [t for t in chosen if at and t.endswith(at)]
+        if not chosen:
+            self._note_unfed_part(given, device)
         if len(chosen) != 1 and len(alike) != 1:
             return
         path = (alike or [*chosen])[0]
@@ -167,6 +184,28 @@ class FedInputs:
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
         words = f"before  {line}\nafter   {filled}; {line}"
+        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
+
+    def _note_unfed_part(self, given: _Given, device: str) -> None:
+        """The same for what fills the beginning of what a graph reads, or of which each part does, as named there."""
+        name = last_of(given.text)
+        there = {
+            text: form
+            for text, tensor in given.places.items()
+            if tensor.device.type == device and storage_key(tensor) not in {0, given.key, *self._since}
+            if tensor.dtype == given.dtype and (form := part_of(name, text, given.shape, tensor.shape))
+        }
+        if len(there) != 1 or is_of_the_next(given.text):
+            return
+        ((path, form),) = there.items()
+        if is_apart(given.text, path, given.places[path], given.code):
+            return
+        text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
+        failure = BY_ID["stale-input"].failure(text, given.replay)
+        line = given.replay.text if given.replay is not None else "the replay"
+        if PART in form and (part := part_in_loop(given.text, given.replay)):
+            form = f"{{path}}.copy_({part})"
+        words = f"before  {line}\nafter   {form.format(path=path, given=given.text)}; {line}"
         self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
 
     def _is_open(self, tensor: torch.Tensor, given: _Given, device: str) -> bool:

@@ -8,8 +8,10 @@ from types import CodeType
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.trace.model import Frame
 
+PART = "the part of {given} that this replay is for"
 _NEXT = ("next", "nxt", "upcoming", "following", "prefetch", "future")
 _TARGETS = ("label", "target", "ground_truth")
 _LEARNS = ("backward", "loss", "entropy")
@@ -29,6 +31,41 @@ def last_of(text: str) -> str:
 def table_of(text: str) -> str:
     """What has an entry, or a field: ``self.batch`` for ``self.batch.mask``."""
     return text.rpartition("[" if text.endswith("]") else ".")[0]
+
+
+def part_of(name: str, path: str, given: torch.Size, held: torch.Size) -> str:
+    """How an argument reaches a place of its name that is longer than it, or as long as each of its parts."""
+    place = last_of(path.rpartition(".")[2]).lower()
+    if not name or not given or not held or (place.strip("_") not in _forms(name) and name.lower() not in place):
+        return ""
+    if len(given) == len(held) and given[1:] == held[1:] and given[0] < held[0]:
+        return "{path}[:len({given})].copy_({given})"
+    if given[1:] == held:
+        return f"{{path}}.copy_({PART})"
+    return ""
+
+
+def part_in_loop(given: str, replay: Frame | None) -> str:
+    """What a loop around a replay calls the parts of an argument: ``y`` in ``for x, y in zip(xs, ys)``."""
+    tree = tree_of(replay.file) if replay is not None else None
+    for node in (n for n in (ast.walk(tree) if tree is not None else ()) if isinstance(n, ast.For)):
+        if replay is None or not node.lineno <= replay.line <= (node.end_lineno or 0):
+            continue
+        over, target = node.iter, node.target
+        parts = [*elements_of(target)]
+        if isinstance(over, ast.Call) and last_name(over.func) == "enumerate" and over.args and len(parts) > 1:
+            over, target = over.args[0], parts[1]
+        zipped = over.args if isinstance(over, ast.Call) and last_name(over.func) == "zip" else [over]
+        names = [*elements_of(target)] if len(zipped) > 1 else [target]
+        for value, name in zip(zipped, names, strict=False):
+            if ast.unparse(value) == given and isinstance(name, ast.Name):
+                return name.id
+    return ""
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    """What one of several has as its name: ``y`` of ``ys``."""
+    return (name.lower(), name.lower().removesuffix("s"))
 
 
 def is_apart(
