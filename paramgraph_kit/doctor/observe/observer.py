@@ -88,7 +88,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.on_device = 0
         self._makers: dict[int, int] = {}  # by memory, which operation on the device has written it last
         self.findings = Findings(places, target.device.type)
-        self.optimizers = Optimizers(self.findings, keeper)
+        self.optimizers = Optimizers(self.findings, keeper, graphs.beginnings)
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does

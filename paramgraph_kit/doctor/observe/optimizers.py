@@ -12,6 +12,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.beginnings import Beginnings
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween
 from paramgraph_kit.doctor.observe.places import Place
@@ -33,8 +34,9 @@ ZERO = "for state in {}.state.values(): [v.zero_() for v in state.values() if to
 class Optimizers:
     """Told of every step() and zero_grad() before it runs."""
 
-    def __init__(self, findings: Findings, keeper: Keeper) -> None:
+    def __init__(self, findings: Findings, keeper: Keeper, beginnings: Beginnings | None = None) -> None:
         self.findings, self.keeper = findings, keeper
+        self.beginnings = Beginnings() if beginnings is None else beginnings  # of all calls; this one is of one call
         self.steps = 0  # of parameters with gradients
         self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
         self.stepped: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
@@ -50,7 +52,7 @@ class Optimizers:
         self.between.steps(optimizer, place, captured := driver().is_capturing())
         if captured:
             self.states.steps(optimizer, place)
-        if captured and _begins(optimizer):
+        if self.beginnings.note(optimizer, _begun_by(optimizer), self, captured=captured):
             self.findings.add(state_begun_inside(optimizer, place.frame()))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
@@ -87,7 +89,8 @@ class Optimizers:
 
     def scales(self, scaler: torch.amp.GradScaler) -> None:
         """scale() is about to run."""
-        if driver().is_capturing() and begins(scaler):
+        parts = [0] if begins(scaler) else []
+        if self.beginnings.note(scaler, parts, self, captured=driver().is_capturing()):
             self.findings.add(scale_begun_inside(self.findings.places.here()))
 
     def schedules(self, scheduler: Any) -> None:
@@ -139,12 +142,13 @@ def at_its_line(refused: Failure, stepped: Sequence[tuple[torch.optim.Optimizer,
     return replace(refused, fix=fix)
 
 
-def _begins(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer of torch's makes what it keeps of a parameter in the step that comes: it is the first."""
+def _begun_by(optimizer: torch.optim.Optimizer) -> list[int]:
+    """The parameters for which an optimizer of torch's makes what it keeps in the step that comes: it is the first."""
     if not type(optimizer).__module__.startswith("torch.optim"):
-        return False
+        return []
     groups = [g for g in optimizer.param_groups if not isinstance(optimizer, torch.optim.SGD) or g["momentum"]]
-    return any(p.grad is not None and not optimizer.state.get(p) for group in groups for p in group["params"])
+    parameters = (p for group in groups for p in group["params"])
+    return [id(p) for p in parameters if p.grad is not None and not optimizer.state.get(p)]
 
 
 def state_begun_inside(optimizer: torch.optim.Optimizer, frame: Frame | None) -> Failure:

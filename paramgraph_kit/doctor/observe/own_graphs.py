@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.beginnings import Beginnings
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.fed_behind import FedBehind
@@ -79,6 +80,7 @@ class OwnGraphs:
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
         self.order, self.behind, self.fed = ReplayOrder(), FedBehind(), FedInputs()
+        self.beginnings = Beginnings()  # of states that are put back between calls
         self.carried = set[int]()  # memory that captures of before write themselves, or that calls give back
         self.writes_seen, self.written = 0, dict[int, int]()  # memory, and which of those has written it last
         self.unordered = Unordered()  # goes on from call to call, as a loop around them does
