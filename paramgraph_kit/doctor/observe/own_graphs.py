@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, with
 from paramgraph_kit.doctor.observe.fed_inputs import FedInputs
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
+from paramgraph_kit.doctor.observe.given_captured import UNREAD, captured_alone
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.given_unread import unread
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween, is_put_back
@@ -435,11 +436,11 @@ class OwnGraphs:
         if not ignored and not any(f.code == "stale-input" for f in told):
             before = [r for r in self.launched_regions() if self._known[id(r.graph)].before and not r.of_torch]
             seen = first | later | self.carried | self.written.keys()
-            return [*unread(before, by_name, seen, self.device, at)]
+            touched = {key for own in self._known.values() if own.before and own.launched for key in own.touched}
+            return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
-        text = f"{', '.join(ignored)}: this call does not read it, and the graph has what was there at its capture"
-        return [BY_ID["stale-input"].failure(text, at.frame())]
+        return [BY_ID["stale-input"].failure(f"{', '.join(ignored)}: {UNREAD}", at.frame())]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""

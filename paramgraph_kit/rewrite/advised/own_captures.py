@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.advised.own_tables import has_several, is_capture, keeps_several, with_each_graph
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -33,10 +34,13 @@ def into_an_own_capture(place: Place) -> str:
         return ""
     if _GIVEN in place.failure.message:
         return _number(place, function)
-    if place.failure.code != "stale-input" or _UNREAD not in place.failure.message:
+    freed = place.failure.code == "freed-input"
+    if not freed and (place.failure.code != "stale-input" or _UNREAD not in place.failure.message):
         return ""
     given = [name for name in arguments_of(function) if name != "self"]
     captured = _read_in_captures(place, function)
+    if freed or has_several(function):
+        return with_each_graph(place, function, freed=freed)
     written, moved, first = [], [], []
     for node in (n for part in function.body for n in within(part)):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Name):
@@ -93,7 +97,7 @@ def _number(place: Place, function: Function) -> str:
             f"`{name}` is a size, and each graph has one: a graph for each, so the key of the table that keeps the "
             f"graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
-    if not held.startswith("self.") or _keeps_several(function):
+    if not held.startswith("self.") or keeps_several(function):
         number = "0" if place.failure.message.endswith(" int") else "0.0"
         return (
             f"`{name}` is a number, of which each graph keeps the first: at the top of the file, once, "
@@ -114,23 +118,10 @@ def _is_a_size(place: Place, name: str) -> bool:
     return any(name in names_in(bound) for bound in bounds)
 
 
-def _keeps_several(function: Function) -> bool:
-    """Whether it puts graphs into a table, by what they are for: a tensor of each capture would be another one."""
-    nodes = [n for part in function.body for n in within(part)]
-    targets = (n.targets[0] for n in nodes if isinstance(n, ast.Assign))
-    return any(isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Constant) for t in targets)
-
-
-def _captures(node: ast.AST) -> bool:
-    items = node.items if isinstance(node, ast.With) else []
-    calls = [item.context_expr for item in items if isinstance(item.context_expr, ast.Call)]
-    return any(called(call) in ("graph", "capture") for call in calls)
-
-
 def _read_in_captures(place: Place, function: Function) -> set[str]:
     """Paths that captures of a function, or of its class, read; of another function only what an object holds."""
     found = set[str]()
-    for node in (n for n in ast.walk(place.source.tree) if _captures(n)):
+    for node in (n for n in ast.walk(place.source.tree) if is_capture(n)):
         inside = [n for part in getattr(node, "body", []) for n in ast.walk(part)]
         same = isinstance(node, ast.stmt) and place.source.function_of(node) is function
         called_there = {path_of(n.func) for n in inside if isinstance(n, ast.Call)}
@@ -157,10 +148,10 @@ def _is_unpacked(place: Place, path: str) -> bool:
 def _branch_behind(function: Function, node: ast.stmt) -> ast.If | None:
     """The branch behind a statement, that captures where there is no graph yet."""
     every = (n for part in function.body for n in within(part) if isinstance(n, ast.If) and n.lineno > node.lineno)
-    return next((each for each in every if any(_captures(n) for n in ast.walk(each))), None)
+    return next((each for each in every if any(is_capture(n) for n in ast.walk(each))), None)
 
 
 def _is_with_the_capture(place: Place, node: ast.stmt) -> bool:
     """Whether a statement is done in the branch that captures, and so once."""
     above = place.source.parents.get(node)
-    return isinstance(above, ast.If) and any(_captures(n) for n in ast.walk(above))
+    return isinstance(above, ast.If) and any(is_capture(n) for n in ast.walk(above))
