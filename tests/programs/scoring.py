@@ -6,7 +6,6 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,9 +71,9 @@ def scored(chosen: Sequence[Program], jobs: int) -> Iterator[Score]:
     if jobs == 1:
         yield from map(_score, chosen)
         return
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=fresh, max_tasks_per_child=20) as pool:
-        yield from pool.map(_score, chosen)
+    # Not concurrent.futures: its pool waits for ever where a worker has had its tasks (CPython issue 115634)
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=20) as pool:
+        yield from pool.imap(_score, chosen)
 
 
 def _score(program: Program) -> Score:
