@@ -50,6 +50,9 @@ class _Learned:
     over: int = 0  # uses of what several replays were to add up
     once: int = 0  # uses of what one has made
     most: int = 0
+    begun: int = 0  # calls of zero_grad() ahead of its capture
+    put_back: bool = False  # gradients are as before its capture: a later call found them so
+    stepped: dict[int, Place] = field(default_factory=dict)  # parameters that a step of this call moves, and where
 
 
 class GradientsBetween:
@@ -58,14 +61,16 @@ class GradientsBetween:
     def __init__(self) -> None:
         self._known: dict[int, _Learned] = {}
         self._latest: dict[int, _Learned] = {}  # by the memory of a parameter
-        self._zeroed: dict[int, Place] = {}  # the same, where zero_grad() was called last
+        self._zeroed: dict[int, tuple[int, Place]] = {}  # the same, which zero_grad() was called last, and where
+        self._zeroes = self._begun = 0  # calls of zero_grad(), and those ahead of the latest capture
+        self._captured: list[_Learned] = []  # in this call
         self._stepped: set[int] = set()  # parameters whose step the capture has that is under way
         self._read: dict[int, list[tuple[Any, int, Any]]] = {}  # parameters, and the gradients that a graph steps with
         self._nulled: dict[tuple[CodeType, int], Failure] = {}
 
     def begin(self) -> None:
         """A capture begins."""
-        self._stepped = set()
+        self._stepped, self._begun = set(), self._zeroes
 
     def ended(
         self,
@@ -90,6 +95,9 @@ class GradientsBetween:
                 read[parameter] = grad
         self.adopt(graph, region, codes, written, read, made)
         self._stepped = set()
+        if (own := self._known.get(id(graph))) is not None:
+            own.begun = self._begun
+            self._captured.append(own)
 
     def adopt(
         self,
@@ -142,9 +150,10 @@ class GradientsBetween:
 
     def zeroes(self, owner: Any, place: Place) -> None:
         """zero_grad() of an optimizer, or of a module, is about to run outside of all captures."""
+        self._zeroes += 1
         for parameter in parameters_at(owner):
             key = storage_key(parameter)
-            self._zeroed[key] = place
+            self._zeroed[key] = self._zeroes, place
             if (own := self._latest.get(key)) is not None:
                 own.pending.pop(key, None)
                 own.replays = 0
@@ -163,11 +172,54 @@ class GradientsBetween:
             now = storage_key(parameter.grad) if parameter.grad is not None else 0
             if now == own.keys[key]:
                 used[id(own)] = own
+                own.stepped[key] = place
             elif not now or now == then:
                 others = any(now in each.keys.values() for each in self._known.values() if each is not own)
-                self._tell(own, self._zeroed.get(key) if not (now and others) else None, place)
+                zeroed = self._zeroed_behind(own, key)
+                if own.put_back and (zeroed is None or _nulling(zeroed) is None):
+                    continue
+                used[id(own)] = own
+                self._tell(own, zeroed if not (now and others) else None, place)
         for own in used.values():
             self._use(own)
+
+    def leaves(self) -> None:
+        """A call has ended, and gradients are still as it leaves them."""
+        for own in self._known.values():
+            if not own.put_back and not any(own is each for each in self._captured):
+                self._left(own)
+
+    def captured(self) -> list[torch.Tensor]:
+        """Parameters whose gradients graphs write that were captured in this call."""
+        return [p for own in self._captured for ref in own.parameters if (p := ref()) is not None]
+
+    def returned(self, stay: Collection[int]) -> None:
+        """A call is over, and the next one finds gradients as they were; ``stay``: those of these parameters stay."""
+        for own in self._known.values():
+            own.stepped.clear()
+            own.pending.clear()
+            own.replays = 0
+        for own in self._captured:
+            own.put_back = any(p is not None and id(p) not in stay for p in (ref() for ref in own.parameters))
+        self._captured = []
+
+    def _left(self, own: _Learned) -> None:
+        """What a call leaves of the gradients that a graph of before writes, and that it has stepped with itself."""
+        for parameter in (p for ref in own.parameters if (p := ref()) is not None and p.grad is None):
+            if (place := own.stepped.get(storage_key(parameter))) is None or (user := place.user) is None:
+                continue
+            zeroed = self._zeroed_behind(own, storage_key(parameter))
+            if not any(not after.endswith(".zero_()") for _, after in gradients_given(user[0])):
+                if zeroed is not None and (found := _nulling(zeroed)) is not None:
+                    self._nulled[found[0], found[1].lineno] = gradients_nulled(found[1], found[0])
+                else:
+                    self._tell_given(user[0], _NULLS)
+                return
+
+    def _zeroed_behind(self, own: _Learned, parameter: int) -> Place | None:
+        """Where zero_grad() was called last behind its capture, if so."""
+        number, place = self._zeroed.get(parameter, (0, None))
+        return place if number > own.begun else None
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
@@ -191,7 +243,7 @@ class GradientsBetween:
             now = storage_key(parameter.grad) if parameter is not None and parameter.grad is not None else 0
             by_graphs = any(then in each.keys.values() for each in self._known.values())  # which goes on writing there
             if parameter is not None and now != then and not by_graphs:
-                self._tell_read(self._zeroed.get(storage_key(parameter)), place)
+                self._tell_read(self._zeroed.get(storage_key(parameter), (0, None))[1], place)
                 return
 
     def _tell_read(self, zeroed: Place | None, launch: Place) -> None:

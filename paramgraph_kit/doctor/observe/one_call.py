@@ -96,6 +96,7 @@ class Caller:
         self.stream = twin().Stream(priority=-1)
         self.number = 0
         self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
+        self.gradients_left: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}  # by parameter: those of before
         self.lost = False  # the device
         self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
         self.graphs = OwnGraphs(driver().device.type)
@@ -111,6 +112,8 @@ class Caller:
     def put_back(self) -> None:
         """Undo what all calls did, on the device as far as it answers."""
         self.state.put_back()
+        for parameter, gradient in self.gradients_left.values():
+            parameter.grad = gradient
         with torch.no_grad():
             for flat, held in self.left.values():
                 flat.copy_(held)
@@ -212,11 +215,14 @@ class Caller:
             remaining = Left(*keeper.left_gradients(), observer.optimizers.steps > 0, observer.optimizers.zeroed)
             keeper.stays |= keeper.counting if counting else set()
             self.left = {**keeper.left(), **self.left}
+            self.graphs.between.leaves()
+            if ended is None and (self.args or self.kwargs):
+                self._leave_gradients(keeper)
             if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
         if ended is None:
-            self.graphs.returned(result)
+            self.graphs.returned(result, self.gradients_left)
             for place in observer.forks.unjoined():
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
@@ -259,6 +265,12 @@ class Caller:
             copies,
             own,
         )
+
+    def _leave_gradients(self, keeper: Keeper) -> None:
+        """Gradients of a graph that this call has captured stay: the next calls replay it, and find these there."""
+        for parameter in self.graphs.between.captured():
+            if (held := keeper.leave_gradient(parameter)) is not None:
+                self.gradients_left.setdefault(id(parameter), held)
 
     def note_rates(self, observer: Observer) -> None:
         """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""

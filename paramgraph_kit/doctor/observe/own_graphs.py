@@ -179,8 +179,9 @@ class OwnGraphs:
                 region.adds_on = self.flow.is_begun_elsewhere(graph)
                 region.ran = self.ran
                 region.reads_of_given(self.flow.uses(graph))
-                if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
+                if not self._known[id(graph)].by_torch:
                     self.between.ended(graph, region, *self.flow.learned(graph, region.code))
+                if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
                     self.states.ended(graph)
         self._open = None
         self.held.note(self._waiting(), self.device)
@@ -292,9 +293,10 @@ class OwnGraphs:
         read = {use.text for region in self.regions or () if region.values for use in region.values.uses}
         return self.filled.failures({name for region in self.regions or () for name in assigned(region.body)}, read)
 
-    def returned(self, result: Any) -> None:
-        """A call that is examined gives this back."""
+    def returned(self, result: Any, stay: Collection[int] = ()) -> None:
+        """A call that is examined gives this back; ``stay``: parameters whose gradients are not put back."""
         self.states.returned()
+        self.between.returned(stay)
         exchanged_in([r for r in self.launched_regions() if self._known[id(r.graph)].before])  # others may come anew
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)

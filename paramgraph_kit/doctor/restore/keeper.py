@@ -83,6 +83,10 @@ class Keeper:
         found = self._gradients.get(id(tensor))
         return found[1] if found else None
 
+    def leave_gradient(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Let a parameter have the gradient that it has now; what it had before the call, if that is known."""
+        return self._gradients.pop(id(tensor), None)
+
     def left_gradients(self) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         """Parameters with a gradient now that the call has made, and those with one that it has written to."""
         there = [(p, before) for p, before in self._gradients.values() if p.grad is not None]
