@@ -11,6 +11,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.drawn_ahead import generators_in
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
@@ -60,7 +61,11 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
         copies, trained = _trained(region)
         counts, counted = _counted(region)
-        moves = [*names, *trained, *counted]
+        generators = [path for path, _ in generators_in(region)]
+        states = [f"state{i if len(generators) > 1 else ''}" for i in range(len(generators))]
+        counts += "".join(f"{s} = {path}.get_state(); " for s, path in zip(states, generators, strict=True))
+        drawn = [f"`{path}`, `{path}.set_state({s})`" for s, path in zip(states, generators, strict=True)]
+        moves = [*names, *trained, *counted, *drawn]
         back = f", then put back what that moves ({', '.join(moves)})" if moves else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
         run = f"with torch.cuda.stream(s): {body}"

@@ -211,7 +211,7 @@ class _Examiner(Caller):
         watched = self.call(self.args, self.kwargs, plainly=True)
         self.graphs.flow.ahead, self.graphs.tails.watches = None, False
         found.regions = [region for region in self.graphs.regions if work_out(region)]
-        found.notes += ahead.notes(found.regions)
+        found.notes += [*ahead.notes(found.regions), *self.graphs.drawn.notes()]
         found.calls, found.lost = self.number, self.lost
         told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
@@ -483,7 +483,7 @@ class _Examiner(Caller):
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems = self.graphs.with_held(problems)
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
-        found.notes += moved_ahead(self.first or call, call, launched) if not problems else ()
+        found.notes += self.graphs.drawn.notes([] if problems else moved_ahead(self.first or call, call, launched))
         return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:

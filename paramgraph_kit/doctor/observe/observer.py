@@ -259,7 +259,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     self._host_write(op, tensor, tensors, place)
                     keeper.before_write(tensor)
         if (generator := generator_of(kwargs.get("generator"))) is not None:
-            keeper.note_generator(generator)
+            keeper.note_generator(self.graphs.drawn.draws(generator, place))
         from_cpu: list[Value] = []
         outside: list[int] = []
         made: list[int] = []

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.beginnings import Beginnings
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
+from paramgraph_kit.doctor.observe.drawn_ahead import DrawnAhead
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.fed_behind import FedBehind
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
@@ -75,7 +76,7 @@ class OwnGraphs:
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
-        self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
+        self.kept, self.filled, self.tails, self.drawn = KeptResults(), FilledRows(), StaleTails(), DrawnAhead()
         self.unexecuted, self.early, self.held = Unexecuted(), ReturnedEarly(), HeldInputs()
         self.numbers, self.graphed, self.samples = GivenNumbers(), GraphedResults(), GraphedSamples()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
@@ -213,6 +214,7 @@ class OwnGraphs:
         """The same, with what is written, and in which order."""
         if self._open is not None and op.name not in VIEWS and not self._open.by_torch:
             self.flow.saw(self._open.graph, op, args, kwargs, result, place)
+            self.drawn.captures(self._open.graph, kwargs, place)
 
     def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
         """An operation outside of all captures reads these; what is told where somebody sees what it computes."""
@@ -328,6 +330,7 @@ class OwnGraphs:
         else:
             self.between.launched(graph, self.flow.is_fed(graph), place)
             self.states.launched(graph, place)
+            self.drawn.launched(graph, self.regions or (), one.before)
             self.flow.launched(graph)
             self.unordered.launched(stream, one.reads, one.memory, place)
             self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)

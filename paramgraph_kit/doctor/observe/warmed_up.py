@@ -97,7 +97,7 @@ class WrittenAhead:
             if span is None or len(self.writes) >= _MOST or (region.whole and span.launched is None):
                 continue
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                if (line := _warm_up_of(region)) is None or (region.code, line.lineno) in said:
+                if (line := warm_up_of(region)) is None or (region.code, line.lineno) in said:
                     continue
                 moved = self._moved(region, span, line)
                 names = [*_named(region, span, moved)] if moved else []
@@ -108,9 +108,7 @@ class WrittenAhead:
     def _moved(self, region: Region, span: _Span, block: ast.stmt) -> set[int]:
         """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
         own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
-        alike = {ast.unparse(s) for s in region.body}
-        same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and ast.unparse(s) in alike]
-        lines = {n for s in same for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+        lines = _same_lines(region, block)
         moved, spoiled = set[int](), set[int]()
         states = span.written & span.asked
         end = span.launched if span.launched is not None else len(self.writes)
@@ -126,6 +124,18 @@ class WrittenAhead:
         return moved - spoiled
 
 
+def _same_lines(region: Region, block: ast.stmt) -> set[int]:
+    """Lines of a warm-up that are captured, too."""
+    alike = {ast.unparse(s) for s in region.body}
+    same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and ast.unparse(s) in alike]
+    return {n for s in same for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+
+
+def is_of_warm_up(at: Place, region: Region, block: ast.stmt, own: set[CodeType]) -> bool:
+    """Whether something was run by the warm-up of a capture; ``own``: functions that it has captured."""
+    return _is_of(at, region.code, block, _same_lines(region, block), own)
+
+
 def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: set[CodeType]) -> bool:
     """Whether it was run by the warm-up, in lines that are captured, too, or by a function that is."""
     for number, (code, spot) in enumerate(at.stack):
@@ -134,7 +144,7 @@ def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: se
     return False
 
 
-def _warm_up_of(region: Region) -> ast.stmt | None:
+def warm_up_of(region: Region) -> ast.stmt | None:
     """The last block on another stream ahead of a capture, in the function that captures, or what is meant as one."""
     tree = tree_of(region.code.co_filename)
     blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
