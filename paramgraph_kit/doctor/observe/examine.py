@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe import (
     chance,
     drawn_copies,
     kept_arguments,
+    kept_in_places,
     made_inside,
     now_and_then,
     other_numbers,
@@ -461,8 +462,7 @@ class _Examiner(Caller):
         for name, frame in (each for each in read if each[0] not in keys):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
-        problems += self.graphs.numbers.failures(problems)
-        problems += [each for each in (self.first or call).found if is_begun(each)]
+        problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
         launched = self.graphs.launched_regions()
         for region in launched:
             problems += moved_failures(region, problems)
@@ -481,7 +481,7 @@ class _Examiner(Caller):
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
-        problems = self.graphs.with_held(problems)
+        problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         found.notes += self.graphs.drawn.notes([] if problems else moved_ahead(self.first or call, call, launched))
         return as_replayed(problems, (region.code.co_filename for region in launched))

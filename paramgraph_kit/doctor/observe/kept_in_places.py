@@ -1,0 +1,172 @@
+"""Results of graphs that some calls keep, and those that a call gives to an object of its caller's, as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_before import written_in
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.kept_results import with_clone
+from paramgraph_kit.doctor.observe.one_call import Caller
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.trace.model import Failure
+
+OF_SOME_CALLS = "{} keeps the result of some calls, as it is: each further replay writes to the same memory"
+OF_CALLERS = "{} is given the graph's own memory, as it is: each further replay writes to it"
+_ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+_VIEWS = ("detach", "view", "reshape", "squeeze", "flatten", "unsqueeze")
+_PLACES = (ast.Attribute, ast.Subscript)
+Owns = Callable[[torch.Tensor], bool]
+
+
+def problems(
+    caller: Caller, codes: Iterable[CodeType], regions: Collection[Region], writes: Owns, makes: Owns
+) -> Iterator[Failure]:
+    """What lines of a function that replays keep of its graphs.
+
+    ``writes``: whether a tensor is memory that graphs write; ``makes``: and was not there before them, as a state was.
+    """
+    function, given = caller.function, caller.given()
+    own = code_of(getattr(function, "forward", None) or function)
+    held = getattr(function, "__self__", None)
+    methods = [code_of(each) for kind in type(held).__mro__ for each in vars(kind).values()] if held is not None else []
+    space = next((region.space for region in regions), {})
+    for code in dict.fromkeys(codes):
+        arguments = {**given} if code is own else {}
+        first = {next(iter(code.co_varnames[: code.co_argcount]), ""): held} if code in methods else {}
+        lines = _Lines(code, {**arguments, **first}, {**space, **getattr(function, "__globals__", {})}, held)
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            for node in lines.assigns:
+                target, result = node.targets[0], lines.value_of(node.value) if _is_path(node.value) else None
+                around = [b for b in lines.branches if any(part is node for part in ast.walk(b))]
+                spans = [(b.lineno, b.end_lineno or 0) for b in around]
+                with_capture = any(r.code is code and a <= r.line <= b for r in regions for a, b in spans)
+                if not isinstance(target, _PLACES) or with_capture or not any(map(writes, _tensors(result))):
+                    continue
+                if _root(target) in arguments:
+                    if any(map(makes, _tensors(result))):
+                        yield _told(code, node, OF_CALLERS)
+                elif _some_calls(node, around, lines.assigns):
+                    yield _told(code, node, OF_SOME_CALLS)
+
+
+class _Lines:
+    """The lines of one function, and what its names mean, as far as they mean the same in all of its calls."""
+
+    def __init__(self, code: CodeType, names: dict[str, Any], space: dict[str, Any], held: Any) -> None:
+        self.names, self.space, self.held = names, space, held
+        self.nodes = [*nodes_of(code)]
+        self.assigns = [n for n in self.nodes if isinstance(n, ast.Assign) and len(n.targets) == 1]
+        self.branches = [n for n in self.nodes if isinstance(n, ast.If)]
+
+    def value_of(self, node: ast.expr, most: int = 4) -> Any:
+        """What an expression is now, or some of what it may be: a table of results; None where that is not known."""
+        node = _looked_at(node)
+        if isinstance(node, ast.Name) and node.id not in self.names:
+            lines = [n for n in self.assigns if ast.unparse(n.targets[0]) == node.id]
+            names = [n for n in self.nodes if isinstance(n, ast.Name) and n.id == node.id]
+            if stores := [n for n in names if isinstance(n.ctx, ast.Store)]:
+                return self.value_of(lines[0].value, most - 1) if len(lines) == len(stores) == 1 and most else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return self._given_by(node.func)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
+            table = path_value(node.value, self.names, self.space)
+            return [*table.values()] if type(table) is dict else None
+        return path_value(node, self.names, self.space) if isinstance(node, (ast.Name, *_PLACES)) else None
+
+    def _given_by(self, func: ast.Attribute) -> Any:
+        """What a method of the same object gives, where that is one of its attributes."""
+        if self.held is None or path_value(func.value, self.names, self.space) is not self.held:
+            return None
+        code = code_of(getattr(type(self.held), func.attr, None))
+        results = [n.value for n in nodes_of(code) if isinstance(n, ast.Return)] if code is not None else []
+        result = _looked_at(results[0]) if len(results) == 1 and results[0] is not None else None
+        first = next(iter(code.co_varnames[: code.co_argcount]), "") if code is not None else ""
+        is_own = isinstance(result, ast.Attribute) and first and _root(result) == first
+        return path_value(result, {first: self.held}, self.space) if is_own else None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [each for each in (value if type(value) is list else [value]) if is_a(each, torch.Tensor)]
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, _PLACES):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _looked_at(node: ast.expr) -> ast.expr:
+    """What an expression is only another look at: ``y`` for ``y[:n].detach()``."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+            node = node.func.value
+        elif isinstance(node, ast.Subscript) and any(isinstance(n, ast.Slice) for n in _parts(node.slice)):
+            if not all(isinstance(n, (ast.Slice, ast.Constant)) for n in _parts(node.slice)):
+                return node  # a tensor that picks makes another one
+            node = node.value
+        else:
+            return node
+
+
+def _parts(key: ast.expr) -> list[ast.expr]:
+    return key.elts if isinstance(key, ast.Tuple) else [key]
+
+
+def _some_calls(node: ast.Assign, around: list[ast.If], assigns: list[ast.Assign]) -> bool:
+    """Whether a branch on a score, or on a count, decides that it is kept, and no line gives the place another one."""
+    path = ast.unparse(node.targets[0])
+    others = [n for n in assigns if n is not node and ast.unparse(n.targets[0]) == path]
+    if any(_is_path(n.value) and not isinstance(n.value, ast.Constant) for n in others):
+        return False  # a choice among results
+    return any(_is_choice(branch.test, assigns) for branch in around)
+
+
+def _is_choice(test: ast.expr, assigns: list[ast.Assign]) -> bool:
+    """Whether a test compares numbers that are others in each call, and not what shape something has."""
+    lines = [n.value for n in assigns if isinstance(test, ast.Name) and ast.unparse(n.targets[0]) == test.id]
+    if lines:
+        return all(_is_choice(each, []) for each in lines)
+    text = ast.unparse(test)
+    if any(f".{word}" in text for word in ("shape", "size(", "ndim", "dtype", "training")) or "len(" in text:
+        return False
+    ordered = any(isinstance(op, _ORDERS) for n in ast.walk(test) if isinstance(n, ast.Compare) for op in n.ops)
+    return ordered or any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _is_path(value: ast.expr) -> bool:
+    return isinstance(_looked_at(value), (ast.Name, *_PLACES))
+
+
+def _told(code: CodeType, node: ast.Assign, text: str) -> Failure:
+    before, after = with_clone(node, node.value)
+    failure = BY_ID["output-alias"].failure(text.format(ast.unparse(node.targets[0])), frame_at(code, node.lineno))
+    return replace(failure, fix=f"before  {before}\nafter   {after}")
+
+
+def with_kept(
+    caller: Caller, told: list[Failure], codes: Iterable[CodeType], regions: Collection[Region]
+) -> list[Failure]:
+    """The same, and what lines keep at which nothing is told yet."""
+    lines, filled = {f.frame for f in told}, caller.graphs.filled_by_all()
+    states = set[int]()
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        states |= {storage_key(t) for region in regions for _, t in written_in(region)}
+
+    def writes(tensor: torch.Tensor) -> bool:
+        return filled(tensor) or (storage_key(tensor) in states and not is_a(tensor, torch.nn.Parameter))
+
+    more = problems(caller, codes, regions, writes, caller.graphs.writes)
+    return [*told, *(f for f in more if f.frame not in lines)]
