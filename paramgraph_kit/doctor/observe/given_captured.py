@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
@@ -16,6 +18,7 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
+_COPIES = ("clone", "detach", "contiguous")
 UNREAD = "this call does not read it, and the graph has what was there at its capture"
 
 
@@ -42,4 +45,34 @@ def captured_alone(
             continue
         if value.untyped_storage().data_ptr() not in touched:  # else the caller writes what comes into it
             found.append(said)
-    return [BY_ID["stale-input"].failure(f"{', '.join(found)}: {UNREAD}", at.frame())] if found else []
+    return [not_read(found, at)] if found else []
+
+
+def not_read(said: list[str], at: Place) -> Failure:
+    """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one."""
+    failure = BY_ID["stale-input"].failure(f"{', '.join(said)}: {UNREAD}", at.frame())
+    code = at.user[0] if at.user is not None else None
+    if code is None or len(said) != 1 or failure.frame is None:
+        return failure
+    names = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
+    _, _, number = said[0].partition("argument ")
+    name = names[int(number) - 1] if number.isdigit() and int(number) <= len(names) else said[0]
+    places = [*_unpacked(code, name, failure.frame.line)] if name in names else []
+    if len(places) != 1:
+        return failure
+    line = failure.frame.text
+    return replace(failure, fix=f"before  {line}\nafter   {places[0]}.copy_({name}); {line}")
+
+
+def _unpacked(code: CodeType, name: str, line: int) -> Iterator[str]:
+    """Names that a copy of an argument has where it is captured, and that a line gives back ahead of each replay."""
+    assigns = [n for n in nodes_of(code) if isinstance(n, ast.Assign) and len(n.targets) == 1 and n.lineno < line]
+    for node in (n for n in assigns if isinstance(n.targets[0], ast.Name)):
+        made = node.targets[0].id  # type: ignore[attr-defined]
+        value: ast.expr = node.value
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _COPIES:
+            value = value.func.value
+        given_back = (n for n in assigns if n.lineno > node.lineno and isinstance(n.targets[0], (ast.Tuple, ast.List)))
+        parts = (part.id for n in given_back for part in elements_of(n.targets[0]) if isinstance(part, ast.Name))
+        if value is not node.value and isinstance(value, ast.Name) and value.id == name and made in parts:
+            yield made

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import code_of, is_a
-from paramgraph_kit.doctor.observe.kept_results import with_clone
 from paramgraph_kit.doctor.observe.one_call import Caller
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -48,18 +47,20 @@ def problems(
         first = {next(iter(code.co_varnames[: code.co_argcount]), ""): held} if code in methods else {}
         lines = _Lines(code, {**arguments, **first}, {**space, **getattr(function, "__globals__", {})}, held)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            for node in lines.assigns:
-                target, result = node.targets[0], lines.value_of(node.value) if _is_path(node.value) else None
+            for node, target, value in lines.pairs():
+                result = lines.value_of(value) if _is_path(value) else None
                 around = [b for b in lines.branches if any(part is node for part in ast.walk(b))]
                 spans = [(b.lineno, b.end_lineno or 0) for b in around]
                 with_capture = any(r.code is code and a <= r.line <= b for r in regions for a, b in spans)
-                if not isinstance(target, _PLACES) or with_capture or not any(map(writes, _tensors(result))):
+                if with_capture or not any(map(writes, _tensors(result))):
                     continue
-                if _root(target) in arguments:
+                if isinstance(target, _PLACES) and _root(target) in arguments:
                     if any(map(makes, _tensors(result))):
-                        yield _told(code, node, OF_CALLERS)
-                elif _some_calls(node, around, lines.assigns):
-                    yield _told(code, node, OF_SOME_CALLS)
+                        yield _told(code, node, target, value, OF_CALLERS)
+                elif _some_calls(target, around, lines) and (
+                    isinstance(target, _PLACES) or lines.is_read_behind_a_loop(node, target)
+                ):
+                    yield _told(code, node, target, value, OF_SOME_CALLS)
 
 
 class _Lines:
@@ -70,6 +71,23 @@ class _Lines:
         self.nodes = [*nodes_of(code)]
         self.assigns = [n for n in self.nodes if isinstance(n, ast.Assign) and len(n.targets) == 1]
         self.branches = [n for n in self.nodes if isinstance(n, ast.If)]
+
+    def pairs(self) -> Iterator[tuple[ast.Assign, ast.expr, ast.expr]]:
+        """What is given what: by each line, and by each part of ``a, b = c, d``."""
+        for node in self.assigns:
+            several = [isinstance(each, ast.Tuple) for each in (node.targets[0], node.value)]
+            targets, values = ([*elements_of(each)] for each in (node.targets[0], node.value))
+            if all(several) and len(targets) == len(values):
+                yield from ((node, target, value) for target, value in zip(targets, values, strict=True))
+            elif not any(several):
+                yield node, node.targets[0], node.value
+
+    def is_read_behind_a_loop(self, node: ast.Assign, target: ast.expr) -> bool:
+        """Whether a name that a round gives a value is read when all rounds are over."""
+        loops = [n for n in self.nodes if isinstance(n, LOOPS) and n.lineno < node.lineno <= (n.end_lineno or 0)]
+        last = min((n.end_lineno or 0 for n in loops), default=0)
+        reads = [n for n in self.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        return bool(last) and any(n.lineno > last and n.id == ast.unparse(target) for n in reads)
 
     def value_of(self, node: ast.expr, most: int = 4) -> Any:
         """What an expression is now, or some of what it may be: a table of results; None where that is not known."""
@@ -125,13 +143,13 @@ def _parts(key: ast.expr) -> list[ast.expr]:
     return key.elts if isinstance(key, ast.Tuple) else [key]
 
 
-def _some_calls(node: ast.Assign, around: list[ast.If], assigns: list[ast.Assign]) -> bool:
+def _some_calls(target: ast.expr, around: list[ast.If], lines: _Lines) -> bool:
     """Whether a branch on a score, or on a count, decides that it is kept, and no line gives the place another one."""
-    path = ast.unparse(node.targets[0])
-    others = [n for n in assigns if n is not node and ast.unparse(n.targets[0]) == path]
-    if any(_is_path(n.value) and not isinstance(n.value, ast.Constant) for n in others):
+    path = ast.unparse(target)
+    others = [value for _, each, value in lines.pairs() if each is not target and ast.unparse(each) == path]
+    if any(_is_path(value) for value in others):
         return False  # a choice among results
-    return any(_is_choice(branch.test, assigns) for branch in around)
+    return any(_is_choice(branch.test, lines.assigns) for branch in around)
 
 
 def _is_choice(test: ast.expr, assigns: list[ast.Assign]) -> bool:
@@ -150,9 +168,11 @@ def _is_path(value: ast.expr) -> bool:
     return isinstance(_looked_at(value), (ast.Name, *_PLACES))
 
 
-def _told(code: CodeType, node: ast.Assign, text: str) -> Failure:
-    before, after = with_clone(node, node.value)
-    failure = BY_ID["output-alias"].failure(text.format(ast.unparse(node.targets[0])), frame_at(code, node.lineno))
+def _told(code: CodeType, node: ast.Assign, target: ast.expr, value: ast.expr, text: str) -> Failure:
+    before, kept = ast.unparse(node), ast.unparse(value)
+    at = before.rfind(kept)
+    after = f"{before[:at]}{kept}.clone(){before[at + len(kept) :]}"
+    failure = BY_ID["output-alias"].failure(text.format(ast.unparse(target)), frame_at(code, node.lineno))
     return replace(failure, fix=f"before  {before}\nafter   {after}")
 
 

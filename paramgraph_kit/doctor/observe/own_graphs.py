@@ -23,7 +23,7 @@ from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, with
 from paramgraph_kit.doctor.observe.fed_inputs import FedInputs
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
 from paramgraph_kit.doctor.observe.freed_words import as_read
-from paramgraph_kit.doctor.observe.given_captured import UNREAD, captured_alone
+from paramgraph_kit.doctor.observe.given_captured import captured_alone, not_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.given_unread import unread
 from paramgraph_kit.doctor.observe.gradients_between import GradientsBetween, is_put_back
@@ -445,7 +445,7 @@ class OwnGraphs:
             return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
-        return [BY_ID["stale-input"].failure(f"{', '.join(ignored)}: {UNREAD}", at.frame())]
+        return [not_read(ignored, at)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
