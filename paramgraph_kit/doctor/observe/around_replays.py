@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
+from paramgraph_kit.doctor.observe.freed_words import names_gone
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
@@ -48,7 +49,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
-from paramgraph_kit.trace.model import Failure, Frame
+from paramgraph_kit.trace.model import Failure
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
 _FLOATS = ("clip_grad_norm_", "clip_grad_value_")  # they ask a tensor for its number
@@ -80,14 +81,16 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
     # An argument may have the name that its caller's attribute has.
     names |= {name.rpartition(".")[2] for name in names if name.startswith("self.")}
 
-    def renamed(frame: Frame | None) -> bool:
+    def renamed(failure: Failure) -> bool:
+        frame = failure.frame
         paths = [each.split(".") for each in re.findall(r"[\w.]+", frame.text)] if frame is not None else []
         read = {".".join(path[:n]) for path in paths for n in range(1, len(path) + 1)}  # and what is called of it
-        return frame is not None and (moved or not names.isdisjoint(read))
+        own = names_gone(failure)  # else something beside it may be gone, too
+        return frame is not None and (moved or (own <= names if own else not names.isdisjoint(read)))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
     told = {f.frame for f in problems if f.code == "stale-input"}
-    return [f for f in problems if not (f.code == "freed-input" and (f.frame in told or renamed(f.frame)))]
+    return [f for f in problems if not (f.code == "freed-input" and (f.frame in told or renamed(f)))]
 
 
 def _body_around(region: Region) -> ast.AST | None:

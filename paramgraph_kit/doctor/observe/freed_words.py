@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
 
@@ -18,6 +18,7 @@ from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
 _FREED = "freed-input"
+_NAMED = re.compile(r"is replayed, and (?P<names>.+), which it reads here,")
 _CAST = "autocast keeps the cast of a weight that is read here: it is gone with the block, and no replay casts again"
 
 
@@ -34,12 +35,31 @@ def kept_by_name(
     return [_with_names(f, regions) if f.code == _FREED and f.fix == BY_ID[_FREED].fix else f for f in own]
 
 
-def as_read(failure: Failure, region: Region) -> Failure:
+def gone_at(lines: Iterable[tuple[Frame | None, int]], region: Region | None) -> Iterator[Failure]:
+    """Lines of a graph that is replayed whose tensors are gone, each with what memory that was."""
+    lines = [*lines]
+    called = region.called if region is not None else {}
+    names = {called[key] for _, key in lines if key in called}
+    for frame in dict.fromkeys(frame for frame, _ in lines):
+        own = sorted({called[key] for at, key in lines if at == frame and key in called})
+        what = f"{' and '.join(own)}, which it reads here," if own else "a tensor that it reads here"
+        text = f"the graph is replayed, and {what} {'is' if len(own) <= 1 else 'are'} gone: nothing has kept it"
+        failure = BY_ID[_FREED].failure(text, frame)
+        yield failure if region is None else as_read(failure, region, names)
+
+
+def names_gone(failure: Failure) -> set[str]:
+    """The variables whose tensors are told to be gone, where they are known."""
+    named = _NAMED.search(failure.message)
+    return {*named["names"].split(" and ")} if named is not None else set()
+
+
+def as_read(failure: Failure, region: Region, gone: Collection[str] = ()) -> Failure:
     """What a capture reads and what is gone: by its name there, or as the cast of a weight that autocast has kept."""
     frame = failure.frame
     if frame is None:
         return failure
-    kept, cached = to_keep(region), without_cache(region)
+    kept, cached = to_keep(region, gone), without_cache(region)
     own = {*re.findall(r"\w+", kept.rpartition(".reads = ")[2])}
     if cached and own.isdisjoint(re.findall(r"\w+", frame.text) if _is_there(frame, region) else own):
         return replace(BY_ID["autocast-cache"].failure(_CAST, frame), fix=cached)

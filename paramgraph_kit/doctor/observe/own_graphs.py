@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.fed_behind import FedBehind
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
 from paramgraph_kit.doctor.observe.fed_inputs import FedInputs
 from paramgraph_kit.doctor.observe.filled_rows import FilledRows, end_of
-from paramgraph_kit.doctor.observe.freed_words import as_read
+from paramgraph_kit.doctor.observe.freed_words import gone_at
 from paramgraph_kit.doctor.observe.given_captured import captured_alone, not_read
 from paramgraph_kit.doctor.observe.given_numbers import GivenNumbers
 from paramgraph_kit.doctor.observe.given_unread import unread
@@ -403,18 +403,14 @@ class OwnGraphs:
         kept = set(own.of_others) if own is not None else set()
         if not self.stands_in:  # gradients are as before each call: the next one has others
             kept.update(key for r in self.regions or () if r.graph is graph for key in r.gradients)
-        gone = [(at, place) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
+        gone = [(at, place, key) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
         gone = [each for each in gone if self.stands_in or not is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
         told = {each.then[1] for each in moved if each.then[0] == "memory"} | self.held.gone  # another has its name now
-        lines = [place.frame() for at, place in gone if at not in told]
+        lines = [(place.frame(), key) for at, place, key in gone if at not in told]
         if own is not None and not own.by_torch:  # torch keeps what it is given to graph
-            lines += [frame for at, frame in own.freed if at not in told]
-        text = "the graph is replayed, and a tensor that it reads here is gone: nothing has kept it"
-        own_region = next((region for region in self.regions or () if region.graph is graph), None)
-        for frame in lines:
-            failure = BY_ID["freed-input"].failure(text, frame)
-            yield failure if own_region is None else as_read(failure, own_region)
+            lines += [(frame, 0) for at, frame in own.freed if at not in told]
+        yield from gone_at(lines, next((region for region in self.regions or () if region.graph is graph), None))
 
     def never_read(
         self,

@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.captured_values import (
 )
 from paramgraph_kit.doctor.observe.filled_inside import made_for_it
 from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules, original_of
-from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_at
+from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.own_managers import until_end
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -104,6 +104,7 @@ class Region:
     writes: frozenset[int] = frozenset()  # memory from outside that its lines write, if it was captured before
     filled: frozenset[int] = frozenset()  # of that, what they copy to
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
+    called: dict[int, str] = field(default_factory=dict)  # memory, and what variables of its function call that
 
     def ended(self) -> None:
         """Its capture has ended well; what its lines read is noted as it is now."""
@@ -217,6 +218,7 @@ def region_here(graph: object, kind: str) -> Region | None:
     names = {**frame.f_globals, **frame.f_locals}
     region = _region(frame.f_code, frame.f_lineno, names, graph, kind)
     region.own, region.space = frozenset(frame.f_locals), frame.f_globals
+    region.called = {storage_key(t): n for n, held in frame.f_locals.items() for t in tensors_in(held)}
     return region
 
 
@@ -362,8 +364,11 @@ def _captured_at(tree: ast.Module, region: Region) -> list[ast.stmt]:
     return []
 
 
-def to_keep(region: Region) -> str:
-    """A capture, and the same with a line behind it that keeps what its function alone has of what it reads."""
+def to_keep(region: Region, gone: Collection[str] = ()) -> str:
+    """A capture, and the same with a line behind it that keeps what its function alone has of what it reads.
+
+    ``gone``: which of it is gone, where that is known.
+    """
     tree, code = tree_of(region.code.co_filename), region.code
     graphs = [*_graphs_at(region)]
     locals_ = {*code.co_varnames[code.co_argcount > 0 and code.co_varnames[0] == "self" :], *code.co_cellvars}
@@ -372,6 +377,7 @@ def to_keep(region: Region) -> str:
     read += _read_in([s for each in inner for s in each.body])
     there = {*region.cells, *stored_in(region.body), *(each.name for each in inner)}
     kept = [name for name in dict.fromkeys(read) if name in locals_ - there]
+    kept = [name for name in kept if name in gone] or kept
     if not graphs or not kept:
         return ""
     line, graph = graphs[-1]
