@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
-from paramgraph_kit.doctor.observe.freed_words import names_gone
+from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
@@ -40,7 +40,6 @@ from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
     in_place,
     moved_failures,
-    takes_a_tensor,
 )
 from paramgraph_kit.doctor.observe.moved_words import at_its_replay, clipped, through
 from paramgraph_kit.doctor.observe.named_anew import named_anew
@@ -49,6 +48,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
+from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
 from paramgraph_kit.trace.model import Failure
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
@@ -85,8 +85,8 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
         frame = failure.frame
         paths = [each.split(".") for each in re.findall(r"[\w.]+", frame.text)] if frame is not None else []
         read = {".".join(path[:n]) for path in paths for n in range(1, len(path) + 1)}  # and what is called of it
-        own = names_gone(failure)  # else something beside it may be gone, too
-        return frame is not None and (moved or (own <= names if own else not names.isdisjoint(read)))
+        of_names = is_of(failure, names & read)  # else something beside it is gone, too
+        return frame is not None and (moved or (not names.isdisjoint(read) if of_names is None else of_names))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
     told = {f.frame for f in problems if f.code == "stale-input"}

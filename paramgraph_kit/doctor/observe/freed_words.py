@@ -19,6 +19,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _FREED = "freed-input"
 _NAMED = re.compile(r"is replayed, and (?P<names>.+), which it reads here,")
+_SEVERAL = re.compile(r"is replayed, and (?P<count>\d+) tensors that it reads here")
 _CAST = "autocast keeps the cast of a weight that is read here: it is gone with the block, and no replay casts again"
 
 
@@ -41,17 +42,25 @@ def gone_at(lines: Iterable[tuple[Frame | None, int]], region: Region | None) ->
     called = region.called if region is not None else {}
     names = {called[key] for _, key in lines if key in called}
     for frame in dict.fromkeys(frame for frame, _ in lines):
-        own = sorted({called[key] for at, key in lines if at == frame and key in called})
+        keys = {key for at, key in lines if at == frame}
+        own = sorted({called[key] for key in keys if key in called})
         what = f"{' and '.join(own)}, which it reads here," if own else "a tensor that it reads here"
-        text = f"the graph is replayed, and {what} {'is' if len(own) <= 1 else 'are'} gone: nothing has kept it"
+        what = what if own or len(keys) == 1 else f"{len(keys)} tensors that it reads here"
+        text = f"the graph is replayed, and {what} {'is' if len(own or keys) == 1 else 'are'} gone: nothing has kept it"
         failure = BY_ID[_FREED].failure(text, frame)
         yield failure if region is None else as_read(failure, region, names)
 
 
-def names_gone(failure: Failure) -> set[str]:
-    """The variables whose tensors are told to be gone, where they are known."""
-    named = _NAMED.search(failure.message)
-    return {*named["names"].split(" and ")} if named is not None else set()
+def is_of(failure: Failure, names: Collection[str]) -> bool | None:
+    """Whether what is told to be gone is no more than what these names meant; None where it is not known.
+
+    Args:
+        failure: a line of a graph that reads what is gone.
+        names: of what is read there, those that mean something else by now.
+    """
+    if named := _NAMED.search(failure.message):
+        return {*named["names"].split(" and ")} <= {*names}
+    return len(names) >= int(several["count"]) if (several := _SEVERAL.search(failure.message)) else None
 
 
 def as_read(failure: Failure, region: Region, gone: Collection[str] = ()) -> Failure:

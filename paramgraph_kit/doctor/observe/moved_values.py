@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +23,6 @@ from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_ane
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
 from paramgraph_kit.doctor.observe.moved_words import (
-    HOSTS,
-    OF_TENSORS,
     by_setattr,
     clipped,
     counted,
@@ -44,6 +41,7 @@ from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
+from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -53,10 +51,6 @@ _FUNCTIONS = FUNCTIONS[:2]
 _FIRST = ("__init__", "__post_init__", "__new__")
 EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _GIVES_MEMORY = (*EXCHANGES, "load_state_dict")
-_SIZES = frozenset(
-    """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
-    rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
-)
 _ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
 
 
@@ -316,48 +310,9 @@ def in_place(call: ast.Call) -> str:
     return ast.unparse(ast.Call(call.func, call.args, kept))
 
 
-def takes_a_tensor(use: Use, then: Any) -> bool:
-    """Whether what is read is only computed with, where a tensor of one number does as well."""
-    tree = tree_of(use.code.co_filename)
-    if tree is None or isinstance(then, bool):
-        return False
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    node, computed = use.node, False
-    while node in parents and not isinstance(node, ast.stmt):
-        above: Any = parents[node]
-        if isinstance(above, ast.Subscript) and node is above.slice:
-            return False
-        if isinstance(above, ast.Call) and node is not above.func:
-            return last_name(above.func) in OF_TENSORS or (computed and not _of_numbers(above.func))
-        if isinstance(above, ast.keyword):
-            return False
-        if isinstance(above, ast.Compare) and _is_with_a_tensor(above, use):
-            return True
-        computed = computed or isinstance(above, ast.BinOp)
-        node = above
-    return computed
-
-
 def _all_take_a_tensor(region: Region, moved: Moved) -> bool:
     uses = [u for u in region.values.uses if u.text == moved.use.text] if region.values is not None else []
     return all(takes_a_tensor(use, moved.then[1]) for use in uses or [moved.use])
-
-
-def _is_with_a_tensor(compare: ast.Compare, use: Use) -> bool:
-    """Whether a number is compared with a tensor: one that stays, or one that a call of torch's gives."""
-    for each in (compare.left, *compare.comparators):
-        called = each.func if isinstance(each, ast.Call) else None
-        drawn = isinstance(called, ast.Attribute) and last_name(called.value) == "torch" and len(compare.ops) == 1
-        if drawn or is_a(Use(use.code, each, False, use.names).value(), torch.Tensor):
-            return True
-    return False
-
-
-def _of_numbers(function: ast.expr) -> bool:
-    """Whether a function takes Python's numbers only: a size, or what ``math`` has."""
-    owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
-    name = last_name(function)
-    return owner in HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
 
 
 def _given_at(region: Region, moved: Moved) -> Iterator[_Line]:

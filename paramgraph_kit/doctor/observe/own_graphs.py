@@ -409,7 +409,7 @@ class OwnGraphs:
         told = {each.then[1] for each in moved if each.then[0] == "memory"} | self.held.gone  # another has its name now
         lines = [(place.frame(), key) for at, place, key in gone if at not in told]
         if own is not None and not own.by_torch:  # torch keeps what it is given to graph
-            lines += [(frame, 0) for at, frame in own.freed if at not in told]
+            lines += [(frame, -at) for at, frame in own.freed if at not in told]
         yield from gone_at(lines, next((region for region in self.regions or () if region.graph is graph), None))
 
     def never_read(

@@ -18,9 +18,9 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.moved_values import takes_a_tensor
 from paramgraph_kit.doctor.observe.other_numbers import another
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame

@@ -1,0 +1,93 @@
+"""Whether a tensor of one number does as well where what a capture reads is a number of Python's."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.moved_words import HOSTS, OF_TENSORS
+
+_SIZES = frozenset(
+    """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
+    rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
+)
+_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
+_COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
+_Parents = dict[ast.AST, ast.AST]
+
+
+def takes_a_tensor(use: Use, then: Any) -> bool:
+    """Whether what is read is only computed with, where a tensor of one number does as well."""
+    tree = tree_of(use.code.co_filename)
+    if tree is None or isinstance(then, bool):
+        return False
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    node, computed = use.node, False
+    while node in parents and not isinstance(node, ast.stmt):
+        above: Any = parents[node]
+        if isinstance(above, ast.Subscript) and node is above.slice:
+            return False
+        if isinstance(above, ast.Call) and node is not above.func:
+            return last_name(above.func) in OF_TENSORS or (computed and not _of_numbers(above.func))
+        if isinstance(above, ast.keyword):
+            return False
+        if isinstance(above, ast.Compare) and _is_with_a_tensor(above, use):
+            return True
+        computed = computed or isinstance(above, ast.BinOp)
+        node = above
+    return computed and not _is_asked(use, node, parents)
+
+
+def _is_asked(use: Use, statement: ast.AST, parents: _Parents) -> bool:
+    """Whether a name gets what is computed, and the host asks that behind it: by a branch, a size, an index.
+
+    A capture has gone by there, so that it was no tensor, which would have failed in it.
+    """
+    waiting, known = [*_given(statement)], set[str]()
+    names = [n for n in nodes_of(use.code) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    while waiting:
+        known.add(name := waiting.pop())
+        for read in (n for n in names if n.id == name and n.lineno > getattr(statement, "lineno", 0)):
+            top: Any = read
+            while isinstance(parents.get(top), _COMPUTES):
+                top = parents[top]
+            above = parents.get(top)
+            if isinstance(above, _TESTS) and above.test is top:
+                return True
+            if isinstance(above, (ast.Slice, ast.For)) or (isinstance(above, ast.Subscript) and above.slice is top):
+                return True
+            if isinstance(above, ast.Call) and top in above.args and _of_numbers(above.func):
+                return True
+            waiting += [each for each in _given(above) if each not in known]
+    return False
+
+
+def _given(statement: ast.AST | None) -> Iterator[str]:
+    """The names that get what a statement computes."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, (ast.AugAssign, ast.AnnAssign)) else targets
+    return (each.id for each in targets if isinstance(each, ast.Name))
+
+
+def _is_with_a_tensor(compare: ast.Compare, use: Use) -> bool:
+    """Whether a number is compared with a tensor: one that stays, or one that a call of torch's gives."""
+    for each in (compare.left, *compare.comparators):
+        called = each.func if isinstance(each, ast.Call) else None
+        drawn = isinstance(called, ast.Attribute) and last_name(called.value) == "torch" and len(compare.ops) == 1
+        if drawn or is_a(Use(use.code, each, False, use.names).value(), torch.Tensor):
+            return True
+    return False
+
+
+def _of_numbers(function: ast.expr) -> bool:
+    """Whether a function takes Python's numbers only: a size, or what ``math`` has."""
+    owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
+    name = last_name(function)
+    return owner in HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
