@@ -40,3 +40,23 @@ def test_so_it_is_where_the_capture_was_made_before_anybody_looked(tmp_path: Pat
         found = pgk.diagnose(names["forward"], *names["args"])
     # THEN
     assert {f.code for f in found.failures} == {"freed-input", "stale-input"}
+
+
+def test_a_number_that_a_branch_asks_through_a_name_gets_a_tensor_and_a_graph_for_each_way(tmp_path: Path) -> None:
+    # GIVEN a number that is computed of a counter, added, and asked by a branch
+    # WHEN
+    (told,) = diagnosed(PROGRAMS, "which a branch asks, too", tmp_path / "program.py").failures
+    # THEN the number has a tensor, which the branch does not ask
+    assert "`if (self.eps_decay ** self.steps > 0.3) not in graphs:`" in told.fix
+    assert "reads `self.eps_in` for `eps` but in line 21, whose test stays as it is" in told.fix
+    assert told.fix.endswith("and ahead of each replay `self.eps_in.fill_(self.eps_decay ** self.steps)`")
+
+
+def test_a_result_that_is_kept_is_told_once(tmp_path: Path) -> None:
+    # GIVEN a list of results of a graphed module, which grows with each call
+    # WHEN
+    found = diagnosed(PROGRAMS, "in a list of the object's", tmp_path / "program.py")
+    # THEN
+    assert [f.fix for f in found.failures] == [
+        "before  self.history.append(out.detach())\nafter   self.history.append(out.detach().clone())"
+    ]

@@ -44,7 +44,7 @@ from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
-from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone
+from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone, settled
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
@@ -154,7 +154,7 @@ class _Examiner(Caller):
         silent = self.compare(*pair)
         if second.ended is None and (silent or second.changes or first.captures):
             # Perhaps only the first call was different, as where something is made when it is needed first.
-            third = self.call(self.args, self.kwargs)
+            third = settled(self, second, self.call(self.args, self.kwargs))
             if third.ended is None:
                 pair, calls = [second, third], [first, second, third]
                 silent = self.compare(*pair)

@@ -14,10 +14,19 @@ _GIVEN = re.compile(r"(\w+) = ")
 
 def told_where_kept(told: Iterable[Failure], said: str, files: Iterable[str]) -> list[Failure]:
     """The same without what ``said`` tells of a call, where one line behind it keeps that result, and none else."""
-    found, trees = [*told], [tree for file in files if (tree := tree_of(file)) is not None]
+    found, trees = _each_once(told), [tree for file in files if (tree := tree_of(file)) is not None]
     aliases = [f for f in found if f.code == "output-alias" and f.frame is not None]
     twice = [f for f in aliases if f.message == said and any(_keeps(f, other, trees) for other in aliases)]
     return [f for f in found if not any(f is each for each in twice)]
+
+
+def _each_once(told: Iterable[Failure]) -> list[Failure]:
+    """The same without what another one tells of the same line, with the same fix."""
+    found: dict[tuple[str, ...], Failure] = {}
+    for number, f in enumerate(told):
+        at = (f.frame.file, str(f.frame.line), f.fix) if f.frame is not None and f.code == "output-alias" else ()
+        found.setdefault(at or (str(number),), f)
+    return [*found.values()]
 
 
 def _keeps(call: Failure, other: Failure, trees: list[ast.Module]) -> bool:

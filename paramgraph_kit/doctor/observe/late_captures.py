@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import is_library
 
 MOST_AHEAD = 9  # calls that have warmed up ahead of a capture
+MOST_FURTHER = 4  # calls that capture one more graph of a table
 _CAPTURES = ("graph", "capture_begin", "make_graphed_callables")
 
 
@@ -25,6 +26,20 @@ def captures_late(caller: Caller, codes: Sequence[CodeType], made: Sequence[Call
         if call.captures or call.ended is not None:
             return call if call.ended is None else None
     return None
+
+
+def settled(caller: Caller, before: Call, call: Call) -> Call:
+    """A call, or one behind it that only replays, where that captures one more graph of a table: ``graphs[n > 3]``.
+
+    ``before``: the call ahead of it, which is given back where it only replays and none of the next ones does.
+    """
+    if not (replays_alone(before) and call.captures and call.replays):
+        return call
+    for _ in range(MOST_FURTHER):
+        if call.ended is not None or replays_alone(call):
+            return call
+        call = caller.call(caller.args, caller.kwargs)
+    return call if call.ended is not None or replays_alone(call) else before
 
 
 def replays_alone(call: Call) -> bool:

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.called_beside import found_there_too
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.host_tests import is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
@@ -81,7 +82,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     for moved in (m for m in every if is_anew(m) or m.use.text not in anew):
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
-        if not moved.part and moved.then[0] == "number" and is_unread(moved.use):
+        if not moved.part and moved.then[0] == "number" and (is_unread(moved.use) or is_in_key(moved.use)):
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text

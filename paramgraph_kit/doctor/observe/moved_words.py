@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.launch_words import as_launched
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.own_tables import in_own_table
@@ -327,7 +328,7 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
     """A number of which the host computes what tensors take: that goes into a tensor ahead of each replay."""
     known = [*uses]
     paths = {each.text for each in known if _is_plain(each.value())}
-    made, read, filled, more = [], [], [], list[str]()
+    made, read, filled, more, tests = [], [], [], list[str](), dict[str, str]()
     for each in (one for one in known if one.text == use.text):
         nodes = [*nodes_of(each.code)]
         parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
@@ -335,6 +336,11 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
         above: Any = parents.get(whole)
         named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
         reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
+        asked = {n: test for n in reads if (test := asked_in(n, parents, {*paths, str(named)})) is not None}
+        tests |= {of_the_host_alone(test, str(named), whole): f"line {n.lineno}" for n, test in asked.items()}
+        if asked and len(asked) == len(reads):
+            return ""
+        reads = [n for n in reads if n not in asked]
         said = [_multiplied(_of_the_host(n, parents, {*paths, str(named)}), parents) for n in reads or [whole]]
         if None in said:
             return ""
@@ -353,6 +359,8 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
         return ""
     other = f"; there {', '.join(more)}" if more else ""
     parts = f"before the capture {', '.join(made)}, what is captured reads {', '.join(read)}{other}"
+    if tests:
+        return with_tests(tests, parts, filled)
     return f"this line as it is; {parts}; and ahead of g.replay() {', '.join(filled)}"
 
 

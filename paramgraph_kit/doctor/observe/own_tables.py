@@ -30,6 +30,12 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
     return fix.replace(found[0], f"this line as it is, and a graph for each value: it goes into the key, {lines}")
 
 
+def has_table(file: str) -> bool:
+    """Whether a file has a dictionary of graphs, which a function with a capture fills."""
+    tree = tree_of(file)
+    return tree is not None and any(True for _ in _tables(tree))
+
+
 def _tables(tree: ast.Module) -> Iterator[str]:
     """Dictionaries that a function with a capture fills by a key that is no constant, with its graph."""
     for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
@@ -41,8 +47,9 @@ def _tables(tree: ast.Module) -> Iterator[str]:
         graphs |= {ast.unparse(f.value) for f in begun if isinstance(f, ast.Attribute)}
         for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)):
             target: ast.Subscript = node.targets[0]  # type: ignore[assignment]
+            named = [n for each in (*node.targets, node.value) for n in ast.walk(each)]  # `graphs[key] = g = ...`, too
             own = ast.unparse(target) in graphs or any(
-                isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in graphs for n in ast.walk(node.value)
+                isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in graphs for n in named
             )
             if own and not isinstance(target.slice, (ast.Constant, ast.Slice)):
                 yield ast.unparse(target.value)

@@ -1,0 +1,88 @@
+"""Words for a number that a capture computes with and that also decides what is captured: a tensor, and two graphs."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.moved_together import graph_for_each
+from paramgraph_kit.doctor.observe.own_tables import has_table
+
+_COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
+
+
+def asked_in(node: ast.expr, parents: Mapping[ast.AST, ast.AST], paths: Collection[str]) -> ast.expr | None:
+    """The test of a branch that asks a number and others of ``paths``, and nothing else; None where there is none."""
+    top: Any = node
+    while isinstance(parents.get(top), _COMPUTES):
+        top = parents[top]
+    above = parents.get(top)
+    is_test = isinstance(above, (ast.If, ast.IfExp)) and above.test is top
+    return top if is_test and _is_of(top, paths) else None
+
+
+def _is_of(node: ast.AST, paths: Collection[str]) -> bool:
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return ast.unparse(node) in paths
+    if isinstance(node, (*_COMPUTES, ast.Constant)):
+        inside = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+        return all(_is_of(each, paths) for each in inside)
+    return False
+
+
+def is_in_key(use: Use) -> bool:
+    """Whether a number decides only what the key of the program's own table of graphs decides: ``graphs[n > 3]``."""
+    tree, file = tree_of(use.code.co_filename), use.code.co_filename
+    if tree is None or not has_table(file):
+        return False
+    nodes = [*nodes_of(use.code)]
+    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+    own, whole = {id(n) for n in nodes}, use.node
+    while isinstance(parents.get(whole), (ast.BinOp, ast.UnaryOp)):
+        whole = parents[whole]  # type: ignore[assignment]
+    above = parents.get(whole)
+    target = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
+    paths = {ast.unparse(n) for n in ast.walk(whole) if isinstance(n, (ast.Name, ast.Attribute))}
+    if isinstance(target, ast.Name) and _is_of(whole, paths):
+        name = target.id
+        reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+        tests = [asked_in(n, parents, {*paths, name}) for n in reads]
+        asked = [of_the_host_alone(test, name, whole) if test is not None else None for test in tests]
+    else:
+        top: Any = whole
+        while isinstance(parents.get(top), _COMPUTES):
+            top = parents[top]
+        within = {ast.unparse(n) for n in ast.walk(top) if isinstance(n, (ast.Name, ast.Attribute))}
+        test = asked_in(use.node, parents, within)
+        asked = [ast.unparse(test) if test is not None else None]
+    others = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, _COMPUTES) and id(n) not in own}
+    return bool(asked) and all(test is not None and test in others for test in asked)
+
+
+def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:
+    """The same with what a variable is given in place of its name: another function has no such variable."""
+
+    class Given(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return given if node.id == name else node
+
+    return ast.unparse(Given().visit(copy.deepcopy(test)))
+
+
+def with_tests(tests: Mapping[str, str], parts: str, filled: Sequence[str]) -> str:
+    """What is written for a number that is computed with and asked; "" where too much is asked.
+
+    Args:
+        tests: what is asked, and where.
+        parts: the lines that make a tensor of the number, and that read it.
+        filled: what is written to such tensors ahead of each replay.
+    """
+    if len(tests) != 1:
+        return ""
+    (test, at), *_ = tests.items()
+    each = graph_for_each(f"({test})")
+    return f"{each}; {parts} but in {at}, whose test stays as it is; and ahead of each replay {', '.join(filled)}"
