@@ -8,10 +8,31 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from tests.integration.rewritten import run
 from tests.programs.reading import read
 from tests.programs.running import diagnosed, load, quiet
 
 pytestmark = pytest.mark.usefixtures("recovered")
+ENVIRONMENT = """
+class Environment:
+    def __init__(self):
+        self.state, self.graph = torch.zeros(8, 2, device=device), None
+    def physics(self, action):
+        self.state.copy_(self.state * 0.9 + 0.1 * action[:, None])
+        return self.state.clone()
+    def step(self, action):
+        if self.graph is None:
+            self.action = action.clone()
+            AHEAD
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.seen = self.physics(self.action)
+        self.action.copy_(action)
+        self.graph.replay()
+        return self.seen.clone()
+f = Environment().step
+args = (torch.randn(8).to(device),)
+"""
 PROGRAMS = read(Path(__file__).parents[1] / "programs" / "own_graphs" / "fiftyfourth_ownb.txt")
 MASK = "a mask of the capturing function's own"
 
@@ -60,3 +81,16 @@ def test_a_result_that_is_kept_is_told_once(tmp_path: Path) -> None:
     assert [f.fix for f in found.failures] == [
         "before  self.history.append(out.detach())\nafter   self.history.append(out.detach().clone())"
     ]
+
+
+@pytest.mark.parametrize(("ahead", "is_told"), [("", False), ("self.physics(self.action)", True)])
+def test_a_state_is_told_to_be_moved_ahead_of_a_capture_only_where_something_runs_there(
+    ahead: str, is_told: bool, tmp_path: Path
+) -> None:
+    # GIVEN a capture that writes a state, without a warm-up and with one
+    names = run(ENVIRONMENT.replace("AHEAD", ahead), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN
+    assert not found.failures
+    assert ("what runs ahead of the capture moves `self.state`" in str(found)) is is_told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
 from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 COLD = "cold-library"
@@ -117,11 +118,18 @@ def _left_by(region: Region) -> str:
     return optimizer_in(region) if leaves else ""
 
 
-def moved_ahead(first: Call, later: Call, regions: Iterable[Region]) -> Iterator[str]:
+def moved_ahead(first: Call, later: Call, regions: Iterable[Region], written: Collection[int]) -> Iterator[str]:
     """What to know where the call that captures gives other numbers than one that only replays, from the same state.
 
     What runs ahead of a capture, or behind it, moves a state then that its lines write. Weights that an optimizer
-    steps are left out: a warm-up trains them, as torch's own documentation has it.
+    steps are left out: a warm-up trains them, as torch's own documentation has it. So is what replays alone write,
+    which no call finds as the one before it has found it.
+
+    Args:
+        first: the call that captures.
+        later: one that only replays.
+        regions: what it has captured.
+        written: memory that operations outside of captures have written.
     """
     drawn = any(word in step.name for call in (first, later) for step in call.steps for word in _DRAWS)
     counted = any(isinstance(c.after, (int, float)) for c in later.changes)
@@ -130,7 +138,8 @@ def moved_ahead(first: Call, later: Call, regions: Iterable[Region]) -> Iterator
         return
     if all(a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-4, 1e-5, equal_nan=True) for a, b in pairs):
         return
-    names = {path: None for region in regions for path, _ in written_in(region)}
+    seen = {*written, *(key for step in first.steps for key in step.outside)}
+    names = {path: None for region in regions for path, t in written_in(region) if storage_key(t) in seen}
     if names:
         listed = ", ".join(f"`{name}`" for name in names)
         what = "its first call, which captures, gives other numbers than the next one from the same state"

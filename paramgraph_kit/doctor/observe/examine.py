@@ -483,7 +483,8 @@ class _Examiner(Caller):
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
-        found.notes += self.graphs.drawn.notes([] if problems else moved_ahead(self.first or call, call, launched))
+        moved = [] if problems else moved_ahead(self.first or call, call, launched, self.graphs.written)
+        found.notes += self.graphs.drawn.notes(moved)
         return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:
