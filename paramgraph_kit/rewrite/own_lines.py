@@ -35,6 +35,7 @@ MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 BESIDE = "stays as it is, beside the part that a graph holds"
 WITHIN = "stays as it is, in `{}`, which a graph holds, as in the diff"
+_REGISTERED = "unregistered-generator"
 IN_PIECES = "stays as it is in pieces, `{}`, which is tried below"
 MOVED = "the same {when} each launch, in `{name}`, as in the diff"
 FOLLOWS = (
@@ -200,10 +201,12 @@ def _kept(fix: Fix) -> str:
 def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, fix: Fix) -> tuple[list[str], list[str]]:
     """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more.
 
-    That is told where it is told of all lines that are left.
+    That is told where it is told of all lines that are left; and first where the line stays for one graph, too.
     """
     line, told = pair or ([failure.frame.text if failure.frame is not None else ""], [])
     written = _TRIED.split(fix.pieces)[0]
+    if failure.code == _REGISTERED and told and not is_in_pieces(told[0]):
+        return line, [f"{told[0]}; or it {IN_PIECES.format(written)}"]
     more = [each for each in told[:1] if fix.instead and not is_in_pieces(each)]
     return line, [IN_PIECES.format(written) + "".join(f"; for one graph {each}" for each in more)]
 

@@ -33,6 +33,30 @@ class Environment:
 f = Environment().step
 args = (torch.randn(8).to(device),)
 """
+SERVER = """
+class Server:
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(device)
+        self.static_in, self.graph = torch.zeros(4, 8, device=device), None
+        self.gen = torch.Generator(device=device)
+    def body(self, x):
+        noise = torch.randn(4, 8, device=device, generator=self.gen)
+        return self.net(x + 0.1 * noise)
+    @torch.no_grad()
+    def warm(self):
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.static_out = self.body(self.static_in)
+    def serve(self, x):
+        if self.graph is None:
+            self.warm()
+        self.static_in.copy_(x)
+        self.graph.replay()
+        return self.static_out.clone()
+server = Server()
+f = server.serve
+args = (torch.randn(4, 8).to(device),)
+"""
 PROGRAMS = read(Path(__file__).parents[1] / "programs" / "own_graphs" / "fiftyfourth_ownb.txt")
 MASK = "a mask of the capturing function's own"
 
@@ -94,3 +118,26 @@ def test_a_state_is_told_to_be_moved_ahead_of_a_capture_only_where_something_run
     # THEN
     assert not found.failures
     assert ("what runs ahead of the capture moves `self.state`" in str(found)) is is_told
+
+
+@pytest.mark.pieces
+def test_a_generator_is_registered_also_where_pieces_do_without(tmp_path: Path) -> None:
+    # GIVEN a capture that draws from a generator of the program's, whose network may be compiled as well
+    names = run(SERVER, tmp_path)
+    # WHEN
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN the line that is enough for the graph comes first
+    (told,) = found.failures
+    _, _, after = told.fix.partition("after   ")
+    assert after.startswith("`self.graph.register_generator_state(self.gen)` of the graph `self.graph`, once before")
+    assert "or it stays as it is in pieces, `" in after
+
+
+def test_an_input_that_only_its_object_still_names_is_told_when_no_call_fills_it(tmp_path: Path) -> None:
+    # GIVEN graphs that a method has captured and given back, of a runner that has their inputs under names of its own
+    # WHEN
+    (told,) = diagnosed(PROGRAMS, "forgotten at replay", tmp_path / "program.py").failures
+    # THEN
+    assert told.code == "stale-input"
+    assert "after   self.out_cache_loc[:len(loc)].copy_(loc); self.graphs[bs].replay()" in told.fix

@@ -51,6 +51,7 @@ class _Given:
     replay: Frame | None
     code: CodeType  # in which the capture stands
     places: dict[str, torch.Tensor]  # what the graph reads, as the lines of its capture write it
+    by_name: bool = False  # nobody knows these lines: only what has its name is for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,14 @@ class FedInputs:
             self._since = set()  # what is filled for a capture is filled once
         self._met.add(id(one.graph))
         self._since |= of_graph
-        if self._number > _MOST_LAUNCHES or region is None:
+        if self._number > _MOST_LAUNCHES:
             return
-        places = {text: tensor for text, tensor in _places(region) if _is_read(tensor, one)}
         frames = [*frames_of_the_user()]
+        places = {t: each for t, each in _places(region) if _is_read(each, one)} if region is not None else {}
+        places |= _of_owners(frames[:_NEAR], one, {*map(storage_key, places.values())}) if one.before else {}
+        if region is None:
+            self._note_given(frames, places, place)
+            return
         self._late.pop(id(region.graph), None)
         named = [(text, storage_key(t)) for frame in frames[-1:] for text, t in _arguments(frame)]
         given = frozenset(key for text, key in named if not is_of_the_next(text))
@@ -119,16 +124,20 @@ class FedInputs:
         inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
         written = frozenset(self._written)
         self._launches[id(region.graph)] = _Launch(inputs, written, seen, given - {0}, place, region.code)
+        self._note_given(frames, places, place, region.code)
+
+    def _note_given(
+        self, frames: list[FrameType], places: dict[str, torch.Tensor], at: Place, code: CodeType | None = None
+    ) -> None:
         known = set[int]()
         for frame in frames[:_NEAR]:
-            for text, tensor in _arguments(frame):
+            for text, tensor in _arguments(frame) if places else ():
                 key = storage_key(tensor)
                 if key and key not in known and not is_a(tensor, torch.nn.Parameter):
                     known.add(key)
-                    ref = _weak(tensor.untyped_storage())
-                    self._given.append(
-                        _Given(text, key, ref, tensor.shape, tensor.dtype, place.frame(), region.code, places)
-                    )
+                    ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
+                    kind = tensor.shape, tensor.dtype
+                    self._given.append(_Given(text, key, ref, *kind, at.frame(), own, places, by_name=code is None))
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
         """The call ends; ``of_graphs``: memory that graphs read or make."""
@@ -164,7 +173,8 @@ class FedInputs:
         name = last_of(given.text)
         named = {t: v for t, v in places.items() if name and name in t.rpartition(".")[2]}
         beside = {t: v for t, v in places.items() if self._stands_beside_others(t, given.places)}
-        chosen = named or beside or {t: v for t, v in places.items() if _is_even(v)}
+        beside = beside or {t: v for t, v in places.items() if _is_even(v)}
+        chosen = named or ({} if given.by_name else beside)
         at = given.text[given.text.find("[") :] if "[" in given.text else ""
         alike = [t for t in chosen if at and t.endswith(at)]
         if not chosen:
@@ -228,6 +238,21 @@ def _places(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
         if is_a(value, torch.Tensor) and not is_a(value, torch.nn.Parameter):
             yield use.text, value
         yield from _entries(use.text, value)
+
+
+def _of_owners(frames: list[FrameType], one: Any, known: set[int]) -> dict[str, torch.Tensor]:
+    """What objects whose methods come to a replay have of what the device says that its graph touches.
+
+    The function that captured may have called it by other names, which nobody knows any more.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for frame in frames if one.touched else ():
+        for name, value in attributes_of(frame.f_locals.get("self")).items():
+            pairs = [(f"self.{name}", value), *_entries(f"self.{name}", value)]
+            for text, each in pairs:
+                if is_a(each, torch.Tensor) and not is_a(each, torch.nn.Parameter) and _is_read(each, one):
+                    found |= {text: each} if storage_key(each) not in known else {}
+    return found
 
 
 def _is_read(tensor: torch.Tensor, one: Any) -> bool:
