@@ -134,10 +134,20 @@ def test_a_generator_is_registered_also_where_pieces_do_without(tmp_path: Path) 
     assert "or it stays as it is in pieces, `" in after
 
 
-def test_an_input_that_only_its_object_still_names_is_told_when_no_call_fills_it(tmp_path: Path) -> None:
-    # GIVEN graphs that a method has captured and given back, of a runner that has their inputs under names of its own
+UNFED = {
+    "forgotten at replay": "self.out_cache_loc[:len(loc)].copy_(loc); self.graphs[bs].replay()",
+    "copies the first argument only": "sy.copy_(y); g.replay()",
+    "whose keywords no call copies": "s_kwargs['mask'].copy_(kwargs['mask']); graph.replay()",
+}
+
+
+@pytest.mark.parametrize("title", UNFED)
+def test_an_input_that_only_its_object_or_its_table_still_names_is_told_when_no_call_fills_it(
+    title: str, tmp_path: Path
+) -> None:
+    # GIVEN graphs whose inputs have the names of an object, or of what a table gives, and none of their capture's
     # WHEN
-    (told,) = diagnosed(PROGRAMS, "forgotten at replay", tmp_path / "program.py").failures
+    (told,) = diagnosed(PROGRAMS, title, tmp_path / "program.py").failures
     # THEN
     assert told.code == "stale-input"
-    assert "after   self.out_cache_loc[:len(loc)].copy_(loc); self.graphs[bs].replay()" in told.fix
+    assert told.fix.endswith(f"after   {UNFED[title]}")

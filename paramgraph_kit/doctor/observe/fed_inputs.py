@@ -114,6 +114,7 @@ class FedInputs:
         frames = [*frames_of_the_user()]
         places = {t: each for t, each in _places(region) if _is_read(each, one)} if region is not None else {}
         places |= _of_owners(frames[:_NEAR], one, {*map(storage_key, places.values())}) if one.before else {}
+        places |= _of_variables(frames[:1], one, {*map(storage_key, places.values())})
         if region is None:
             self._note_given(frames, places, place)
             return
@@ -252,6 +253,18 @@ def _of_owners(frames: list[FrameType], one: Any, known: set[int]) -> dict[str, 
             for text, each in pairs:
                 if is_a(each, torch.Tensor) and not is_a(each, torch.nn.Parameter) and _is_read(each, one):
                     found |= {text: each} if storage_key(each) not in known else {}
+    return found
+
+
+def _of_variables(frames: list[FrameType], one: Any, known: set[int]) -> dict[str, torch.Tensor]:
+    """What variables of the function that replays have of it, as out of a table: ``g, x, out = cache[key]``."""
+    found: dict[str, torch.Tensor] = {}
+    for frame in frames:
+        given, names = {text for text, _ in _arguments(frame)}, frame.f_locals
+        for name, value in ((n, names[n]) for n in frame.f_code.co_varnames if n in names):
+            for text, each in [(name, value), *_entries(name, value)]:
+                is_read = is_a(each, torch.Tensor) and text not in given and _is_read(each, one)
+                found |= {text: each} if is_read and storage_key(each) not in known else {}
     return found
 
 
