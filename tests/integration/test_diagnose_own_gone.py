@@ -137,6 +137,7 @@ def test_a_generator_is_registered_also_where_pieces_do_without(tmp_path: Path) 
 UNFED = {
     "forgotten at replay": "self.out_cache_loc[:len(loc)].copy_(loc); self.graphs[bs].replay()",
     "copies the first argument only": "sy.copy_(y); g.replay()",
+    "buckets that are unpacked to names": "static_lens[:len(lens)].copy_(lens); g.replay()",
     "whose keywords no call copies": "s_kwargs['mask'].copy_(kwargs['mask']); graph.replay()",
 }
 

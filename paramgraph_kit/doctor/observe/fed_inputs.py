@@ -114,7 +114,14 @@ class FedInputs:
         frames = [*frames_of_the_user()]
         places = {t: each for t, each in _places(region) if _is_read(each, one)} if region is not None else {}
         places |= _of_owners(frames[:_NEAR], one, {*map(storage_key, places.values())}) if one.before else {}
-        places |= _of_variables(frames[:1], one, {*map(storage_key, places.values())})
+        there = _of_variables(frames[:1], one)
+        if region is not None and frames and frames[0].f_code is not region.code:  # what it has there is called so here
+            has = {*map(storage_key, there.values())}
+            places = {
+                t: each for t, each in places.items() if not (_is_own(t, region.code) and storage_key(each) in has)
+            }
+        known = {*map(storage_key, places.values())}
+        places |= {text: each for text, each in there.items() if storage_key(each) not in known}
         if region is None:
             self._note_given(frames, places, place)
             return
@@ -256,7 +263,13 @@ def _of_owners(frames: list[FrameType], one: Any, known: set[int]) -> dict[str, 
     return found
 
 
-def _of_variables(frames: list[FrameType], one: Any, known: set[int]) -> dict[str, torch.Tensor]:
+def _is_own(path: str, code: CodeType) -> bool:
+    """Whether a path begins with a variable of a function's own, which no other function knows by that name."""
+    name = path.partition("[")[0].partition(".")[0]
+    return name in code.co_varnames and name != "self"
+
+
+def _of_variables(frames: list[FrameType], one: Any) -> dict[str, torch.Tensor]:
     """What variables of the function that replays have of it, as out of a table: ``g, x, out = cache[key]``."""
     found: dict[str, torch.Tensor] = {}
     for frame in frames:
@@ -264,7 +277,7 @@ def _of_variables(frames: list[FrameType], one: Any, known: set[int]) -> dict[st
         for name, value in ((n, names[n]) for n in frame.f_code.co_varnames if n in names):
             for text, each in [(name, value), *_entries(name, value)]:
                 is_read = is_a(each, torch.Tensor) and text not in given and _is_read(each, one)
-                found |= {text: each} if is_read and storage_key(each) not in known else {}
+                found |= {text: each} if is_read else {}
     return found
 
 
