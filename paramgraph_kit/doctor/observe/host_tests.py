@@ -7,10 +7,10 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
-from paramgraph_kit.doctor.observe.own_tables import has_table
+from paramgraph_kit.doctor.observe.own_tables import keys_of
 
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 
@@ -36,12 +36,11 @@ def _is_of(node: ast.AST, paths: Collection[str]) -> bool:
 
 def is_in_key(use: Use) -> bool:
     """Whether a number decides only what the key of the program's own table of graphs decides: ``graphs[n > 3]``."""
-    tree, file = tree_of(use.code.co_filename), use.code.co_filename
-    if tree is None or not has_table(file):
+    if not (keys := keys_of(use.code.co_filename)):
         return False
     nodes = [*nodes_of(use.code)]
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-    own, whole = {id(n) for n in nodes}, use.node
+    whole = use.node
     while isinstance(parents.get(whole), (ast.BinOp, ast.UnaryOp)):
         whole = parents[whole]  # type: ignore[assignment]
     above = parents.get(whole)
@@ -59,8 +58,7 @@ def is_in_key(use: Use) -> bool:
         within = {ast.unparse(n) for n in ast.walk(top) if isinstance(n, (ast.Name, ast.Attribute))}
         test = asked_in(use.node, parents, within)
         asked = [ast.unparse(test) if test is not None else None]
-    others = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, _COMPUTES) and id(n) not in own}
-    return bool(asked) and all(test is not None and test in others for test in asked)
+    return bool(asked) and all(test in keys for test in asked)
 
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:

@@ -30,10 +30,22 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
     return fix.replace(found[0], f"this line as it is, and a graph for each value: it goes into the key, {lines}")
 
 
-def has_table(file: str) -> bool:
-    """Whether a file has a dictionary of graphs, which a function with a capture fills."""
-    tree = tree_of(file)
-    return tree is not None and any(True for _ in _tables(tree))
+def keys_of(file: str) -> set[str]:
+    """What a file looks up its graphs by in a dictionary that a function with a capture fills, each part by itself."""
+    if (tree := tree_of(file)) is None or not (tables := {*_tables(tree)}):
+        return set()
+    nodes, keys = [*ast.walk(tree)], list[ast.expr]()
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in tables:
+            keys.append(node.slice)
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) in tables:
+            keys.append(node.left)
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in {f"{t}.get" for t in tables}:
+            keys.append(node.args[0])
+    names = {key.id for key in keys if isinstance(key, ast.Name)}
+    assigns = (n for n in nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) in names)
+    keys += [node.value for node in assigns]
+    return {ast.unparse(part) for key in keys for part in getattr(key, "elts", [key])}
 
 
 def _tables(tree: ast.Module) -> Iterator[str]:
