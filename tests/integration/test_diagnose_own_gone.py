@@ -152,3 +152,27 @@ def test_an_input_that_only_its_object_or_its_table_still_names_is_told_when_no_
     # THEN
     assert told.code == "stale-input"
     assert told.fix.endswith(f"after   {UNFED[title]}")
+
+
+HELD = {
+    "captured on the caller's dict": (
+        "before the capture `self.held_batch = {'b': batch['b'].clone(), 'x': batch['x'].clone()}`",
+        "before this line comes `self.held_batch['b'].copy_(batch['b']); self.held_batch['x'].copy_(batch['x'])`",
+    ),
+    "on keywords of the caller": (
+        "before the capture `self.held_batch = {key: each.clone() for key, each in batch.items()}`",
+        "before this line comes `for key, each in batch.items(): self.held_batch[key].copy_(each)`",
+    ),
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+@pytest.mark.parametrize("title", HELD)
+def test_a_dictionary_that_is_captured_as_the_caller_gives_it_is_copied_entry_by_entry(
+    title: str, tmp_path: Path
+) -> None:
+    # GIVEN a capture that reads entries of what its caller gives it
+    # WHEN
+    (told,) = diagnosed(PROGRAMS, title, tmp_path / "program.py").failures
+    # THEN
+    assert all(words in told.fix for words in HELD[title])

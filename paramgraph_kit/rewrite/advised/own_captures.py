@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.advised.given_kinds import made_and_filled
 from paramgraph_kit.rewrite.advised.own_tables import has_several, is_capture, keeps_several, with_each_graph
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
@@ -38,6 +39,7 @@ def into_an_own_capture(place: Place) -> str:
     if not freed and (place.failure.code != "stale-input" or _UNREAD not in place.failure.message):
         return ""
     given = [name for name in arguments_of(function) if name != "self"]
+    given += [each.arg for each in (function.args.vararg, function.args.kwarg) if each and each.arg not in given]
     captured = _read_in_captures(place, function)
     if freed or has_several(function):
         return with_each_graph(place, function, freed=freed)
@@ -72,9 +74,12 @@ def into_an_own_capture(place: Place) -> str:
     if direct := [name for name in given if name in captured]:
         name, held = direct[0], _held(function, direct[0])
         kept = "" if held.startswith("self.") else f"`global {held}` begins the function, "
+        blocks = [n for part in function.body for n in within(part) if is_capture(n)]
+        inside = [n for block in blocks for n in ast.walk(block)]
+        made, filled = made_and_filled(name, held, inside, place.source.tree)
         return (
-            f"{kept}before the capture `{held} = {name}.clone()`, the capture reads `{held}` for `{name}`, and before "
-            f"this line comes `{held}.copy_({name})`: the graph reads the tensor that was there at its capture"
+            f"{kept}before the capture `{held} = {made}`, the capture reads `{held}` for `{name}`, and before "
+            f"this line comes `{filled}`: the graph reads the tensor that was there at its capture"
         )
     return ""
 

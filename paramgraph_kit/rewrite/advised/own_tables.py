@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paramgraph_kit.rewrite.advised.given_kinds import made_and_filled
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -45,9 +46,10 @@ def with_each_graph(place: Place, function: Function, *, freed: bool) -> str:
         first = f"`global {held}` begins the function, "
     ahead = "ahead of the replay comes" if freed else "before this line comes"
     each = ": one tensor for all graphs would be that of the last capture, and " if "[" in held else ": "
+    copied, filled = made_and_filled(name, held, inside, place.source.tree)
     return (
-        f"{first}before the capture `{held} = {name}.clone()`, the capture reads `{held}` for `{name}`, and "
-        f"{ahead} `{held}.copy_({name})`{each}{_WHY}"
+        f"{first}before the capture `{held} = {copied}`, the capture reads `{held}` for `{name}`, and "
+        f"{ahead} `{filled}`{each}{_WHY}"
     )
 
 
