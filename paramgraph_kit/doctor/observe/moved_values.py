@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     clipped,
     counted,
     held_for,
+    of_call,
     of_entries,
     of_none,
     of_owner,
@@ -262,7 +263,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if is_number and isinstance(moved.use.node, ast.Name) and not clipped(moved.use, kind):
         return _where_read(region, moved)
     if code in ("scalar-frozen", "branch-frozen"):
-        if is_number and (told := clipped(moved.use, kind)):
+        if is_number and (told := clipped(moved.use, kind) or of_call(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
             return told
         if not moved.part and _same_path(line.target, moved.use.node):
             test = tested(moved.use) if code == "branch-frozen" and target == moved.use.text else ""

@@ -364,6 +364,53 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
     return f"this line as it is; {parts}; and ahead of g.replay() {', '.join(filled)}"
 
 
+def of_call(use: Use, uses: Iterable[Use], kind: str) -> str:
+    """A number that a function of the user's computes with, all of the host's: what that gives goes into a tensor."""
+    known, nodes = [*uses], [*nodes_of(use.code)]
+    paths = {each.text for each in known if each.code is use.code and _is_plain(each.value())}
+    function = next((n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == use.code.co_name), None)
+    sites = [each for each in known if each.code is not use.code and code_of(unwrap(each.value())) is use.code]
+    if function is None or {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} - {"self"} or not sites:
+        return ""
+    own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if not all(_is_of_numbers(each, paths | own) for each in function.body) or len({each.text for each in sites}) > 1:
+        return ""
+    more = dict[str, None]()
+    for site in sites:
+        there = [*nodes_of(site.code)]
+        parents = {child: node for node in there for child in ast.iter_child_nodes(node)}
+        call: Any = parents.get(site.node)
+        above: Any = parents.get(call)
+        named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
+        reads = [n for n in there if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
+        said = [_multiplied(n, parents) for n in (reads if named else [call])]
+        if not isinstance(call, ast.Call) or call.args or call.keywords or None in said or not said:
+            return ""
+        more |= {text: None for text in said if text}
+    path = sites[0].text
+    held = held_for(path) if "." in path else f"{path}_in"
+    made = f"before the capture `{held} = torch.full((), float({path}()), device={kind!r})`"
+    other = f"; there {', '.join(more)}" if more else ""
+    reads_it = f"what is captured reads `{held}` for `{path}()`{other}"
+    return f"this line as it is; {made}, {reads_it}; and ahead of g.replay() `{held}.fill_({path}())`"
+
+
+def _is_of_numbers(node: ast.AST, paths: set[str]) -> bool:
+    """Whether a statement, or what it has, computes with numbers of the host's alone."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        owner = last_name(node.value) if isinstance(node, ast.Attribute) else ""
+        return ast.unparse(node) in paths or owner in HOSTS
+    if isinstance(node, ast.Call):
+        return _is_hosts(node.func) and not node.keywords and all(_is_of_numbers(each, paths) for each in node.args)
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Name) and _is_of_numbers(node.value, paths)
+    if isinstance(node, ast.Constant):
+        return True
+    kinds = (ast.Return, ast.Expr, ast.If, ast.IfExp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)
+    inside = [n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.expr, ast.stmt))]
+    return isinstance(node, kinds) and bool(inside) and all(_is_of_numbers(each, paths) for each in inside)
+
+
 def _of_the_host(node: Any, parents: Parents, paths: set[str]) -> Any:
     """The largest expression around a number of which all is the host's."""
     while isinstance(above := parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)):
