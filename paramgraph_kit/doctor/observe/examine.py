@@ -475,8 +475,7 @@ class _Examiner(Caller):
                 region.forget()
             zeroed = [*zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)]
             problems += zeroed or added_to(region, self.graphs.adds_to)
-            begun = [*begun_inside(region, self.graphs.writes)]
-            problems += begun or begun_in_capture(region, self.graphs.flow)
+            problems += [*begun_inside(region, self.graphs.writes)] or begun_in_capture(region, self.graphs.flow)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)
