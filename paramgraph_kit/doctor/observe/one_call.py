@@ -217,6 +217,9 @@ class Caller:
             keeper.stays |= keeper.counting if counting else set()
             self.left = {**keeper.left(), **self.left}
             self.graphs.between.leaves()
+            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                graphs, writes = self.graphs, keeper.written().keys()
+                graphs.early.leaves(writes, graphs.regions or (), graphs.of, graphs.flow.filled)
             if ended is None and (self.args or self.kwargs):
                 self._leave_gradients(keeper)
             if not self.lost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
 
@@ -11,6 +11,9 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region, all_blocks, graphs_at
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -18,6 +21,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 _Given = tuple[CodeType, int, ast.expr | None]
+_MOVED = "the capture has run nothing yet, and the state that it is to move is returned here as it was"
 _SAID = "the capture has run nothing yet, and its result is returned here"
 
 
@@ -47,6 +51,35 @@ class ReturnedEarly:
                 if isinstance(value, (ast.Name, ast.Attribute)):
                     after += f"; who keeps its result needs `return {ast.unparse(value)}.clone()`"
                 self._told[code, line] = replace(failure, fix=f"before  {shown}\nafter   {after}")
+
+    def leaves(
+        self,
+        written: Collection[int],
+        regions: Iterable[Region],
+        of: Callable[[object], OneGraph | None],
+        filled: Callable[[object], Collection[int]],
+    ) -> None:
+        """A call ends; ``written``: memory of before that its own operations have written, and no graph.
+
+        A state that a graph moves is what it was, though the call was given what it is to be moved by: where it gives
+        that back, and has not replayed, this step is lost.
+        """
+        for region in regions:
+            own = of(region.graph)
+            if own is None or own.before or own.by_torch or own.launched or own.reads.keys().isdisjoint(written):
+                continue
+            states = {*filled(region.graph)}.difference(written)
+            for code, line, value in _returns(self._chains.get(id(region.graph), []), region):
+                given = value
+                while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and not given.args:
+                    given = given.func.value  # a copy, or another look
+                path = given if isinstance(given, (ast.Name, ast.Attribute)) else None
+                if any(storage_key(t) in states for t in tensors_in(path_value(path, region.names, region.space))):
+                    failure = BY_ID["not-executed"].failure(_MOVED, frame_at(code, line))
+                    name = (graphs_at(region) or ["g"])[-1]
+                    shown = failure.frame.text if failure.frame is not None else ""
+                    after = f"{name}.replay() right behind the capture, ahead of this line: a capture runs nothing"
+                    self._told[code, line] = replace(failure, fix=f"before  {shown}\nafter   {after}")
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
