@@ -178,11 +178,18 @@ def test_a_dictionary_that_is_captured_as_the_caller_gives_it_is_copied_entry_by
     assert all(words in told.fix for words in HELD[title])
 
 
+COMPUTED = {"a loss weight from a cosine": ("weight", "self.weight()"), "epsilon of a property": ("eps", "self.eps")}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
-def test_a_number_that_a_function_of_the_hosts_computes_is_one_tensor_and_no_graph_for_each(tmp_path: Path) -> None:
-    # GIVEN a capture that weighs its loss with what a method computes of a counter
+@pytest.mark.parametrize("title", COMPUTED)
+def test_a_number_that_a_function_of_the_hosts_computes_is_one_tensor_and_no_graph_for_each(
+    title: str, tmp_path: Path
+) -> None:
+    # GIVEN a capture that reads what a method, or a property, computes of a counter
+    name, given = COMPUTED[title]
     # WHEN
-    (told,) = diagnosed(PROGRAMS, "a loss weight from a cosine", tmp_path / "program.py").failures
+    (told,) = diagnosed(PROGRAMS, title, tmp_path / "program.py").failures
     # THEN
-    assert "what is captured reads `self.weight_in` for `self.weight()`" in told.fix
-    assert told.fix.endswith("and ahead of self.graph.replay() `self.weight_in.fill_(self.weight())`")
+    assert f"what is captured reads `self.{name}_in` for `{given}`" in told.fix
+    assert told.fix.endswith(f"and ahead of self.graph.replay() `self.{name}_in.fill_({given})`")

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from inspect import unwrap
+from inspect import getattr_static, unwrap
 from typing import Any
 
 import torch
@@ -370,6 +370,7 @@ def of_call(use: Use, uses: Iterable[Use], kind: str) -> str:
     paths = {each.text for each in known if each.code is use.code and _is_plain(each.value())}
     function = next((n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == use.code.co_name), None)
     sites = [each for each in known if each.code is not use.code and code_of(unwrap(each.value())) is use.code]
+    is_property = any(map(_is_property, sites))
     if function is None or {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} - {"self"} or not sites:
         return ""
     own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -379,20 +380,27 @@ def of_call(use: Use, uses: Iterable[Use], kind: str) -> str:
     for site in sites:
         there = [*nodes_of(site.code)]
         parents = {child: node for node in there for child in ast.iter_child_nodes(node)}
-        call: Any = parents.get(site.node)
+        call: Any = site.node if is_property else parents.get(site.node)
         above: Any = parents.get(call)
         named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
         reads = [n for n in there if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
         said = [_multiplied(n, parents) for n in (reads if named else [call])]
-        if not isinstance(call, ast.Call) or call.args or call.keywords or None in said or not said:
+        plain = is_property or (isinstance(call, ast.Call) and not call.args and not call.keywords)
+        if not plain or None in said or not said:
             return ""
         more |= {text: None for text in said if text}
     path = sites[0].text
-    held = held_for(path) if "." in path else f"{path}_in"
-    made = f"before the capture `{held} = torch.full((), float({path}()), device={kind!r})`"
+    held, given = held_for(path), path if is_property else f"{path}()"
+    made = f"before the capture `{held} = torch.full((), float({given}), device={kind!r})`"
     other = f"; there {', '.join(more)}" if more else ""
-    reads_it = f"what is captured reads `{held}` for `{path}()`{other}"
-    return f"this line as it is; {made}, {reads_it}; and ahead of g.replay() `{held}.fill_({path}())`"
+    reads_it = f"what is captured reads `{held}` for `{given}`{other}"
+    return f"this line as it is; {made}, {reads_it}; and ahead of g.replay() `{held}.fill_({given})`"
+
+
+def _is_property(site: Use) -> bool:
+    """Whether an attribute is what a function of its class computes."""
+    name = site.node.attr if isinstance(site.node, ast.Attribute) else ""
+    return bool(name) and isinstance(getattr_static(type(site.owner()), name, None), property)
 
 
 def _is_of_numbers(node: ast.AST, paths: set[str]) -> bool:
