@@ -377,6 +377,8 @@ def _functions_in(owner: ast.AST) -> Iterator[Any]:
 
 def _gives(line: _Line, moved: Moved) -> bool:
     target = line.target
+    if isinstance(line.node, ast.AugAssign) and moved.then[0] == moved.now[0] == "memory":
+        return False  # it writes to the tensor that is there
     if isinstance(line.node, ast.Call):
         name = last_name(line.node.func)
         if moved.part.endswith(".training"):
