@@ -26,7 +26,7 @@ from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import DEVICE_NAME, machine
 from .not_known import doubt_beyond
 from .outs import as_meta, fit_out, new_like, on_device, shared_with_outs, signature, stand_in
-from .overlap import check_overlap, overlaps_itself, written_over
+from .overlap import READS_FIRST, check_overlap, in_one_place, overlaps_itself, written_over
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
@@ -352,18 +352,18 @@ class Kernel:
                 meta = same[id(tensor)] = lazily(meta, bits_of(tensor))
             meta_flat[i] = meta
             metas[id(meta)] = tensor
-        if self.pointwise and self.written:
-            for i in self._positions(self.written_names, flat, spec):
-                if isinstance(target := flat[i], torch.Tensor):
-                    check_overlap(target, operands)
+        for target in [flat[i] for i in self._positions(self.written_names, flat, spec) if i in slots]:
+            if self.pointwise:
+                check_overlap(target, operands)
+            elif self.op._opname not in READS_FIRST and (there := in_one_place(target, operands)):
+                self.invoke([there.get(id(each), each) for each in flat], spec, (0, 0) if self.random else None)
         outs = self._positions(self.out_names, flat, spec)
         if any(sum(x is flat[i] for x in operands) > 1 for i in outs):
             self._check(meta_flat, spec, slots, few=sys.maxsize)
         shapes = self._infer(meta_flat, spec, slots)
         for i in outs:
             fit_out(flat[i], meta_flat[i])
-        results, fresh = list[Any](), list[torch.Tensor]()
-        copies: list[tuple[int, int]] = []  # (which result, which operand receives it)
+        results, fresh, copies = list[Any](), list[torch.Tensor](), list[tuple[int, int]]()  # a result, its operand
         for k, value in enumerate(shapes):
             if not isinstance(value, torch.Tensor):
                 results.append(value)

@@ -14,6 +14,8 @@ from .not_known import not_known
 from .whole import convert
 
 WARP = 32  # numbers that are written at once
+READS_FIRST = frozenset({"cumprod", "cumsum", "logcumsumexp"})  # no iterator of torch's on the device: it does not look
+MOST_NUMBERS = 1 << 20  # that are worth a look
 
 _REFUSED = (
     "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
@@ -33,6 +35,30 @@ def check_overlap(target: torch.Tensor, sources: Sequence[torch.Tensor]) -> None
         same = (place, target.stride()) == (other, source.stride())
         if not (apart or same) and source.numel() and all(_plain(each) for each in (target, source)):
             raise RuntimeError(_REFUSED.format("some elements of the input tensor and the written-to tensor refer"))
+
+
+def in_one_place(target: torch.Tensor, operands: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Stand-ins on the CPU, by what they stand for, whose places overlap as these do; none where nothing meets it.
+
+    Each operation has its own rule of what may overlap, which its CPU kernel knows, and no meta kernel asks.
+
+    >>> x = torch.arange(4.0)
+    >>> sorted(t.tolist() for t in in_one_place(x[:2], [x[:2], x[1:]]).values()), in_one_place(x[:2], [x[:2], x[2:]])
+    ([[0.0, 0.0], [0.0, 0.0, 0.0]], {})
+    """
+    begin, end = _reach(target)
+    meets = [each for each in operands if (place := _reach(each))[0] < end and begin < place[1]]
+    if len(meets) < 2 or sum(each.numel() for each in operands) > MOST_NUMBERS:
+        return {}
+    memory: dict[int, torch.UntypedStorage] = {}
+    found: dict[int, torch.Tensor] = {}
+    for each in operands:
+        held = each.untyped_storage()
+        if (start := held.data_ptr()) not in memory:
+            memory[start] = torch.zeros(held.nbytes(), dtype=torch.uint8).untyped_storage()
+        found[id(each)] = each.new_empty(0, device="cpu")
+        found[id(each)].set_(memory[start], each.storage_offset(), each.shape, each.stride())
+    return found
 
 
 def read_before(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
