@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -16,7 +17,7 @@ from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
 
 _OVERWRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "set_")
@@ -32,6 +33,7 @@ class _Order:
     made: dict[int, Place] = field(default_factory=dict)  # where memory of its own is made first
     read: set[int] = field(default_factory=set)  # which of that is read before it is written over
     met: set[int] = field(default_factory=set)  # memory that it has read, or written
+    states: dict[int, Any] = field(default_factory=dict)  # weak references to what it writes
     asked: set[int] = field(default_factory=set)  # memory of before that it reads ahead of all that it writes there
     carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
@@ -90,6 +92,8 @@ class CapturedFlow:
         own.asked |= read - own.written - own.made.keys()
         own.met |= read | written
         own.written |= written
+        for tensor in (t for t in _tensors((args, [*kwargs.values()])) if storage_key(t) in written):
+            own.states.setdefault(storage_key(tensor), weakref.ref(tensor if tensor._base is None else tensor._base))
         for tensor in _tensors((result,)):
             if (key := storage_key(tensor)) not in written | read:
                 own.made.setdefault(key, at)
@@ -132,6 +136,13 @@ class CapturedFlow:
         """Whether replays of a graph add to gradients that were used already, and that nobody has cleared."""
         own = self._known.get(id(graph))
         return own is not None and own.sums
+
+    def keep(self, graph: object, keeper: Keeper | None) -> None:
+        """A graph is replayed next: what it writes of memory that was there before is put back as all else is."""
+        own = self._known.get(id(graph), _Order())
+        for tensor in (t for key, ref in own.states.items() if key not in own.made and (t := ref()) is not None):
+            if keeper is not None:
+                keeper.keep(tensor)
 
     def written(self, graph: object) -> set[int]:
         """Memory that a graph writes."""

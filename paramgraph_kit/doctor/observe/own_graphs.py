@@ -51,7 +51,7 @@ from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.select import driver, twin
@@ -365,8 +365,9 @@ class OwnGraphs:
         """Whether another graph of its pool was replayed since, and has written over a result."""
         return any(own.spoiled is not None and storage_key(tensor) in own.memory for own in self._known.values())
 
-    def read_and_written(self, graph: object) -> tuple[Collection[int], Collection[int]]:
-        """Memory from outside that a graph reads, and what it writes of all memory, as its capture was seen."""
+    def read_and_written(self, graph: object, keeper: Keeper | None = None) -> tuple[Collection[int], Collection[int]]:
+        """Memory from outside that a graph reads, and what it writes of all memory, of which states are kept."""
+        self.flow.keep(graph, keeper)
         return getattr(self._known.get(id(graph)), "reads", ()), self.flow.written(graph)
 
     def looked_at(self, graph: object) -> None:

@@ -53,7 +53,7 @@ class Keeper:
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Copy memory from outside that may be written unseen, as by the replay of a graph."""
-        if (key := storage_key(tensor)) and key not in self._kept:
+        if (key := storage_key(tensor)) and key not in self._kept.keys() | self._written.keys() | self.made:
             self._kept[key] = _copied(tensor)
 
     def note_leaf(self, tensor: torch.Tensor) -> None:
