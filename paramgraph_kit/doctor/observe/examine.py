@@ -53,7 +53,7 @@ from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.optimizers import is_begun
 from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
-from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
+from paramgraph_kit.doctor.observe.own_numbers import of_the_same_lines, read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
@@ -326,7 +326,7 @@ class _Examiner(Caller):
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
         told_once = without_what_follows(without_echoes(with_what_sets_it(problems.values(), codes)), codes)
-        found.problems = around_replays.without_freed(told_once)
+        found.problems = around_replays.without_freed([*told_once, *of_the_same_lines(told_once, more)])
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *order_of(f.frame)))

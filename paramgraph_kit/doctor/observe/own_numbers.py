@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.trace.model import Failure, Frame
+
+_GIVEN = " is given to a capture of its own"  # in a message
+
+
+def of_the_same_lines(told: Collection[Failure], every: Iterable[Failure]) -> Iterator[Failure]:
+    """Further numbers that a line gives its capture, where one of them is told: a problem a line is kept else."""
+    said = {f.message for f in told if _GIVEN in f.message}
+    lines = {(f.code, f.frame) for f in told if _GIVEN in f.message}
+    for failure in every:
+        if _GIVEN in failure.message and failure.message not in said and (failure.code, failure.frame) in lines:
+            said.add(failure.message)
+            yield failure
 
 
 def read_in_captures(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.rewrite.advised.given_kinds import made_and_filled
 from paramgraph_kit.rewrite.advised.own_tables import has_several, is_capture, keeps_several, with_each_graph
@@ -97,9 +98,10 @@ def _number(place: Place, function: Function) -> str:
             f"`{name}` decides what is captured, and each graph has one way: a graph for each, so the key of the table "
             f"that keeps the graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
-    if _is_a_size(place, name):
+    if (is_size := _is_a_size(place, name)) or _is_an_index(place, name):
+        what = "a size" if is_size else "an index, which the host would have to read from a tensor"
         return (
-            f"`{name}` is a size, and each graph has one: a graph for each, so the key of the table that keeps the "
+            f"`{name}` is {what}, and each graph has one: a graph for each, so the key of the table that keeps the "
             f"graphs has `{name}`, too, as in `graphs[..., {name}]`"
         )
     if not held.startswith("self.") or keeps_several(function):
@@ -118,9 +120,36 @@ def _number(place: Place, function: Function) -> str:
 
 def _is_a_size(place: Place, name: str) -> bool:
     """Whether a number is a bound of a slice, or a count, where it is told: the host would have to read a tensor."""
-    bounds: list[ast.AST] = [n for n in within(place.statement) if isinstance(n, ast.Slice)]
-    bounds += [n for n in within(place.statement) if isinstance(n, ast.Call) and called(n) in _COUNTS]
+    return _bounds([place.statement], name) or any(
+        _bounds(function.body, parameter) for function, parameter in _given_to(place, name)
+    )
+
+
+def _is_an_index(place: Place, name: str) -> bool:
+    """Whether it picks an entry, ``cache[pos]``: with a tensor of no dimension that is a read of the host's."""
+    read = [(name, place.statement), *((to, n) for function, to in _given_to(place, name) for n in function.body)]
+    nodes = ((each, n) for each, statement in read for n in within(statement) if isinstance(n, ast.Subscript))
+    return any(each in names_in(n.slice) for each, n in nodes)
+
+
+def _bounds(statements: Iterable[ast.AST], name: str) -> bool:
+    nodes = [n for statement in statements for n in within(statement)]
+    bounds: list[ast.AST] = [n for n in nodes if isinstance(n, ast.Slice)]
+    bounds += [n for n in nodes if isinstance(n, ast.Call) and called(n) in _COUNTS]
     return any(name in names_in(bound) for bound in bounds)
+
+
+def _given_to(place: Place, name: str) -> Iterator[tuple[Function, str]]:
+    """Functions of the file that a line gives a number, each with what it calls that."""
+    functions = [n for n in ast.walk(place.source.tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    for call in (n for n in within(place.statement) if isinstance(n, ast.Call)):
+        for function in (f for f in functions if f.name == called(call)):
+            named = [k.arg for k in call.keywords if k.arg and isinstance(k.value, ast.Name) and k.value.id == name]
+            names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+            names = names[1:] if names[:1] == ["self"] else names
+            pairs = zip(names, call.args, strict=False)
+            by_place = [to for to, given in pairs if isinstance(given, ast.Name) and given.id == name]
+            yield from ((function, to) for to in (*by_place, *named))
 
 
 def _read_in_captures(place: Place, function: Function) -> set[str]:
