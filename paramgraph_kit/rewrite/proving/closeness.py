@@ -24,7 +24,7 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
-        if said == PRINTS:
+        if said.startswith(PRINTS):
             found += [f"{said}: {told}" for told in [difference(one, other)] if told]
             continue
         if name == LEADS:  # more than before may be so, as of zeros that one of two branches has returned
@@ -59,7 +59,7 @@ def loosely_apart(a: Seen, b: Seen) -> str:
         said = name.partition("#")[0]
         if said == LEADS:
             told = ""
-        elif said == PRINTS:
+        elif said.startswith(PRINTS):
             told = difference(one, other)
         elif len(one) != len(other):
             told = f"{len(one)} values, then {len(other)}"

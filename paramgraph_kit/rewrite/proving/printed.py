@@ -11,8 +11,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 PRINTS = "what it prints"
+RETURNED = f"{PRINTS} or returns as text"
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan\b|inf\b)")
 _OF_TENSORS = re.compile(r", (?:device='[^']*'|grad_fn=<[^>]*>|requires_grad=True|dtype=torch\.\w+)")
 _ONE = re.compile(r"tensor\(([^\[\]()]*)\)")  # a tensor of one number reads as that
@@ -32,12 +34,36 @@ class Printed(io.StringIO):
             return {}
         found: dict[str, list[str]] = {PRINTS: []}
         for line in self.getvalue().splitlines():
-            plain = _ONE.sub(r"\1", _OF_TENSORS.sub("", line))
-            words = " ".join(_NUMBER.sub(" # ", plain).split())
+            words, *numbers = _parted(line)
             found[PRINTS].append(words)
-            found.setdefault(f"{PRINTS}#{words}", []).extend(_NUMBER.findall(plain))
+            found.setdefault(f"{PRINTS}#{words}", []).extend(numbers)
         found[PRINTS].sort()
         return found
+
+
+def texts(results: Any) -> dict[str, list[str]]:
+    """What results hold as text, as a label, a key or a message: the words, and their numbers behind them.
+
+    >>> texts([("cat", 1), {"loss": "0.25 now"}])
+    {'what it prints or returns as text': ['cat', 'loss', '# now', '0.25']}
+    """
+    return {RETURNED: [part for text in _texts_in(results) for part in _parted(text)]}
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts_in(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _texts_in((name, each))
+
+
+def _parted(line: str) -> list[str]:
+    plain = _ONE.sub(r"\1", _OF_TENSORS.sub("", line))
+    return [" ".join(_NUMBER.sub(" # ", plain).split()), *_NUMBER.findall(plain)]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
-from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing
+from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, texts
 from paramgraph_kit.rewrite.proving.results import copied, flat, flat_tensors, held, known, numbers, opened, tensors_in
 from paramgraph_kit.rewrite.proving.written import Writes, is_small
 
@@ -334,7 +334,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: flat(results), **keeper.said.seen()}
+        found: Seen = {RETURNS: flat(results), **texts(results), **keeper.said.seen()}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
             # Also what this run has not written: lines may leave what the original writes, and write what it leaves.
