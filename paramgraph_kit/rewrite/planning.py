@@ -122,6 +122,7 @@ class Attempt(Behind):
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
         self.steps = False
+        self.is_called = False  # by another function of the user's, which may keep what it returns
         seen: dict[str, list[Failure]] = {}
         for failure in failures:
             steps = failure.code in OF_STEPS or self._scaled(failure) or self._asks_its_rate(failure)

@@ -97,6 +97,7 @@ def rounds_of(
     others: Collection[str] = (),
     left: list[Rewriting] | None = None,
     varying: Collection[str] = (),
+    called: bool = False,
 ) -> list[Rewriting]:
     """The function with one round of a loop cut out and rewritten whole, once for each of its loops where one is.
 
@@ -106,10 +107,11 @@ def rounds_of(
         others: what rounds of other functions are called.
         left: is given a round that is a function, and no graph yet.
         varying: arguments that are other numbers in later calls.
+        called: whether another function calls it, and may keep what it returns.
     """
     left = [] if left is None else left
     whole = Ways(function, args, kwargs, known.prover())
-    at = whole._definition(cells=True)
+    at, whole.is_called = whole._definition(cells=True), called
     if at is None or whole.entry is None:
         return []
     source, definition = at
@@ -151,8 +153,9 @@ def rounds_of(
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)
             forms = [halves, Split()] if halves.before or halves.edits else [halves]
-            is_loop = isinstance(loop, (ast.For, ast.While))
-            steps_of = from_step(loop) if is_loop else []  # of a function, words bring it in
+            steps_of = (
+                from_step(loop) if isinstance(loop, ast.For | ast.While) else []
+            )  # of a function, words bring it in
             asking = asks_what_was_read(loop, [n for f, n in places if f.code in READS], tells)
             cuts = list(product((False, True) if steps_of else (False,), forms, (False, True)))
             for ends, half, way in [*cuts, *product((False,), forms if asking else (), (None,))]:
@@ -281,9 +284,7 @@ class _Cutting:
     @property
     def rated(self) -> list[Failure]:
         """Learning rates that are others in a later round."""
-        if self.ends:
-            return []
-        return [f for f in self.failures if f.code == "learning-rate-frozen"] or [*self.later]
+        return [] if self.ends else [f for f in self.failures if f.code == "learning-rate-frozen"] or [*self.later]
 
     def _lend(self, part: Sequence[ast.stmt], *wanted: Collection[str]) -> list[Edit]:
         """Have a part given some numbers, held by others or by names, and arrays, in tensors."""
@@ -315,9 +316,7 @@ class _Cutting:
 
     def _is_of(self, node: ast.stmt, plain: Round) -> bool:
         """Whether a statement of the loop, as it stands, is one of the round's."""
-        if not self.old:
-            return node in plain.part
-        return any(self.old[id(each)] is node for each in plain.part)
+        return any((self.old[id(each)] if self.old else each) is node for each in plain.part)
 
     def _makers(self) -> list[Edit]:
         """Optimizers that the function makes in each call, with rates that are tensors."""
@@ -364,9 +363,7 @@ class _Cutting:
         """The same of a statement as it was, or of the halves that it was cut in: one computes, and one tells."""
         half = isinstance(node, _Half)
         if half or node is _TOLD or node in self.halves:
-            if number == 2:
-                return False
-            return (half or node in self.halves.after) is (number == 0)
+            return number < 2 and (half or node in self.halves.after) is (number == 0)
         return self.asked[number](node)
 
     def _cut(self, graded: Mapping[str, str] = MappingProxyType({}), *of: Collection[str]) -> Round | None:
@@ -382,6 +379,7 @@ class _Cutting:
             pure=lambda node: self._is_pure(self.old[id(node)] if self.old else node),
             brings=asked[2],
             copies=copies,
+            called=self.whole.is_called,
         )
         return replace(found, lines=tuple(source.apply(found.edits))) if found is not None else None
 
@@ -472,8 +470,9 @@ class _Cutting:
                     self.whole.prover.from_now().eager()  # what these lines write is put back, also after launches
                     if given.moves:
                         return None
-                    call(launches)
-                    wrong = self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
+                    for each in (launches, Launches(run.made, fix.around, bound, self.anew, handed=True)):
+                        call(each)
+                        wrong = wrong or self.truth.wrong(self.whole.prover.from_now().launched(self.whole.function))
                     apart = run.leaves_out() and has_own_gradients(self.part, self.whole.sources.values())
                     wrong = [each for each in wrong if not (apart and each.startswith(GRADIENTS))]
         if fix.complete and self.rates and not elsewhere.gives_rates(run.texts, fix.texts, self.whole.prover.state):

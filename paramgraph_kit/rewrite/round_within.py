@@ -67,9 +67,8 @@ def one_round(
             others = [fix.alone for fix in found]
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
-                rounds = rounds_of(
-                    *given, of_loader=of_loader, known=Known(), others=others, left=left, varying=called.varying
-                )
+                about: dict[str, Any] = {"of_loader": of_loader, "others": others, "left": left}
+                rounds = rounds_of(*given, **about, known=Known(), varying=called.varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
@@ -233,6 +232,10 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             space.update(launches)
             wrong = truth.wrong(whole.prover.from_now().launched(whole.function))
             if wrong or not all(each.replays for each in launches.values()):
+                return None
+            # The same with the graphs' own memory: a caller may keep that where no line that was read does.
+            space.update({name: Launches(*each, handed=True) for name, each in rounds.items()})
+            if truth.wrong(whole.prover.from_now().launched(whole.function)):
                 return None
     finally:
         whole.prover.forget()

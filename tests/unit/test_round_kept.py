@@ -15,12 +15,22 @@ def step(self, x):
 """
 
 
-def kept(behind: str) -> set[str]:
+def kept(behind: str, *, called: bool = False) -> set[str]:
     """What is kept of ``y``, which a part's one line gives."""
     text = STEP.format(behind="".join(f"    {line}\n" for line in behind.splitlines()))
     function = ast.parse(text).body[0]
     assert isinstance(function, ast.FunctionDef)
-    return kept_beyond(function, function.body, function.body[:1], ("y",))
+    return kept_beyond(function, function.body, function.body[:1], ("y",), called=called)
+
+
+def kept_by_rounds(behind: str) -> set[str]:
+    """The same of a loop, whose rounds are given ``x`` and ``y``."""
+    lines = "".join(f"        {line}\n" for line in behind.splitlines())
+    function = ast.parse(f"def run(xs, y):\n    for x in xs:\n        y = net(x, y)\n{lines}").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    loop = function.body[0]
+    assert isinstance(loop, ast.For)
+    return kept_beyond(function, loop.body, loop.body[:1], ("y",), ("x", "y"))
 
 
 @pytest.mark.parametrize(
@@ -65,3 +75,32 @@ def test_a_result_that_is_copied_or_given_anew_behind_each_launch_is_none(behind
     # GIVEN lines that keep a number, or a copy, or by a name that each launch's result replaces
     # WHEN they are read THEN nothing is copied once more
     assert kept(behind) == set()
+
+
+@pytest.mark.parametrize("behind", ["return y", "return y, y.sum().item()", "return {'y': y.detach()}"])
+def test_what_a_helper_returns_its_caller_may_keep(behind: str) -> None:
+    # GIVEN a part of a function that another one calls
+    # WHEN its lines are read THEN what is returned is to copy, and of a function that is launched itself it is not
+    assert (kept(behind, called=True), kept(behind)) == ({"y"}, set())
+
+
+@pytest.mark.parametrize("behind", ["return y.sum().item()", "return y * 2", "return y.clone()"])
+def test_what_a_helper_returns_of_its_own_is_not_copied(behind: str) -> None:
+    # GIVEN a helper that returns a number, or memory of its own WHEN its lines are read THEN nothing is copied
+    assert kept(behind, called=True) == set()
+
+
+@pytest.mark.parametrize(
+    "behind", ["if float(y.sum()) < 1:\n    best = y", "last = y", "best = y if bool(y > 0) else best"]
+)
+def test_a_name_that_lives_on_to_the_next_round_is_one_that_keeps(behind: str) -> None:
+    # GIVEN a loop that keeps a round's result by a plain name
+    # WHEN it is read THEN it is copied, as the next launch writes there
+    assert kept_by_rounds(behind) == {"y"}
+
+
+@pytest.mark.parametrize("behind", ["x = y", "n = y.shape", "z = y * 2"])
+def test_what_the_next_round_is_given_is_not_copied(behind: str) -> None:
+    # GIVEN a loop that hands a result on to the next round, which copies it before it writes, or computes from it
+    # WHEN it is read THEN nothing is copied
+    assert kept_by_rounds(behind) == set()

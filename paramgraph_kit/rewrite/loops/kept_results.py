@@ -23,26 +23,46 @@ _LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 
 
 def kept_beyond(
-    function: Function, body: Sequence[ast.stmt], part: Sequence[ast.stmt], results: Collection[str]
+    function: Function,
+    body: Sequence[ast.stmt],
+    part: Sequence[ast.stmt],
+    results: Collection[str],
+    parameters: Collection[str] | None = None,
+    *,
+    called: bool = False,
 ) -> set[str]:
     """Those results of a part of a block that what is around it keeps where a later launch would write over them.
 
     A name of others that gets its result behind each launch is none of them, as no line reads what it had before.
+
+    Args:
+        function: whose block it is.
+        body: the block.
+        part: its statements that are launched.
+        results: what they give.
+        parameters: what they are given, where the block is one of rounds: its names live on to the next launch.
+        called: whether others of the user's functions get what it returns, and may keep that.
     """
     inside = {n for node in part for n in ast.walk(node)}
     around = [n for n in ast.walk(function) if n not in inside]
     outer = {name for n in ast.walk(function) if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
     gets = [*_gets(around)]
+    rounds = {n for node in body for n in ast.walk(node)} if parameters is not None else set()
+    returned = [n.value for n in around if isinstance(n, (ast.Return, ast.Yield)) and called]
     found = set[str]()
     for result in results:
         names = _names_of(result, gets)
         for node, target, value in gets:
             path = path_of(target)
             held = not isinstance(target, ast.Name) or path in outer
+            # What the next round is given has been copied before it writes; a round left out would write there.
+            held |= parameters is not None and node in rounds and (node not in body or path not in parameters)
             if held and _may_be(value, names) and not (_is(value, result) and path and _each(body, part, node, path)):
                 found.add(result)
         calls = (n for n in around if isinstance(n, ast.Call) and last_name(n.func) in _KEEPS)
         if any(_may_be(arg, names) for call in calls for arg in (*call.args, *(k.value for k in call.keywords))):
+            found.add(result)
+        if any(_may_be(value, names) for value in returned):
             found.add(result)
     return found
 

@@ -71,6 +71,7 @@ def cut(
     pure: Callable[[ast.stmt], bool] = lambda _: False,
     brings: Callable[[ast.stmt], bool] = lambda _: False,
     copies: Collection[str] = (),
+    called: bool = False,
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -86,6 +87,7 @@ def cut(
         pure: whether a statement gives names what it computes, and does nothing else.
         brings: whether a statement copies something of the host's to the device, which is done ahead of the round.
         copies: results that are copied behind each call if the lines around it keep them.
+        called: whether another function of the user's calls this one, and may keep what it returns.
     """
     body = loop.body
     allowed = [each for each in spans(body, tells) if any(map(begins, each))] if begins is not None else [body]
@@ -126,7 +128,9 @@ def cut(
     name = _new_name(source, function, "round" if isinstance(loop, Rounds) else "part", taken)
     trains = any(is_backward(n) for node in part for n in within(node))
     call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
-    kept = kept_beyond(function, body, part, results)
+    kept = kept_beyond(
+        *(function, body, part, results), parameters if isinstance(loop, Rounds) else None, called=called
+    )
     copied = tuple(each for each in results if each in kept and each in copies)
     call += "".join(f"\n{source.indent(part[0])}{each} = {each}.clone()" for each in copied)
     runs = [*_runs(body, part)]

@@ -43,13 +43,16 @@ class Launches:
     """Calls a function, and from the third call with arguments of one kind on replays a graph of it.
 
     ``anew``: attributes of what it binds that may be other objects in a later call: each has a graph of its own.
+    ``handed``: whether its results are the graph's own memory, as whoever launches it may hand them on.
 
     Raises:
         CaptureError: the capture fails.
     """
 
-    def __init__(self, function: Any, around: Around = NOTHING, bound: int = 0, anew: Sequence[str] = ()) -> None:
-        self._function, self._around, self._anew = function, around, anew
+    def __init__(
+        self, function: Any, around: Around = NOTHING, bound: int = 0, anew: Sequence[str] = (), *, handed: bool = False
+    ) -> None:
+        self._function, self._around, self._anew, self._handed = function, around, anew, handed
         self._bound = bound  # of the arguments so many are no tensors, and what is around a launch needs them, too
         self._calls: dict[Kind, int] = {}
         self._graphs: dict[Kind, _Graph] = {}
@@ -74,7 +77,8 @@ class Launches:
         self._around.prepare(self._own(one.given))
         one.graph.replay()
         self.replays += 1
-        return tree_map(_apart, self._around.finish(self._own(one.given), one.out))
+        out = self._around.finish(self._own(one.given), one.out)
+        return out if self._handed else tree_map(_apart, out)
 
     def _eager(self, inputs: Arguments) -> Any:
         cuda = twin()
