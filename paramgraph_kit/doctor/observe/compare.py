@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
+from paramgraph_kit.doctor.observe.rounds_apart import without_rounds
 from paramgraph_kit.doctor.observe.source_lines import branch_between, frame_at, has_branch, instead_of_a_round
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -93,7 +94,12 @@ def differences(
             failure.frame
         ):  # else of that size, torch does it so
             found.setdefault((failure.code, failure.frame), failure)
-    return list(found.values())
+    codes = (
+        {code for step in first for code, _ in step.place.stack}
+        if any(code == "branch-frozen" for code, _ in found)
+        else ()
+    )
+    return without_rounds(found.values(), codes)
 
 
 def _blocks(first: list[Step], second: list[Step]) -> list[Block]:

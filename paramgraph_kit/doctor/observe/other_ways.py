@@ -25,7 +25,7 @@ from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_readings import grow
 from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of, reached
-from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, written_in
+from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, takes_away, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
@@ -164,7 +164,7 @@ class OtherWays:
         base = [c for each in (*self.base.changes, *self.plain.changes) for c in each.entries()]
         changes = [c for each in one.changes for c in each.entries()]
         changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
-        counted = [f for c in changes if (f := effect(c, written_in(c, inside.nodes)))]
+        counted = [f for c in changes if (f := _effect_there(c, inside.nodes))]
         counted += kept_by_choice.problems(changes, self.codes, self.moving.waited)
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
@@ -269,6 +269,19 @@ def _called(part: Iterable[ast.AST], codes: list[CodeType]) -> list[CodeType]:
             return found
         found += more
         names |= {last_name(n.func) for code in more for n in nodes_of(code) if isinstance(n, ast.Call)} - {""}
+
+
+def _effect_there(change: Change, nodes: list[tuple[CodeType, ast.AST]]) -> Failure | None:
+    """What a change means, where some lines have made it: those that only take out of a container keep nothing."""
+    frame = written_in(change, nodes)
+    failure = effect(change, frame)
+    if failure is None or frame is None or failure.code != "output-alias":
+        return failure
+    here = [node for code, node in nodes if display_name(code.co_filename) == frame.file]
+    calls = [n for n in here if getattr(n, "lineno", 0) == frame.line and isinstance(n, (ast.Call, ast.Delete))]
+    if not any(map(takes_away, calls)) or written_in(change, [n for n in nodes if not takes_away(n[1])]) is not None:
+        return failure
+    return BY_ID["host-counter"].failure(f"{change.name} loses an entry", frame)
 
 
 def _is_same(one: Change, other: Change) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.asked_through import asks_through
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
@@ -23,6 +25,7 @@ MUTATORS = frozenset(
 HOST_ONLY = MUTATORS | frozenset(
     "print item float int str len format info debug warning log write save add_scalar round tolist min max".split()  # noqa: SIM905
 )
+_TAKERS = frozenset(("pop", "popleft", "popitem", "remove", "discard", "clear"))
 Line = tuple[str, int]  # a file, as it is shown, and a line
 Branching = ast.If | ast.IfExp | ast.While | ast.For | ast.Match
 
@@ -53,6 +56,8 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
     likely = [each for each in likely if change.entry is None or _names_entry(each[1], change.entry)] or likely
+    if change.kind == "container" and _length(change.after) >= _length(change.before):
+        likely = [each for each in likely if not takes_away(each[1])] or likely  # what it has more came elsewhere
     for code, node in likely:
         return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
     return _named_in(change, codes)
@@ -63,6 +68,17 @@ def written_in(change: Change, nodes: Iterable[tuple[CodeType, ast.AST]]) -> Fra
     writing = [(code, node) for code, node in nodes if _writes(node, change)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
     return next((frame_at(code, node.lineno) for code, node in likely), None)  # type: ignore[attr-defined]
+
+
+def takes_away(node: ast.AST) -> bool:
+    """Whether it takes something out of a container and puts nothing there: ``memory.pop(0)``, ``del memory[0]``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _TAKERS
+    return isinstance(node, ast.Delete)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, dict, deque)) else 0
 
 
 def _writes_other(node: ast.AST, change: Change) -> bool:
@@ -335,7 +351,12 @@ def tests_of(code: CodeType, change: Change, told: set[int], waited: Iterable[Fr
         if not any(_waits(part) or _lines(part) & reads for part in untold) and not any(map(_works, _parts(node))):
             continue
         asked = node.subject if isinstance(node, ast.Match) else node.test
-        if any(path_of(n) in derived or any(_reads(n, each) for each in changes) for n in ast.walk(asked)):
+
+        def reads_it(part: ast.AST) -> bool:
+            return any(_reads(part, each) for each in changes)
+
+        named = any(path_of(n) in derived or reads_it(n) for n in ast.walk(asked))
+        if named or asks_through(asked, code.co_filename, reads_it):
             yield frame_at(code, node.lineno)
 
 
