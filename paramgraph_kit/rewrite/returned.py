@@ -24,7 +24,7 @@ _SAME = ("detach", "view", "view_as", "squeeze", "unsqueeze", "flatten", "reshap
 def copy_what_is_kept(rounds: Rounds, truth: Truth) -> list[str]:
     """Return copies of what the rewritten lines write in place; where none is sure, what to know of it."""
     first = rounds.all[0][0]
-    if first.prover.is_part or not (written := _written(rounds)):
+    if first.prover.is_part or not (written := written_by(rounds)):
         return []
     if not (found := _overwritten(rounds, truth)):
         return []
@@ -54,7 +54,7 @@ def _overwritten(rounds: Rounds, truth: Truth) -> dict[int, bool]:
     return {at: other for at, other in prover.overwritten.items() if at not in truth.overwritten}
 
 
-def _written(rounds: Rounds) -> set[str]:
+def written_by(rounds: Rounds) -> set[str]:
     """What new lines write in place: ``self.t`` of ``self.t.copy_(...)``."""
     first, found = rounds.all[0][0], set[str]()
     for file, lines in rounds.texts.items():

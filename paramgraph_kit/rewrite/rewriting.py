@@ -25,8 +25,9 @@ from paramgraph_kit.rewrite.proving.results import flat_tensors
 from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.returned import copy_what_is_kept
+from paramgraph_kit.rewrite.returned import copy_what_is_kept, written_by
 from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
+from paramgraph_kit.rewrite.shared_states import told_shared
 from paramgraph_kit.rewrite.shown import show
 from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.caught import handler_of
@@ -285,6 +286,7 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     if plans:
         problems = again(rounds, truth)
         kept = copy_what_is_kept(rounds, truth)
+        kept += told_shared(written_by(rounds), attempt.prover.state.holders, attempt.space)
         show(rounds, found)
         found.verified += [attempt.kept.told] if attempt.kept is not None and attempt.kept.told else []
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")

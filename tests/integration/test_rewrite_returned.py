@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,3 +82,28 @@ def test_only_what_later_steps_change_is_overwritten() -> None:
     prover.eager()
     # THEN the last is another value by then
     assert prover.overwritten == {1: False, 2: True}
+
+
+FIRST_STATE = """\
+x0 = torch.zeros(4).to(device)
+args = (torch.randn(4).to(device),)
+class Filter:
+    def __init__(self, x):
+        self.x = x
+    def step(self, z):
+        self.x = self.x * 0.9 + torch.sigmoid(z - self.x)
+        return self.x
+kept = Filter(x0)
+def f(z):
+    return kept.step(z)
+"""
+
+
+def test_a_state_that_has_the_memory_of_another_name_is_told_to_be_cloned(tmp_path: Path) -> None:
+    # GIVEN a state that began as a tensor which the program has by another name, and which steps write in place now
+    names = run(FIRST_STATE, tmp_path)
+    # WHEN it is rewritten
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN what to do ahead of the first call is said, without which that name would move
+    assert fix.complete, fix
+    assert [line for line in fix.verified if line.endswith("before the first call, `kept.x = kept.x.clone()`")], fix
