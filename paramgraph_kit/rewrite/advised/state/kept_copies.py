@@ -28,8 +28,11 @@ def kept_copies(place: Place) -> str:
     line = renamed(line, {name: f"{name}.clone()" for name in held})
     made = [f"`{name} = {text}`" for name, text in given.items()]
     made += [f"`{name}`" for name in held if name not in arguments_of(function)]
+    above = [n for n in place.source.above(node) if isinstance(n, ast.If)]
+    asked = f", as the `if` of line {above[-1].lineno} decides," if above else ""
     return (
-        f"take it out{', return ' * bool(made)}{', '.join(made)}, and behind each launch `{line}`, which keeps today's"
+        f"take it out{', return ' * bool(made)}{', '.join(made)}, and behind each launch{asked} `{line}`, which keeps "
+        "today's"
     )
 
 

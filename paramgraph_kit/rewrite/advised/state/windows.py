@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _CODES = ("output-alias", "scalar-frozen", "branch-frozen", "host-counter", "stale-input", "size-frozen")
+_AT_TIMES = (ast.If, ast.For, ast.While, ast.Try, ast.Match)
 
 
 def window_of_tensors(place: Place) -> str:
@@ -28,6 +29,8 @@ def window_of_tensors(place: Place) -> str:
         reads = [n for n in every if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == owner]
         if not any(place.statement in (n, *place.source.above(n)) for n in reads) or len(reads) < 2:
             continue
+        if any(isinstance(n, _AT_TIMES) for n in place.source.above(call)):
+            continue  # who knows after how many calls it is full, and a graph would write an entry in each
         size, name = held.maxlen, fresh("window", place.taken)
         if call not in set(ast.walk(place.statement)):
             return (

@@ -1,0 +1,43 @@
+"""A window of tensors that grows in some steps alone is not told as one that is full after so many calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+WINDOW = """\
+from collections import deque
+k = (torch.randn(5, 5) * 0.3).to(device)
+args = (torch.randn(5).to(device),)
+class Smoother:
+    def __init__(self):
+        self.window, self.x = deque(maxlen=3), torch.zeros(5).to(device)
+    def predict(self, z):
+        x = torch.tanh(k @ self.x) + 0.3 * z
+        r = (z - x).norm().item()
+        return x, r
+    def step(self, z):
+        x, r = self.predict(z)
+        if r < 3.0:
+            self.window.append(x)
+            self.x = x
+        return torch.stack(list(self.window)).mean(0) if self.window else x
+smoother = Smoother()
+def f(z):
+    return smoother.step(z)
+"""
+
+
+def test_how_many_calls_fill_a_window_is_not_told_where_some_calls_alone_add_to_it(tmp_path: Path) -> None:
+    # GIVEN a window of three to which a step adds where its result is small
+    names = run(WINDOW, tmp_path)
+    # WHEN it is diagnosed
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN nothing is said to be full after three calls, nor is it written in each launch
+    assert not [line for line in fix.instead if "full after" in line or "window[1:]" in line], fix
+    # and what is kept behind a launch is kept as the line around it decides
+    (kept,) = {line for line in fix.instead if "self.window.append(x.clone())" in line}
+    assert "behind each launch, as the `if` of line" in kept, fix
