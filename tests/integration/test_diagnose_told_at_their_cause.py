@@ -108,3 +108,42 @@ def test_what_takes_out_of_a_list_keeps_no_result() -> None:
         assert ("output-alias", "memory.append(x * 2)") in found, found
         assert ("output-alias", "memory.pop(0)") not in found, found
     assert ("host-counter", "memory.pop(0)") in told(pgk.diagnose(behind, torch.ones(2, device=DEVICE)))
+
+
+class Scaler:
+    """Doubles its scale after some good steps; a bad one halves it."""
+
+    def __init__(self) -> None:
+        self.scale, self.good = 8.0, 0
+
+    @property
+    def ready(self) -> bool:
+        return self.good >= 3
+
+    def update(self, *, bad: bool) -> None:
+        if bad:
+            self.scale = max(1.0, self.scale / 2)
+        else:
+            self.good += 1
+            if self.ready:
+                self.scale *= 2
+                self.good = 0
+
+
+def test_a_number_that_several_lines_write_is_told_at_those_that_have_written_it() -> None:
+    # GIVEN a scale that the third call doubles, while a line before halves it, and a count that begins again there
+    scaler = Scaler()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * scaler.scale
+        scaler.update(bad=False)
+        return y
+
+    # WHEN diagnosed THEN what doubles is told, and the count where it counts and where it begins again
+    found = told(pgk.diagnose(f, torch.ones(2, device=DEVICE)))
+    assert found == {
+        ("scalar-frozen", "y = x * scaler.scale"),
+        ("host-counter", "self.scale *= 2"),
+        ("host-counter", "self.good += 1"),
+        ("host-counter", "self.good = 0"),
+    }, found

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import is_dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.source_lines import written_at
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import DEEP
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
+
+
+def changed(earlier: Iterable[Change], later: Iterable[Change], codes: Collection[CodeType]) -> Iterator[Change]:
+    """What the later of two calls has changed; and a count that it has begun again, as the earlier has counted it."""
+    begun = dict[tuple[str, str, str, Any], tuple[Change, Frame | None]]()
+    for change in (entry for each in later for entry in each.entries()):
+        yield change
+        begun[change.kind, change.owner, change.name, change.key] = change, written_at(change, codes)
+    for change in (entry for each in earlier for entry in each.entries((int,))):
+        named = begun.get((change.kind, change.owner, change.name, change.key))
+        if named is None or type(change.after) is not int or type(named[0].after) is not int:
+            continue
+        at = written_at(change, codes)
+        if at is not None and at != named[1]:
+            yield change
 
 
 def effect(change: Change, frame: Frame | None) -> Failure | None:

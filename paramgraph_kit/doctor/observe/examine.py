@@ -34,7 +34,7 @@ from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_wh
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
 from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
-from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.effects import changed, effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.ended_behind import ended_in
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -371,7 +371,7 @@ class _Examiner(Caller):
             asked = any(f.code in _ASKED for f in known)  # what the device holds may decide, too
             picked = chance.picked(a, b, codes, [f.frame for f in known])
             found += [f for f in picked if not asked or f.code == "branch-frozen"]
-        for change in (entry for each in b.changes for entry in each.entries()):
+        for change in changed(a.changes, b.changes, codes):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)
                 known = [*found, *a.found, *b.found]

@@ -12,6 +12,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.asked_through import asks_through
+from paramgraph_kit.doctor.observe.explained import explains
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
@@ -56,6 +57,7 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
     likely = [each for each in likely if change.entry is None or _names_entry(each[1], change.entry)] or likely
+    likely = [each for each in likely if explains(each[1], change)] or likely
     if change.kind == "container" and _length(change.after) >= _length(change.before):
         likely = [each for each in likely if not takes_away(each[1])] or likely  # what it has more came elsewhere
     for code, node in likely:
