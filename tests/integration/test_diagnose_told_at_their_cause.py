@@ -147,3 +147,30 @@ def test_a_number_that_several_lines_write_is_told_at_those_that_have_written_it
         ("host-counter", "self.good += 1"),
         ("host-counter", "self.good = 0"),
     }, found
+
+
+class Schedule:
+    """Times that a count picks, the last of which adds no noise."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = [*range(99, -1, -1)]
+        self.index = 0
+
+    @property
+    def t(self) -> int:
+        return self.times[self.index % len(self.times)]
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        t = self.t
+        x = x * 0.5
+        if t > 0:
+            x = x + torch.ones_like(x)
+        self.index += 1
+        return x
+
+
+def test_a_branch_on_a_name_that_a_property_gives_of_a_count_is_told() -> None:
+    # GIVEN a time that a property picks by a count, and a branch on it that none of these calls takes otherwise
+    # WHEN diagnosed THEN the branch is told beside the count
+    found = pgk.diagnose(Schedule().step, torch.ones(3, device=DEVICE))
+    assert told(found) == {("host-counter", "self.index += 1"), ("branch-frozen", "if t > 0:")}, str(found)

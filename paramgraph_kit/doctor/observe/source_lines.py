@@ -345,7 +345,7 @@ def tests_of(code: CodeType, change: Change, told: set[int], waited: Iterable[Fr
     entries = [n for n in nodes if isinstance(n, ast.Assign) and _holds_entry(n.value, change)]
     called = {path_of(t) for n in entries if _called(n.value) == change.name for t in n.targets} - {""}
     changes = [change, *(replace(change, name=name) for name in sorted(called - {change.name}))]
-    derived = {name for each in changes for name in _derived(nodes, each)}
+    derived = {name for each in changes for name in _derived(nodes, each, code.co_filename)}
     for node in nodes:
         if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)):
             continue
@@ -362,7 +362,7 @@ def tests_of(code: CodeType, change: Change, told: set[int], waited: Iterable[Fr
             yield frame_at(code, node.lineno)
 
 
-def _derived(nodes: list[ast.AST], change: Change) -> set[str]:
+def _derived(nodes: list[ast.AST], change: Change, file: str) -> set[str]:
     """Names that are assigned a truth, a text or a number which a changed number decides: ``hot = calls > 3``."""
     found: set[str] = set()
     while True:
@@ -371,6 +371,7 @@ def _derived(nodes: list[ast.AST], change: Change) -> set[str]:
             for node in nodes
             if isinstance(node, ast.Assign) and _of_numbers(node.value) and not _holds_entry(node.value, change)
             if any(_reads(n, change) or path_of(n) in found for n in ast.walk(node.value))
+            or asks_through(node.value, file, lambda part: _reads(part, change))
             for target in node.targets
         } - {"", change.name}
         if more <= found:
