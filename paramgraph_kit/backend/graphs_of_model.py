@@ -94,6 +94,8 @@ class Model:
             inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)
             if isinstance(code, types.CodeType) and not _is_torch(code):
                 self.codes.add(code)
+            if isinstance(inner, types.MethodType) and isinstance(inner.__self__, torch.nn.Module):
+                self._of_torch.append(inner.__self__)  # its forward alone was compiled
             if isinstance(inner, torch.nn.Module):
                 self._add(inner)
                 return

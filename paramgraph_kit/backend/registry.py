@@ -165,11 +165,12 @@ def _of(code: Any, values: dict[str, Any]) -> tuple[list[types.CodeType], Any]:
         return [], None
     # For what is torch's own, such as Sequential or no_grad's wrapper, Dynamo compiles a function that calls ``fn``.
     behind = inspect.unwrap(values["fn"]) if "fn" in values else None
+    bound = getattr(behind, "__self__", None)  # of a method of torch's own, as the forward of a Sequential
+    behind = getattr(behind, "__func__", behind)
     behind = behind if isinstance(behind, types.FunctionType) else vars(type(behind)).get("__call__")
     first = code.co_varnames[:1] if code.co_argcount else ()
-    owner = next(
-        (values[name] for name in (*first, "self", "fn") if isinstance(values.get(name), torch.nn.Module)), None
-    )
+    known = (*(values.get(name) for name in (*first, "self", "fn")), bound)
+    owner = next((each for each in known if isinstance(each, torch.nn.Module)), None)
     return [original(code), *([behind.__code__] if isinstance(behind, types.FunctionType) else [])], owner
 
 

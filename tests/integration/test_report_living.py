@@ -167,3 +167,26 @@ def test_a_part_like_a_compiled_module_is_not_taken_for_it() -> None:
     # WHEN asked THEN each has its own graph
     assert {row.graph for row in pgk.report(part).rows}.isdisjoint(row.graph for row in pgk.report(whole).rows)
     assert len(pgk.report(whole).rows) == 1
+
+
+def test_a_module_of_torchs_own_whose_forward_is_compiled_has_its_graph() -> None:
+    # GIVEN a container of torch's whose forward is compiled in its place, as pieces of a larger model are
+    model = sequential(torch.nn.Hardtanh(), torch.nn.Linear(8, 2))
+    compile_forward(model)
+    # WHEN asked for it, or for its forward THEN the report has what was launched
+    (row,) = pgk.report(model).rows
+    assert row.graphed
+    assert [each.graph for each in pgk.report(model.forward).rows] == [row.graph]
+    # AND one like it is told of the graph that it uses, one unlike it of its own
+    alike = sequential(torch.nn.Hardtanh(), torch.nn.Linear(8, 2))
+    compile_forward(alike)
+    assert len(pgk.report(alike).rows) == 1
+    other = sequential(torch.nn.Hardsigmoid(), torch.nn.Linear(8, 2))
+    assert not pgk.report(other).rows
+
+
+def compile_forward(model: torch.nn.Module) -> None:
+    model.forward = torch.compile(model.forward, backend="paramgraph")
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(4, 8, device=pgk.device()))
