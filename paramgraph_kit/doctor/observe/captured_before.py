@@ -17,6 +17,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
@@ -89,6 +90,7 @@ def given_in_vain(
 
 def carried_on(region: Region) -> Iterator[Failure]:
     """Tensors that a capture reads and then gives the name of another, so that each replay begins with the first."""
+    yield from written_over(region)
     tree, bodies = tree_of(region.file or region.code.co_filename), [*bodies_of(region)]
     within = {n for _, inside, _ in bodies for n in inside}
     outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
