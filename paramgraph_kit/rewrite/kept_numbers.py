@@ -14,12 +14,13 @@ import torch
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
-from paramgraph_kit.rewrite.source.place import NUMBER
+from paramgraph_kit.rewrite.source.place import NUMBER, renamed
 from paramgraph_kit.rewrite.source.reach import numbers_of
 from paramgraph_kit.rewrite.source.set_later import is_set_later
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 3
+_NUMBERS = ("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end")  # keywords that take no tensor
 AGAIN = (
     "`{path}` is set outside of the step, and a graph keeps the number that it has at the capture (`{line}`): capture "
     "again once it is another one"
@@ -113,7 +114,7 @@ def _reads(
 def _given(function: Function, path: str, attempt: Ways) -> tuple[str, str] | None:
     """Of what a tensor is made that has a number, and what a step reads for it; None where it can have none."""
     parents = {child: node for part in function.body for node in within(part) for child in ast.iter_child_nodes(node)}
-    found = dict[str, str]()
+    found, number, picks = dict[str, str](), False, False
     for read in (n for n in parents if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path):
         node: ast.AST = read
         above = parents.get(read)
@@ -124,13 +125,39 @@ def _given(function: Function, path: str, attempt: Ways) -> tuple[str, str] | No
                 return None
             picked = f"{ast.unparse(above.value)}.index_select(0, {path.rpartition('.')[2]}_in).squeeze(0)"
             found[ast.unparse(above)] = picked
+            picks = True
+        elif isinstance(above, ast.keyword) and above.arg in _NUMBERS:  # torch takes no tensor there
+            call = parents.get(above)
+            if not isinstance(call, ast.Call) or not (scaled := _scaled(call, above)):
+                return None
+            found[ast.unparse(call)] = renamed(scaled, {path: f"{path.rpartition('.')[2]}_in"})
+            number = True
         elif isinstance(above, (ast.Subscript, ast.Slice)) or getattr(above, "test", None) is node or _counts(above):
             return None
         else:
             found[path] = f"{path.rpartition('.')[2]}_in"
-    if path in found and len(found) > 1:
+    number = number or path in found
+    if number and picks:
         return None  # an index is a whole number, and a dimension more
-    return "float({})" if path in found else "[{}]", ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
+    longest = sorted(found.items(), key=lambda each: -len(each[0]))
+    return "float({})" if number else "[{}]", ", ".join(f"`{new}` for `{old}`" for old, new in longest)
+
+
+def _scaled(call: ast.Call, option: ast.keyword) -> str:
+    """``v.add_(f * dt)`` for ``v.add_(f, alpha=dt)``, and ``addcmul_`` as that; "" for any other call."""
+    name = call.func.attr.removesuffix("_") if isinstance(call.func, ast.Attribute) else ""
+    many = {"alpha": {"add": 1, "sub": 1}, "value": {"addcmul": 2, "addcdiv": 2}}.get(option.arg or "", {}).get(name)
+    others = [n for n in ast.walk(call) if isinstance(n, (ast.keyword, ast.Starred)) and n is not option]
+    if many is None or others or len(call.args) < many:
+        return ""
+    given = [*map(ast.unparse, call.args)]
+    given[-many] = f"{_bracketed(call.args[-many])} * {_bracketed(option.value)}"
+    return f"{ast.unparse(call.func)}({', '.join(given)})"
+
+
+def _bracketed(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)) else f"({text})"
 
 
 def _counts(node: ast.AST | None) -> bool:

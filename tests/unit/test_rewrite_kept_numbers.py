@@ -18,6 +18,17 @@ MADE = {
     "x * self.abar[:self.i].sum()": None,
     "x * self.abar[self.i - 1] * self.i": None,
     "x * (2 if self.i > 0 else 1)": None,
+    "x.add_(v, alpha=self.i)": ("float({})", "`x.add_(v * i_in)` for `x.add_(v, alpha=self.i)`"),
+    "x.mul_(self.i).sub_(v, alpha=1 - self.i)": (
+        "float({})",
+        "`x.mul_(i_in).sub_(v * (1 - i_in))` for `x.mul_(self.i).sub_(v, alpha=1 - self.i)`, `i_in` for `self.i`",
+    ),
+    "torch.addcmul(x, v, v, value=-self.i)": (
+        "float({})",
+        "`torch.addcmul(x, v * (-i_in), v)` for `torch.addcmul(x, v, v, value=-self.i)`",
+    ),
+    "x.masked_fill(x > 0, value=self.i)": None,
+    "F.dropout(x, p=self.i)": None,
 }
 
 
