@@ -24,7 +24,9 @@ def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None,
     if own is None or not isinstance(target, ast.Attribute) or ast.unparse(target.value) != own.args.args[0].arg:
         return ""
     stores = [n for n in ast.walk(tree or own) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    inside = {id(n) for n in ast.walk(own)}
+    # `self.pos += 1` writes one that is there already: it makes none.
+    added = {id(n.target) for n in ast.walk(tree or own) if isinstance(n, ast.AugAssign)}
+    inside = {id(n) for n in ast.walk(own)} | added
     alone = all(id(n) in inside for n in stores if n.attr == target.attr)
     return f"`if hasattr({ast.unparse(target.value)}, {target.attr!r}):" if alone else ""
 
