@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
+from paramgraph_kit.doctor.observe.graphed_by_torch import minds_its_mode
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes_of
@@ -203,7 +204,8 @@ class _Around(LinesBehind):
         for node in modes if len(modes) == 1 else []:
             module = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
             other = is_a(module, torch.nn.Module) and any(map(has_modes, module.modules()))
-            if other and self.launches_after(node):
+            graphs = (self.region.graph, *self.region.of_torch)
+            if other and self.launches_after(node) and not minds_its_mode(module, graphs):
                 text = "its modules take another way from here on, and the graph has that of its capture"
                 lines = (ast.unparse(node), f"before the capture: {ast.unparse(node)}; one graph for each mode")
                 yield _told("branch-frozen", text, self.region.code, node.lineno, lines)

@@ -55,6 +55,12 @@ def graphed_modules(values: Iterable[Any], deep: int = 3) -> Iterator[Graphed]:
             yield from graphed_modules([*(value.values() if is_a(value, dict) else value)][:_MOST], deep - 1)
 
 
+def minds_its_mode(module: Any, graphs: Iterable[object]) -> bool:
+    """Whether these are graphs of a module, or of a part of it, that torch leaves out in the other mode by itself."""
+    known = set(map(id, graphs))
+    return any(known & set(map(id, each.graphs)) for each in graphed_modules([module]))
+
+
 def original_of(value: Any) -> Any:
     """A module's ``forward`` as it was; anything else as it is."""
     found = graphed_by_torch(value) if is_a(value, torch.nn.Module) else None
