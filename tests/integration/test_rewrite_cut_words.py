@@ -324,3 +324,23 @@ def test_only_a_round_that_steps_itself_is_left_out_with_its_step(step: str, tol
     # WHEN it is told what to write THEN no step of the others is left out with one of them
     place = Place(source, statement, Failure("data-dependent-branch", "", ""), "device", space)
     assert ("opt.found_inf" in bad_loss(place)) is told
+
+
+def test_a_call_that_is_left_out_of_several_whose_gradients_add_up_is_asked_between_passes(tmp_path: Path) -> None:
+    # GIVEN a micro-batch that is left early for its loss, and a step after every second
+    lines = ["def f(x):", "    loss = net(x).sum()", "    if torch.isnan(loss):", "        return loss"]
+    lines += ["    loss.backward()", "    seen.n += 1", "    if seen.n % 2 == 0:", "        opt.step()", ""]
+    file = tmp_path / "program.py"
+    file.write_text("\n".join(lines))
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(3)
+    assert statement is not None
+    net = torch.nn.Linear(2, 1)
+    space = {"torch": torch, "net": net, "opt": torch.optim.Adam(net.parameters())}
+    # WHEN it is told what to write THEN nothing says that a step by itself leaves it out: the count would move
+    told = bad_loss(Place(source, statement, Failure("data-dependent-branch", "", ""), "device", space))
+    assert told.startswith(
+        "leave it as it is, with all lines behind it, and graph the passes alone: "
+        '`net = torch.compile(net, backend="paramgraph")`; the host asks between them.'
+    )

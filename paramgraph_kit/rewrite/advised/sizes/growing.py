@@ -113,6 +113,8 @@ def bad_loss(place: Place) -> str:
         if inside and later not in inside:
             continue
         name = stepped(later, scaled=False) if later.lineno > node.lineno else ""
+        if name and any(later in within(n) for n in (inside or within(function)) if isinstance(n, ast.If)):
+            return _asked_between(place, function)
         if name and is_fusable(place.space, name) and not momentum_of(place, name):
             test = _counted_by_masks(function, place, condition_of(place, node.test))
             return (
@@ -121,6 +123,20 @@ def bad_loss(place: Place) -> str:
                 f"all that `{name}` keeps; return what is asked, and tell it behind the launch"
             )
     return ""
+
+
+def _asked_between(place: Place, function: ast.AST) -> str:
+    """Where gradients of several calls add up, one that is left out has no part in them, nor in their count."""
+    paths = [path_of(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)]
+    names = dict.fromkeys(each for each in paths if each and isinstance(place.value(each), torch.nn.Module))
+    if len(names) != 1:
+        return ""
+    (name,) = names
+    return (
+        f"leave it as it is, with all lines behind it, and graph the passes alone: `{name} = torch.compile({name}, "
+        'backend="paramgraph")`; the host asks between them. In one graph such a call would be counted, and its loss '
+        "would be in the gradients that are kept for later calls"
+    )
 
 
 def asked_first(place: Place) -> str:
