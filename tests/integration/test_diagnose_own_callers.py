@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,3 +102,109 @@ def test_a_buffer_that_is_given_to_a_function_which_only_captures_is_no_problem(
     found = pgk.diagnose(names["runner"].one, names["inputs"][1])
     # THEN nothing is told
     assert not found.failures, found
+
+
+CALLABLE = """
+import functools
+import torch
+import paramgraph_kit as pgk
+
+class Runner:
+    def __init__(self):
+        self.net, self.graph = torch.nn.Linear(4, 2).to(pgk.device()).eval(), None
+
+    @torch.no_grad()
+    def __call__(self, x):
+        if self.graph is None:
+            self.net(x)
+            self.static_in = ONE
+            self.graph = pgk.cuda.CUDAGraph()
+            with pgk.cuda.graph(self.graph):
+                self.static_out = self.net(self.static_in)
+        self.static_in.copy_(x)
+        self.graph.replay()
+        return self.static_out.clone()
+
+def graphed(fn):
+    held = {}
+
+    @functools.wraps(fn)
+    def wrapper(*args):
+        if "graph" not in held:
+            fn(*args)
+            held["args"] = ALL
+            held["graph"] = pgk.cuda.CUDAGraph()
+            with pgk.cuda.graph(held["graph"]):
+                held["out"] = fn(*held["args"])
+        for static, new in zip(held["args"], args):
+            static.copy_(new)
+        held["graph"].replay()
+        return held["out"].clone()
+
+    return wrapper
+
+def named(fn):
+    held = {}
+
+    def wrapper(**kwargs):
+        if "graph" not in held:
+            fn(**kwargs)
+            held["args"] = NAMED
+            held["graph"] = pgk.cuda.CUDAGraph()
+            with pgk.cuda.graph(held["graph"]):
+                held["out"] = fn(**held["args"])
+        for key, value in kwargs.items():
+            held["args"][key].copy_(value)
+        held["graph"].replay()
+        return held["out"].clone()
+
+    return wrapper
+
+@graphed
+def mixed(x, y):
+    return torch.tanh(x) * y
+
+@named
+def added(x, y):
+    return torch.tanh(x) + y
+
+runner = Runner()
+wrapped = lambda x: mixed(x, x + 1)
+by_name = lambda x: added(x=x, y=x + 1)
+inputs = [torch.rand(3, 4).to(pgk.device()) for _ in range(3)]
+"""
+ITSELF = {"ONE": "x", "ALL": "args", "NAMED": "kwargs"}
+COPIES = {
+    "ONE": "x.clone()",
+    "ALL": "[t.clone() if isinstance(t, torch.Tensor) else t for t in args]",
+    "NAMED": "{k: t.clone() if isinstance(t, torch.Tensor) else t for k, t in kwargs.items()}",
+}
+
+
+def _loaded(words: dict[str, str], file: Path) -> dict[str, Any]:
+    text = CALLABLE
+    for name, word in words.items():
+        text = text.replace(name, word)
+    return load(text, file)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "word"),
+    [
+        ("runner", "first", "ONE"),
+        ("runner", "later", "ONE"),
+        ("wrapped", "first", "ALL"),
+        ("by_name", "first", "NAMED"),
+    ],
+)
+def test_what_is_called_itself_and_decorators_are_told_too(name: str, asked: str, word: str, tmp_path: Path) -> None:
+    # GIVEN an object that is called, under no_grad, or a decorator, which keep what the first call was given
+    for words, told in ((ITSELF, 1), (COPIES, 0)):
+        names = _loaded(words, tmp_path / "program.py")
+        if asked == "later":
+            names[name](names["inputs"][0])
+        # WHEN a call is diagnosed
+        found = pgk.diagnose(names[name], names["inputs"][1])
+        # THEN the line is told with the copy that it needs, and nothing where it has that
+        assert [f.title for f in found.failures] == ["A graph's input is the caller's own tensor"] * told, found
+        assert all(f"= {COPIES[word]}" in f.fix for f in found.failures)
