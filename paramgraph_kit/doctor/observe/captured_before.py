@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
@@ -75,6 +76,7 @@ def given_in_vain(
     known = {f.frame for f in told}
     nodes = [*nodes_of(code)]
     loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    yield from (f for f in rebound_by_methods(region, function, given, read) if f.frame not in known)
     shared = {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
     for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], (ast.Name, ast.Attribute))):
         name, target = ast.unparse(node.value), ast.unparse(node.targets[0])
