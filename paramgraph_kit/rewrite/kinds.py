@@ -19,6 +19,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.conditions import Lent
 from paramgraph_kit.rewrite.lending import Lending
+from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is
 from paramgraph_kit.rewrite.proving.deadline import RAISES
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.place import NUMBER, called
@@ -44,6 +45,7 @@ GIVEN = (
     "`{name}` is given a tensor as {given} from now on where it was a number, and its new lines need one: what else "
     "calls it with a number gives `torch.tensor(number)`, on the device where it meets tensors of it"
 )
+_FROM = ", from the first call on, which a warm-up makes before a capture"
 ROUNDED = "; it is rounded to float32 in each step, which a sum over very many of them shows: `.double()` what is added"
 _SHORT = (torch.float32, torch.float16, torch.bfloat16)
 _OF_BOTH = frozenset(("fill_", "copy_"))  # take a number as well
@@ -72,6 +74,8 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     found = []
     if held:
         text = HELD if len(held) == 1 else ALL_HELD
+        if is_replayed_as_it_is():  # it is one from where it is made, or the rewriting is not whole
+            text = text.replace(_FROM, "")
         short = any(after.get(place) in _SHORT for place, _ in before)
         found.append(text.format(names=_listed(held), one=held[0]) + ROUNDED * short)
     other = {name: OTHER_RETURNED.format(name=name, kind=kind, back=BACK.get(kind)) for name, kind in by.items()}

@@ -35,6 +35,11 @@ def replayed_as_it_is() -> Iterator[None]:
         _replayed.reset(token)
 
 
+def is_replayed_as_it_is() -> bool:
+    """Whether what is rewritten is launched by a program's own replays."""
+    return _replayed.get()
+
+
 def is_thin(found: Rewriting) -> bool:
     """Whether a graph has next to nothing of a step."""
     inside, behind = found.worth.inside, found.worth.behind

@@ -31,6 +31,7 @@ class Rewriting:
     known: str = ""  # which arguments to give on the CPU, where nothing has to be rewritten then; tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     worth: Worth = ALL  # how much of a step is in its graph
+    begins: list[Any] = field(default_factory=list)  # numbers that a program's own capture would begin with each time
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole

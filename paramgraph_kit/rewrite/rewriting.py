@@ -16,9 +16,10 @@ from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host, 
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
+from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_written_at
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
-from paramgraph_kit.rewrite.own_launches import is_thin, is_wrong_there
+from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.results import flat_tensors
@@ -112,6 +113,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         if made.complete and is_wrong_there(made, other.ran):
             made = Rewriting(found.function, left=list(failures), instead=by_hand.lines(other, failures))
             made.unsaid = by_hand.unsaid(other, failures)
+        if made.begins:
+            made = _begun_in_tensors(other, made, failures, truth)
         stale.extend([(other, made.stale)] if made.stale and len(made.left) <= TRIES else [])  # one number mends few
         return made
 
@@ -197,6 +200,19 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     return first
 
 
+def _begun_in_tensors(attempt: Ways, made: Rewriting, failures: Sequence[Failure], truth: Truth) -> Rewriting:
+    """A whole rewriting of which a capture in the first call would make tensors of numbers, with these made before."""
+    if (other := attempt.beginning(made.begins, failures)) is not None:
+        again = _rewritten(other, failures, truth, Rewriting(made.function))
+        if again.complete and not again.begins:
+            return again
+    moved = [f for f in failures if f.code == "host-counter"]
+    own = [f for f in moved if is_written_at(attempt, f, made.begins)]
+    made.complete, made.left = False, own or moved or [*failures]
+    made.instead = [*made.instead, *in_words(attempt, made.begins)]
+    return made
+
+
 def _is_cut_by_tensors(made: Rewriting, failures: Sequence[Failure]) -> bool:
     """Whether lengths of what trains are tensors only now, at which each launch would wait: numbers have graphs."""
     cut = any(f.code == "tensor-bound" for f in made.left) and all(f.code != "tensor-bound" for f in failures)
@@ -263,6 +279,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
                 break
             made.verified += truth.conditions.provided(rounds) if truth.conditions.prover is attempt.prover else []
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
+            made.begins = begun_inside(attempt, rounds) if is_replayed_as_it_is() else []
             made.verified += [*summed.told(attempt, rounds, truth), *elsewhere.told(attempt.sources, rounds.texts)]
             return made
         truth.tried.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,8 +13,10 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.around.feeding import FED
 from paramgraph_kit.rewrite.around.guards import guard
+from paramgraph_kit.rewrite.begun_numbers import begin_in_tensors
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, optimizers, outside
+from paramgraph_kit.rewrite.counting.counted import Counter
 from paramgraph_kit.rewrite.fetching import Fetching
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
@@ -126,6 +129,19 @@ class Ways(Fetching):
         other.prover = placed.counting(self.prover, known, lambda value, _: torch.tensor(value, device=device()))
         (other.args, other.kwargs), other.moves = other.prover.inputs, True
         return (other, plain, [name for _, name in known]) if other.kept is not None else None
+
+    def beginning(self, found: Sequence[Counter], failures: Sequence[Failure]) -> Ways | None:
+        """The same with these numbers in tensors from where they are made on; None where that is not known."""
+        other, known = self._other(), self.kept
+        kept = self._around(begin_in_tensors(other, found, failures))
+        if kept is None or (known is not None and known.source is not kept.source):
+            return None
+        other.kept, other.moves = kept, self.moves
+        if known is not None:
+            edits = [*known.edits, *(each for each in kept.edits if each not in known.edits)]
+            both = [*known.counters, *kept.counters], edits, [*known.failures, *kept.failures]
+            other.kept = replace(known, counters=both[0], edits=both[1], failures=both[2])
+        return other
 
     def advancing_in_place(self, failures: Sequence[Failure]) -> Ways | None:
         """The same as ``advancing`` where lines are rewritten where they stand before any goes around the launch."""

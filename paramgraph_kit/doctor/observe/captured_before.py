@@ -17,6 +17,7 @@ import torch
 from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, made_as
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
@@ -109,7 +110,11 @@ def carried_on(region: Region) -> Iterator[Failure]:
                 if carried.setdefault(path, first and kept) and is_a(value, torch.Tensor):
                     text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
                     frame = frame_at(code, node.lineno)
-                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=_in_place(node, target, inside))
+                    made = made_as(region, Use(code, target, False, names))
+                    fix = _in_place(node, target, inside) + (f", and {made} where it is made" if made else "")
+                    yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
+        added = [n for n in inside if isinstance(n, ast.AugAssign) and isinstance(n.target, (ast.Name, ast.Attribute))]
+        yield from begun_as_numbers(region, ((n, Use(code, n.target, False, names)) for n in added))
 
 
 def _of_data(code: CodeType, node: ast.Assign, region: Region) -> Iterator[Failure]:

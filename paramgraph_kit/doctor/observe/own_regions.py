@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, MethodType
+from types import CodeType, FrameType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -104,6 +104,7 @@ class Region:
     writes: frozenset[int] = frozenset()  # memory from outside that its lines write, if it was captured before
     filled: frozenset[int] = frozenset()  # of that, what they copy to
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
+    numbers: frozenset[tuple[int, str]] | None = None  # by who has them, and their names, when it began, if it is known
     called: dict[int, str] = field(default_factory=dict)  # memory, and what variables of its function call that
 
     def ended(self) -> None:
@@ -218,8 +219,17 @@ def region_here(graph: object, kind: str) -> Region | None:
     names = {**frame.f_globals, **frame.f_locals}
     region = _region(frame.f_code, frame.f_lineno, names, graph, kind)
     region.own, region.space = frozenset(frame.f_locals), frame.f_globals
+    region.numbers = frozenset(_numbers_in(names, frame.f_globals))
     region.called = {storage_key(t): n for n, held in frame.f_locals.items() for t in tensors_in(held)}
     return region
+
+
+def _numbers_in(names: dict[str, Any], space: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """Numbers of the file's, and of the objects that are named: who has them, and what they are called."""
+    own = [attributes_of(value) for value in names.values() if not is_a(value, (ModuleType, type, torch.Tensor))]
+    own += [attributes_of(value) for value in attributes_of(names.get("self")).values()]
+    for held in (space, *own):
+        yield from ((id(held), name) for name, value in held.items() if type(value) in (int, float))
 
 
 def region_at(
