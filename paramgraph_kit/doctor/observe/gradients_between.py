@@ -64,6 +64,7 @@ class GradientsBetween:
         self._zeroed: dict[int, tuple[int, Place]] = {}  # the same, which zero_grad() was called last, and where
         self._zeroes = self._begun = 0  # calls of zero_grad(), and those ahead of the latest capture
         self._captured: list[_Learned] = []  # in this call
+        self._left_there: list[Any] = []  # weak references to parameters whose gradients of before these write
         self._stepped: set[int] = set()  # parameters whose step the capture has that is under way
         self._read: dict[int, list[tuple[Any, int, Any]]] = {}  # parameters, and the gradients that a graph steps with
         self._nulled: dict[tuple[CodeType, int], Failure] = {}
@@ -80,15 +81,19 @@ class GradientsBetween:
         made: Collection[int],
         added: set[int],
         asked: Collection[int] = (),
+        writes: Collection[int] = (),
     ) -> None:
         """A capture has ended well; it has made these tensors, and added to these gradients of before.
 
         ``asked``: memory of before that it reads as others have left it, as an optimizer alone reads gradients.
+        ``writes``: memory of before that it writes, to add to it or not.
         """
         written: dict[torch.Tensor, torch.Tensor] = {}
         read: dict[torch.Tensor, torch.Tensor] = {}
         for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None):
             key, gradient = storage_key(parameter), storage_key(grad)
+            if gradient in writes:
+                self._left_there.append(weakref.ref(parameter))
             if key not in self._stepped and (gradient in made or gradient in added):
                 written[parameter] = grad
             elif key in self._stepped and gradient in asked and gradient not in added:
@@ -191,7 +196,8 @@ class GradientsBetween:
 
     def captured(self) -> list[torch.Tensor]:
         """Parameters whose gradients graphs write that were captured in this call."""
-        return [p for own in self._captured for ref in own.parameters if (p := ref()) is not None]
+        every = [*(ref for own in self._captured for ref in own.parameters), *self._left_there]
+        return [*{id(p): p for p in (ref() for ref in every) if p is not None}.values()]
 
     def returned(self, stay: Collection[int]) -> None:
         """A call is over, and the next one finds gradients as they were; ``stay``: those of these parameters stay."""
@@ -201,7 +207,7 @@ class GradientsBetween:
             own.replays = 0
         for own in self._captured:
             own.put_back = any(p is not None and id(p) not in stay for p in (ref() for ref in own.parameters))
-        self._captured = []
+        self._captured, self._left_there = [], []
 
     def _left(self, own: _Learned) -> None:
         """What a call leaves of the gradients that a graph of before writes, and that it has stepped with itself."""

@@ -181,7 +181,7 @@ class OwnGraphs:
                 region.ran = self.ran
                 region.reads_of_given(self.flow.uses(graph))
                 if not self._known[id(graph)].by_torch:
-                    self.between.ended(graph, region, *self.flow.learned(graph, region.code))
+                    self.between.ended(graph, region, *self.flow.learned(graph, region.code), self.flow.filled(graph))
                 if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
                     self.states.ended(graph)
         self._open = None
