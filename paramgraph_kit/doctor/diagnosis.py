@@ -85,8 +85,13 @@ class Diagnosis:
         parts += [failure_text(failure, most=MOST_LINES - len(now)) for failure in self.failures]
         if told := self._told():
             parts.append("\n".join(f"  note   {one_line(note)}" for note in told))
-        parts += [str(fix) for fix in (self.fix, self.fix_inside) if fix is not None]
+        parts += [str(fix) for fix in self._fixes()]
         return "\n".join(["\n\n".join(parts), *now])
+
+    def _fixes(self) -> list[Fix]:
+        """Each that there is, once: that of a graph within is the only one perhaps."""
+        found = [self.fix, self.fix_inside if self.fix_inside is not self.fix else None]
+        return [fix for fix in found if fix is not None]
 
     def _told(self) -> list[str]:
         return [*self.notes, *([UNTRIED] if self.untried else [])]
@@ -106,5 +111,4 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         cards = failure_cards(self.failures, self.heading, self._told(), self.state)
-        fixes = (fix for fix in (self.fix, self.fix_inside) if fix is not None)
-        return cards + "".join(f"<pre>{escape(str(fix))}</pre>" for fix in fixes)
+        return cards + "".join(f"<pre>{escape(str(fix))}</pre>" for fix in self._fixes())

@@ -135,6 +135,8 @@ class Diagnose:
 
         if is_launch(found):  # its results are those of its graph, which is wrong: nothing is tried against them
             found.failures = told_as_launch(what, args, kwargs, found.failures)
+            if found.fix is None and found.fix_inside is not None and found.fix_inside.diff:
+                found.fix = found.fix_inside  # the one diff that is shown
             return found
         with redirect_stdout(io.StringIO()):  # it has printed when looked at
             by_hand = fixed(found, what, args, kwargs) if fix else []
