@@ -86,6 +86,7 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
+    from paramgraph_kit.doctor.observe.called_beside import stepped_beside
     from paramgraph_kit.doctor.observe.freed_words import without_cache
     from paramgraph_kit.doctor.observe.other_numbers import TAKES_NO_OTHERS
     from paramgraph_kit.doctor.observe.places import order_of
@@ -99,7 +100,7 @@ def of_captures(
         inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
         inside = [replace(f, fix=without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
-        inside = [f for f in inside if not _is_chained(f, region, regions)]
+        inside = [f for f in inside if not _is_chained(f, region, regions) and not _is_around(f, region)]
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
@@ -111,6 +112,7 @@ def of_captures(
         notes += [note for note in part.notes if note not in (*notes, TAKES_NO_OTHERS)]
         if part.fix is not None:
             part.fix.verified = _as_it_begins(part.fix.verified, region)
+            part.fix.usage += stepped_beside(region) if part.fix.usage else ""
         if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:
             fixed.pieces += _in_place_of(region)
     found = _in_lines_of_failed(found, ended, regions)
@@ -228,7 +230,7 @@ def add_frozen(
             found.notes = (*found.notes, NOT_ASKED)
         of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
-        if inside := [f for f in inside if _line(f) not in told]:
+        if inside := [f for f in inside if _line(f) not in told and not _is_around(f, region)]:
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay
                 part.fix.pieces += _in_place_of(region)
@@ -294,6 +296,18 @@ def _may_be(failure: Failure, region: Region) -> bool:
     if not region.whole or failure.message.startswith(_OF_THIS_CALL):
         return True
     return _is_silent(failure) and not _tells_of_the_capture(failure)
+
+
+def _is_around(failure: Failure, region: Region) -> bool:
+    """Whether it stands in the function that captures, beside what is captured: that decides anew at each call."""
+    frame, code = failure.frame, region.code
+    if frame is None or not region.body or frame.file != display_name(code.co_filename):
+        return False
+    if code.co_name == "<module>" or frame.function != code.co_name:
+        return False
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    captured = any(s.lineno <= frame.line <= (s.end_lineno or s.lineno) for s in region.body)
+    return frame.line in lines and not captured
 
 
 def _is_of_the_call(failure: Failure) -> bool:

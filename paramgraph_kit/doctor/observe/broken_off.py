@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,10 +12,11 @@ import torch
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.drawn_ahead import generators_in
+from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
-from paramgraph_kit.doctor.observe.one_call import Call
+from paramgraph_kit.doctor.observe.one_call import AT, Call, Caller
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
 from paramgraph_kit.doctor.restore.holder import Change
@@ -46,6 +47,23 @@ def broken_off(regions: Iterable[Region]) -> list[Region]:
     for region in failed:
         region.stand_in_for_gone()
     return [region for region in failed if work_out(region) and region.function is not None]
+
+
+def failed(caller: Caller, found: Examination, calls: Sequence[Call], note: str) -> Examination | None:
+    """A capture that the last call ends in, to be looked at by itself; None where it is none that can be had.
+
+    The calls ahead of it have warmed up, and hold nothing of a capture's but rates that the host computes.
+    """
+    *ahead, last = calls
+    if last.ended is None or (ahead and last.ended.code == COLD) or any(call.captures for call in ahead):
+        return None
+    if not (regions := broken_off(caller.graphs.regions or ())):
+        return None
+    # At the step of an optimizer, which has a number; a tensor is read, and its scheduler stands where it belongs.
+    rates = [f for call in ahead for f in call.found if f.code == "learning-rate-frozen" and AT in f.message]
+    found.calls, found.lost, found.problems, found.notes = caller.number, caller.lost, [last.ended, *rates], [note]
+    found.regions = regions
+    return found
 
 
 def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[Change]) -> Failure:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, defines, here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, defines, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.lines_behind import APART
 from paramgraph_kit.doctor.observe.own_regions import Region
 
@@ -28,6 +29,20 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     if not behind or not min(lines) <= line <= max(lines):
         return fix
     return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
+
+
+def stepped_beside(region: Region) -> str:
+    """Words for a call of what is captured that is a step of its own: its branch leaves the function, without a graph."""
+    calls = _called_beside(region, _nodes_around(region), "")
+    lines = [call.lineno for call in calls if leaves_ahead(region, call)]
+    return f"; line {lines[0]} calls it in a step without a graph: the same there" if lines else ""
+
+
+def leaves_ahead(region: Region, node: Any) -> bool:
+    """Whether a line stands in a branch ahead of a capture that leaves the function, so that no replay is behind it."""
+    branches = [n for n in nodes_of(region.code) if isinstance(n, ast.If)]
+    around = [n for n in branches if n.body[0].lineno <= node.lineno <= (n.body[-1].end_lineno or 0) < region.line]
+    return any(isinstance(n.body[-1], ast.Return) for n in around)
 
 
 def _nodes_around(region: Region) -> list[ast.AST]:

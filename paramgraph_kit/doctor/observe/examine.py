@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe import (
 )
 from paramgraph_kit.doctor.observe.adopted import adopt
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
-from paramgraph_kit.doctor.observe.broken_off import COLD, broken_off, moved_ahead, warm_up, with_warm_up
+from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
@@ -142,11 +142,13 @@ class _Examiner(Caller):
                 self.state.put_back()  # with the graph that its capture has left, which holds nothing
                 return self.program(found)
             causes = with_cause(first.ended, self.graphs, found.notes)
-            return self.failed(found, first.ended) or self.finish(found, [first], causes)
+            return failed(self, found, [first], NOT_REPLAYED) or self.finish(found, [first], causes)
         self.state.grow()
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
             return self.program(found)
+        if second.captures and (by_itself := failed(self, found, [first, second], NOT_REPLAYED)) is not None:
+            return by_itself
         if (late := captures_late(self, [*self.codes(second)], (first, second))) is not None:
             self.first = late  # those ahead of it have warmed up
             return self.examine_from(late)
@@ -185,15 +187,6 @@ class _Examiner(Caller):
                 silent += other_readings.problems(self, pair[1], [*silent, *first.found])
                 silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
         return self.finish(found, pair, [*silent, *ended])
-
-    def failed(self, found: Examination, ended: Failure) -> Examination | None:
-        """A capture that the first call ends in, to be looked at by itself; None where it is none that can be had."""
-        regions = broken_off(self.graphs.regions or ())
-        if not regions:
-            return None
-        found.calls, found.lost, found.problems, found.notes = self.number, self.lost, [ended], [NOT_REPLAYED]
-        found.regions = regions
-        return found
 
     def is_program(self, call: Call) -> bool:
         """Whether it captures, and is given nothing: what is given something may be a step that is to be captured."""

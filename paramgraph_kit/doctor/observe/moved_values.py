@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
-from paramgraph_kit.doctor.observe.called_beside import found_there_too
+from paramgraph_kit.doctor.observe.called_beside import found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.held import is_a
@@ -97,6 +97,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             line for line in lines if line.function == "<module>" or has_run(region.ran, line.file, line.node.lineno)
         ]
         lines = without_data_of_others(done or lines, moved)
+        lines = [line for line in lines if not leaves_ahead(region, line.node)] or lines
         if any(is_switched_back(region, line.node) for line in lines):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []

@@ -42,6 +42,7 @@ from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_NUMBERS = 1 << 20  # of a result that is copied
+AT = " in Python, once, at "  # in a message: where a scheduler computes the rate of a step elsewhere
 MOVED = " goes from "  # in a message: what a scheduler moves from call to call
 
 
