@@ -32,7 +32,7 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
 
 
 def stepped_beside(region: Region) -> str:
-    """Words for a call of what is captured that is a step of its own: its branch leaves the function, without a graph."""
+    """Words for a call of what is captured that is a step without a graph: its branch leaves the function."""
     calls = _called_beside(region, _nodes_around(region), "")
     lines = [call.lineno for call in calls if leaves_ahead(region, call)]
     return f"; line {lines[0]} calls it in a step without a graph: the same there" if lines else ""
