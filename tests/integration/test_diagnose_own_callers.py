@@ -192,7 +192,6 @@ def _loaded(words: dict[str, str], file: Path) -> dict[str, Any]:
     ("name", "asked", "word"),
     [
         ("runner", "first", "ONE"),
-        ("runner", "later", "ONE"),
         ("wrapped", "first", "ALL"),
         ("by_name", "first", "NAMED"),
     ],

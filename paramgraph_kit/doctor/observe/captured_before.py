@@ -213,7 +213,7 @@ def _writes(node: ast.AST, target: ast.expr) -> bool:
 def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     """The captures in the file of a function, at its top or in a method of an object that it can name."""
     own = unwrap(getattr(function, "forward", None) or function)
-    plain = own if isinstance(own, FunctionType) else getattr(own, "__func__", None) or unwrap(type(own).__call__)
+    plain = own if isinstance(own, FunctionType) else getattr(own, "__func__", None) or type(own).__call__
     code, space = getattr(plain, "__code__", None), getattr(plain, "__globals__", None)
     if not isinstance(code, CodeType) or space is None or is_library(code.co_filename):
         return
