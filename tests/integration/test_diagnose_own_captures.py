@@ -112,7 +112,7 @@ def test_what_a_replay_never_reads_is_told_with_the_lines_that_bring_it_there(na
 
 def test_numbers_that_no_capture_reads_are_not_told(tmp_path: Path) -> None:
     # GIVEN a number that scales what a replay has left
-    text = _runner("self.x = x", "self.x", "self.x.copy_(x)", "2.0").replace("results.append(y)", "pass")
+    text = _runner("self.x = x.clone()", "self.x", "self.x.copy_(x)", "2.0").replace("results.append(y)", "pass")
     names = run(text.replace("return self.y", "return self.y * scale"), tmp_path)
     # WHEN
     found = pgk.diagnose(names["f"], *names["args"])
