@@ -25,7 +25,7 @@ def explains(node: ast.AST, change: Change) -> bool:
     """Whether a line, run once, makes of a number exactly what it is after the call.
 
     >>> line = ast.parse("n = max(1, n // 2)").body[0]
-    >>> explains(line, Change("global", "", "n", None, 8, 4)), explains(line, Change("global", "", "n", None, 8, 9))
+    >>> explains(line, Change("global", "n", 8, 4)), explains(line, Change("global", "n", 8, 9))
     (True, False)
     """
     if type(change.before) not in (int, float) or type(change.after) not in (int, float):
