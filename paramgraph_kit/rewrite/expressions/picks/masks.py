@@ -109,13 +109,14 @@ def leave_out(place: Place) -> list[Edit]:
             every |= rows
             anew = set()
             chooses = _is_index(place, node.value, order, mask)
-            whole = _left_whole(place, node.value, mask) if isinstance(node.value, ast.Subscript) else ""
+            whole = _left_whole(place, node.value) if isinstance(node.value, ast.Subscript) else ""
             if not chooses and left == [node.value] and [whole] == [place.text(target) for target in node.targets]:
                 edits.append(place.source.without(node))  # ``x = x``
                 continue
             edits += [
                 place.source.replace(
-                    n, f"torch.where({mask}, {_all_of(place, n)}, 0)" if chooses else _left_whole(place, n, mask)
+                    n,
+                    f"torch.where({mask}, {_all_of(place, n)}, 0)" if chooses else _left_whole(place, n),
                 )
                 for n in left
                 if isinstance(n, ast.Subscript)
@@ -256,8 +257,8 @@ def _all_of(place: Place, node: ast.Subscript) -> str:
     return f"{whole}[:, {', '.join(map(place.text, node.slice.elts[1:]))}]"
 
 
-def _left_whole(place: Place, node: ast.Subscript, mask: str) -> str:
-    return kept_rows(place, node, _all_of(place, node), mask)
+def _left_whole(place: Place, node: ast.Subscript) -> str:
+    return kept_rows(place, node, _all_of(place, node))
 
 
 def _is_index(place: Place, value: ast.expr, order: list[ast.stmt], mask: str) -> bool:
@@ -353,7 +354,7 @@ def bracketed(text: str) -> str:
 def _whole(place: Place, node: ast.expr, mask: str) -> str:
     """An expression without the picks of a mask."""
     parts = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and place.text(mask_of(place, n)) == mask)
-    return renamed(place.text(node), {place.text(part): _left_whole(place, part, mask) for part in parts})
+    return renamed(place.text(node), {place.text(part): _left_whole(place, part) for part in parts})
 
 
 def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:

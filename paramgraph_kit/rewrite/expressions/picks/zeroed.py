@@ -10,6 +10,7 @@ import ast
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import elements_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import form_of
 from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -17,7 +18,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 _MULTIPLIES = frozenset(("linear", "matmul", "mm", "bmm", "einsum", "conv1d", "conv2d", "bilinear", "addmm"))
 
 
-def kept_rows(place: Place, node: ast.Subscript, whole: str, mask: str) -> str:
+def kept_rows(place: Place, node: ast.Subscript, whole: str) -> str:
     """All rows of a pick ``x[mask]``, whose text is ``whole``, as zeros where weights would get gradients of them."""
     if not place.trains or isinstance(node.slice, ast.Tuple) or not _meets_weights(place, node):
         return whole
@@ -25,7 +26,8 @@ def kept_rows(place: Place, node: ast.Subscript, whole: str, mask: str) -> str:
     if form is None or one is None or not form.dtype.is_floating_point or one.dtype is not torch.bool:
         return whole
     more = ", None" * (len(form.shape) - len(one.shape))
-    return f"torch.where({mask if mask.isidentifier() else f'({mask})'}{f'[...{more}]' if more else ''}, {whole}, 0)"
+    mask = f"{place.source.bracketed(node.slice)}[...{more}]" if more else place.text(node.slice)
+    return f"torch.where({mask}, {whole}, 0)"
 
 
 def _meets_weights(place: Place, node: ast.Subscript) -> bool:
@@ -35,8 +37,8 @@ def _meets_weights(place: Place, node: ast.Subscript) -> bool:
     names: set[str] = set()
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
-            one, other = ([each.elts if isinstance(each, ast.Tuple) else [each]] for each in (target, statement.value))
-            names |= {place.text(name) for name, value in zip(*one, *other, strict=False) if value is node}
+            pairs = zip(elements_of(target), elements_of(statement.value), strict=False)
+            names |= {place.text(name) for name, value in pairs if value is node}
     every = [each for part in getattr(function, "body", ()) for each in within(part)]
     factors: list[ast.AST] = []
     for each in every:
