@@ -257,3 +257,40 @@ def test_a_backward_that_fails_leaves_nothing_to_the_collector(sim: torch.device
         gc.enable()
     graph.replay()
     assert found.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_second_backward_of_an_eager_loss_spoils_a_capture(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a loss made and freed on the default stream
+    x = torch.ones(2, device=sim, requires_grad=True)
+    loss = (x * x).sum()
+    torch.autograd.backward(loss)
+    graph = cuda.CUDAGraph()
+    # WHEN a capture goes backward from it again THEN torch refuses, and the capture is lost: CUDA's engine lets the
+    # default stream wait for the capture before it looks at what was saved
+    with (
+        pytest.raises(torch.AcceleratorError, match="previous error during capture"),
+        cuda.graph(graph),
+        pytest.raises(RuntimeError, match="a second time"),
+    ):
+        torch.autograd.backward(loss)
+
+
+def test_a_second_backward_of_a_captured_loss_leaves_the_capture_alone(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a leaf that nobody has used elsewhere
+    x = torch.ones(2, device=sim, requires_grad=True)
+    with cuda.graph(graph := cuda.CUDAGraph()):
+        loss = (x * x).sum()
+        torch.autograd.backward(loss)
+        # WHEN a capture goes backward twice from its own loss THEN torch refuses
+        with pytest.raises(RuntimeError, match="a second time"):
+            torch.autograd.backward(loss)
+    # and what was captured replays
+    graph.replay()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_tensor_of_the_host_has_no_stream_to_record(cuda: Any) -> None:
+    # GIVEN a tensor on the CPU WHEN a stream is to be recorded for it THEN torch knows no such operation
+    with pytest.raises(NotImplementedError, match="aten::record_stream"):
+        torch.ones(2).record_stream(cuda.current_stream())

@@ -261,6 +261,8 @@ def _accept_our_streams() -> None:
             record(tensor, stream)
         elif tensor.device.type == "sim":
             machine().allocator.share(tensor.untyped_storage().data_ptr(), stream.cuda_stream)
+        else:  # torch has none for other devices
+            record(tensor, torch.Stream(device="cpu"))
 
     torch.Tensor.record_stream = record_stream  # type: ignore[assignment]
 

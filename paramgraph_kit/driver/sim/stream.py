@@ -416,6 +416,11 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
     _table.begun[key] = ([*roots], _table.passes.get(task, _table.engine_log))
     try:
         yield
+    except RuntimeError as error:
+        capture, root = current_stream().capture, autograd.root_stream_of(roots, _table.engine_log) or _default
+        if capture and capture is not root.capture and "through the graph a second time" in str(error):
+            capture.fail(906)  # before the engine looked, the root's stream was to wait for this one
+        raise
     finally:
         del _table.begun[key]
         if not _table.begun:
@@ -434,8 +439,7 @@ def _follow_this_thread(roots: Iterable[Any]) -> None:
     if autograd.sequence_number():
         _table.engine_log = _table.log()
         return
-    made_on = autograd.root_stream_of(roots, _table.engine_log)
-    capture = made_on.capture if made_on is not None else None
+    capture = (autograd.root_stream_of(roots, _table.engine_log) or _default).capture
     if capture is not None and (_table.current() or _default).capture is not capture:
         capture.check()
         raise capture.fail(905)
