@@ -50,7 +50,7 @@ from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
 _FLOATS = ("clip_grad_norm_", "clip_grad_value_")  # they ask a tensor for its number
@@ -86,12 +86,18 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
         frame = failure.frame
         paths = [each.split(".") for each in re.findall(r"[\w.]+", frame.text)] if frame is not None else []
         read = {".".join(path[:n]) for path in paths for n in range(1, len(path) + 1)}  # and what is called of it
+        if frame is not None and any(name in frame.text.replace('"', "'") for name in names if name.endswith("]")):
+            return True
         of_names = is_of(failure, names & read)  # else something beside it is gone, too
         return frame is not None and (moved or (not names.isdisjoint(read) if of_names is None else of_names))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone
-    told = {f.frame for f in problems if f.code == "stale-input"}
-    return [f for f in problems if not (f.code == "freed-input" and (f.frame in told or renamed(f)))]
+    told = {(at.file, at.line) for f in problems if f.code == "stale-input" and (at := f.frame) is not None}
+
+    def is_told(at: Frame | None) -> bool:  # nobody may know the function of a line of before
+        return at is not None and (at.file, at.line) in told
+
+    return [f for f in problems if not (f.code == "freed-input" and (is_told(f.frame) or renamed(f)))]
 
 
 def _body_around(region: Region) -> ast.AST | None:

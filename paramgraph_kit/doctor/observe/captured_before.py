@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, mad
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.carried_states import is_place, made_of_itself, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
@@ -102,11 +103,11 @@ def carried_on(region: Region) -> Iterator[Failure]:
         assigns = [n for n in inside if isinstance(n, ast.Assign)]
         for node in sorted(assigns, key=lambda n: n.lineno):
             yield from _of_data(code, node, region)
-            for target in (t for t in elements_of(node.targets[0]) if isinstance(t, (ast.Name, ast.Attribute))):
+            for target in filter(is_place, elements_of(node.targets[0])):
                 path, value = ast.unparse(target), Use(code, target, False, names).value()
-                own = any(_reads(n, path) for n in ast.walk(node.value))
+                own = any(_reads(n, path) for n in ast.walk(node.value)) or made_of_itself(node, path, inside)
                 first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
-                kept = (own and isinstance(target, ast.Attribute)) or any(_writes(n, target) for n in outside)
+                kept = (own and outlives(target, inside)) or any(_writes(n, target) for n in outside)
                 if carried.setdefault(path, first and kept) and is_a(value, torch.Tensor):
                     text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
                     frame = frame_at(code, node.lineno)
@@ -196,7 +197,7 @@ def _methods_of(region: Region, tree: ast.Module | None) -> Iterator[ast.stmt]:
 
 
 def _reads(node: ast.AST, path: str) -> bool:
-    kinds = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+    kinds = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load)
     return kinds and ast.unparse(node) == path
 
 
