@@ -74,3 +74,77 @@ def test_a_line_that_is_written_in_place_is_not_told_to_keep_a_copy_of_what_it_r
     assert [(code, fix) for code, _, fix in found] == [
         ("parameter-rebound", "before  w.data = other.data\nafter   w.data.copy_(other.data)")
     ]
+
+
+CHOSEN = """
+class Search:
+    def __init__(self):
+        self.x, self.w = torch.zeros(4, device=device), torch.randn(4, device=device)
+        self.best, self.deep = None, True
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = self.x * self.w
+    def better(self):
+        return self.best is None or bool(self.y.sum() > self.best.sum())
+    def known(self):
+        return self.deep
+    def search(self, points, keep):
+        best = self.best = None
+        for p, ok in zip(points, keep):
+            self.x.copy_(p)
+            self.graph.replay()
+            KEEPS
+        return best, self.best
+s = Search()
+def main():
+    return s.search(torch.ones(4, 4, device=device), [True, False, True, False])
+"""
+BY_CHOICE = {
+    "if self.better(): self.best = self.y": "self.best = self.y.clone()",
+    "if ok: self.best = self.y": "self.best = self.y.clone()",
+    "best = self.y if ok else best": "best = self.y.clone() if ok else best",
+    "best = best if not ok else self.y": "best = best if not ok else self.y.clone()",
+}
+
+
+@pytest.mark.parametrize("line", BY_CHOICE)
+def test_a_result_of_some_rounds_is_told_by_whatever_is_another_in_each(line: str, tmp_path: Path) -> None:
+    # GIVEN a loop in a method, called by a function, that keeps a result where a method, or a flag of the round, says
+    # WHEN diagnosed THEN the line is told once, with its copy
+    found = found_in(CHOSEN.replace("KEEPS", line), tmp_path)
+    assert [(code, fix.partition("after   ")[2]) for code, _, fix in found] == [("output-alias", BY_CHOICE[line])]
+
+
+@pytest.mark.parametrize(
+    "line", ["if self.known(): self.best = self.y", "best = self.y.clone() if ok else best", "best = self.y"]
+)
+def test_what_all_rounds_keep_and_a_copy_are_none(line: str, tmp_path: Path) -> None:
+    # GIVEN the same, where a setting decides, a copy is kept, or the last result is meant WHEN THEN nothing is told
+    assert found_in(CHOSEN.replace("KEEPS", line), tmp_path) == []
+
+
+FILLED = """
+x, w = torch.zeros(4, device=device), torch.ones(4, device=device)
+g = cuda.CUDAGraph()
+with cuda.graph(g):
+    y = x * w
+def run(point, out):
+    x.copy_(point)
+    g.replay()
+    out["logits"] = y
+    out["size"] = len(point)
+def main():
+    results = MADE
+    for n, r in enumerate(results):
+        run(torch.full((4,), float(n), device=device), r)
+    return [r["logits"] for r in results]
+"""
+
+
+@pytest.mark.parametrize("made", ["[{} for _ in range(3)]", "[dict() for _ in range(3)]"])
+def test_entries_that_are_made_empty_are_told_where_a_result_is_put_into_them(made: str, tmp_path: Path) -> None:
+    # GIVEN dictionaries in a list, to which a function gives its graph's result WHEN
+    found = found_in(FILLED.replace("MADE", made), tmp_path)
+    # THEN its line is told, and not the one that makes them
+    line = "out['logits'] = y"
+    assert found == [("output-alias", 'out["logits"] = y', f"before  {line}\nafter   {line}.clone()")]

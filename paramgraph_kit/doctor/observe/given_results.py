@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import islice
 from types import CodeType
@@ -50,8 +50,35 @@ def of_object(code: CodeType, held: Any, tensors: Callable[[Any], list[torch.Ten
     node, value = given[0]
     line, text = ast.unparse(node), ast.unparse(value)
     at = line.rfind(text)
-    failure = BY_ID["output-alias"].failure(_SAID, frame_at(code.replace(co_name=_around(tree, node)), node.lineno))
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(_of(code, tree, node), node.lineno))
     return replace(failure, fix=f"before  {line}\nafter   {line[:at]}{text}.clone(){line[at + len(text) :]}")
+
+
+def of_empty(code: CodeType, held: Any, made: ast.expr, tensors: Callable[[Any], list[torch.Tensor]]) -> list[Failure]:
+    """What is told where a line makes empty entries, ``[{} for _ in xs]``, and others of the file fill them."""
+    tree = tree_of(code.co_filename)
+    if ast.unparse(made) not in ("{}", "dict()") or tree is None or type(held) not in (list, deque, dict):
+        return []
+    entries = [*islice(held.values() if type(held) is dict else held, _MOST)]
+    keys = {key for each in entries if type(each) is dict for key, value in each.items() if tensors(value)}
+    found = []
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Assign) and _fills(node.targets[0], keys) else None
+        if value is not None and isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+            line, text = ast.unparse(node), ast.unparse(value)
+            at = line.rfind(text)
+            failure = BY_ID["output-alias"].failure(_SAID, frame_at(_of(code, tree, node), node.lineno))  # type: ignore[attr-defined]
+            found.append(replace(failure, fix=f"before  {line}\nafter   {line[:at]}{text}.clone()"))
+    return found
+
+
+def _fills(target: ast.expr, keys: Collection[Any]) -> bool:
+    is_entry = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+    return is_entry and target.slice.value in keys  # type: ignore[attr-defined]
+
+
+def _of(code: CodeType, tree: ast.AST, node: ast.AST) -> CodeType:
+    return code.replace(co_name=_around(tree, node))
 
 
 def _given(tree: ast.AST, name: str) -> Any:

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.kept_choices import is_choice
 from paramgraph_kit.doctor.observe.one_call import Caller
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -24,7 +25,6 @@ from paramgraph_kit.trace.model import Failure
 
 OF_SOME_CALLS = "{} keeps the result of some calls, as it is: each further replay writes to the same memory"
 OF_CALLERS = "{} is given the graph's own memory, as it is: each further replay writes to it"
-_ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _VIEWS = ("detach", "view", "reshape", "squeeze", "flatten", "unsqueeze")
 _PLACES = (ast.Attribute, ast.Subscript)
 Owns = Callable[[torch.Tensor], bool]
@@ -39,14 +39,15 @@ def problems(
     """
     function, given = caller.function, caller.given()
     own = code_of(getattr(function, "forward", None) or function)
-    held = getattr(function, "__self__", None)
-    methods = [code_of(each) for kind in type(held).__mro__ for each in vars(kind).values()] if held is not None else []
     space = next((region.space for region in regions), {})
+    owners = [getattr(function, "__self__", None), *(each for r in regions for each in r.names.values())]
     for code in dict.fromkeys(codes):
         arguments = {**given} if code is own else {}
-        first = {next(iter(code.co_varnames[: code.co_argcount]), ""): held} if code in methods else {}
+        held = next((each for each in owners if code in _methods(each)), None)
+        first = {next(iter(code.co_varnames[: code.co_argcount]), ""): held} if held is not None else {}
         lines = _Lines(code, {**arguments, **first}, {**space, **getattr(function, "__globals__", {})}, held)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            yield from lines.chosen(writes)
             for node, target, value in lines.pairs():
                 result = lines.value_of(value) if _is_path(value) else None
                 around = [b for b in lines.branches if any(part is node for part in ast.walk(b))]
@@ -67,7 +68,7 @@ class _Lines:
     """The lines of one function, and what its names mean, as far as they mean the same in all of its calls."""
 
     def __init__(self, code: CodeType, names: dict[str, Any], space: dict[str, Any], held: Any) -> None:
-        self.names, self.space, self.held = names, space, held
+        self.code, self.names, self.space, self.held = code, names, space, held
         self.nodes = [*nodes_of(code)]
         self.assigns = [n for n in self.nodes if isinstance(n, ast.Assign) and len(n.targets) == 1]
         self.branches = [n for n in self.nodes if isinstance(n, ast.If)]
@@ -81,6 +82,17 @@ class _Lines:
                 yield from ((node, target, value) for target, value in zip(targets, values, strict=True))
             elif not any(several):
                 yield node, node.targets[0], node.value
+
+    def chosen(self, writes: Owns) -> Iterator[Failure]:
+        """Lines that keep a result, or what was kept before, by one expression: ``best = y if ok else best``."""
+        for node in (n for n in self.assigns if isinstance(n.value, ast.IfExp)):
+            target, value = node.targets[0], node.value
+            old = [each for each in (value.body, value.orelse) if ast.unparse(each) == ast.unparse(target)]  # type: ignore[attr-defined]
+            new = value.orelse if old and old[0] is value.body else value.body  # type: ignore[attr-defined]
+            stays = isinstance(target, _PLACES) or self.is_read_behind_a_loop(node, target)
+            varies = old and stays and is_choice(value.test, self.assigns, node, self.code)  # type: ignore[attr-defined]
+            if varies and _is_path(new) and any(map(writes, _tensors(self.value_of(new)))):
+                yield _told(self.code, node, target, new, OF_SOME_CALLS)
 
     def is_read_behind_a_loop(self, node: ast.Assign, target: ast.expr) -> bool:
         """Whether a name that a round gives a value is read when all rounds are over."""
@@ -120,6 +132,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [each for each in (value if type(value) is list else [value]) if is_a(each, torch.Tensor)]
 
 
+def _methods(held: Any) -> list[CodeType]:
+    kinds = type(held).__mro__ if held is not None else ()
+    return [code for kind in kinds for each in vars(kind).values() if (code := code_of(each)) is not None]
+
+
 def _root(node: ast.AST) -> str:
     while isinstance(node, _PLACES):
         node = node.value
@@ -149,19 +166,7 @@ def _some_calls(target: ast.expr, around: list[ast.If], lines: _Lines) -> bool:
     others = [value for _, each, value in lines.pairs() if each is not target and ast.unparse(each) == path]
     if any(_is_path(value) for value in others):
         return False  # a choice among results
-    return any(_is_choice(branch.test, lines.assigns) for branch in around)
-
-
-def _is_choice(test: ast.expr, assigns: list[ast.Assign]) -> bool:
-    """Whether a test compares numbers that are others in each call, and not what shape something has."""
-    lines = [n.value for n in assigns if isinstance(test, ast.Name) and ast.unparse(n.targets[0]) == test.id]
-    if lines:
-        return all(_is_choice(each, []) for each in lines)
-    text = ast.unparse(test)
-    if any(f".{word}" in text for word in ("shape", "size(", "ndim", "dtype", "training")) or "len(" in text:
-        return False
-    ordered = any(isinstance(op, _ORDERS) for n in ast.walk(test) if isinstance(n, ast.Compare) for op in n.ops)
-    return ordered or any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+    return any(is_choice(branch.test, lines.assigns, branch, lines.code) for branch in around)
 
 
 def _is_path(value: ast.expr) -> bool:
@@ -170,7 +175,8 @@ def _is_path(value: ast.expr) -> bool:
 
 def _told(code: CodeType, node: ast.Assign, target: ast.expr, value: ast.expr, text: str) -> Failure:
     before, kept = ast.unparse(node), ast.unparse(value)
-    at = before.rfind(kept)
+    at = before.find(f" = {kept} if ") + 3 if isinstance(node.value, ast.IfExp) and node.value.body is value else -1
+    at = before.rfind(kept) if at < len(" = ") else at
     after = f"{before[:at]}{kept}.clone(){before[at + len(kept) :]}"
     failure = BY_ID["output-alias"].failure(text.format(ast.unparse(target)), frame_at(code, node.lineno))
     return replace(failure, fix=f"before  {before}\nafter   {after}")

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copied_at
-from paramgraph_kit.doctor.observe.given_results import of_object
+from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -307,6 +307,9 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
         found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
         for node, what in found:
+            if filled := of_empty(kept.code, kept.held, what, _tensors):
+                yield from filled
+                continue
             own = of_object(kept.code, kept.held, _tensors)
             yield own or _of_entries(_failure(kept.code, node, what, kept.held), what, kept.held)
         if found:
