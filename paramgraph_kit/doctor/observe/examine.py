@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe import (
 from paramgraph_kit.doctor.observe.adopted import adopt
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, warm_up, with_warm_up
+from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
@@ -475,6 +476,7 @@ class _Examiner(Caller):
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
+        problems = without_captured_again(self, problems)
         moved = [] if problems else moved_ahead(self.first or call, call, launched, self.graphs.written)
         found.notes += self.graphs.drawn.notes(moved)
         return as_replayed(problems, (region.code.co_filename for region in launched))
