@@ -73,6 +73,10 @@ class HostCopies:
             if not storage.expired():
                 self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
 
+    def returned(self) -> None:
+        """A call has ended: whether its caller waits ahead of the next one, nobody knows."""
+        self._of.clear()
+
     def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
         self._of[storage_key(tensor)] = _UnderWay(_weak(tensor.untyped_storage()), stamp, place, fills, by)
 

@@ -260,7 +260,7 @@ class OwnGraphs:
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
-        yield from [*self.unordered.problems, *(self.unordered.hosts.problems if self.keeps else ())]
+        yield from [*self.unordered.problems, *self.unordered.hosts.problems]
         given = {key for own in self._known.values() for key in own.reads if not own.by_torch} & self.written.keys()
         yield from self.kept.failures(self.filled_by_all(), among(given))
         yield from self.behind.failures()
@@ -299,6 +299,7 @@ class OwnGraphs:
         """A call that is examined gives this back; ``stay``: parameters whose gradients are not put back."""
         self.states.returned()
         self.between.returned(stay)
+        self.unordered.hosts.returned()
         exchanged_in([r for r in self.launched_regions() if self._known[id(r.graph)].before])  # others may come anew
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)

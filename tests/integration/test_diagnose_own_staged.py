@@ -1,0 +1,67 @@
+"""Pinned memory of a function with arguments and a graph of its own: read, or filled, while a copy is under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+SERVER = """
+class Server:
+    def __init__(self):
+        self.x, self.w = torch.zeros(4, 6, device=device), torch.randn(6, 3, device=device)
+        self.staged, self.host = torch.zeros(4, 6).pin_memory(), torch.zeros(4, 3).pin_memory()
+        self.x @ self.w
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = self.x @ self.w
+    def infer(self, batch):
+        self.staged.copy_(batch)
+        self.x.copy_(self.staged, non_blocking=True)
+        self.graph.replay()
+        self.host.copy_(self.y, non_blocking=True)
+        WAITS
+        return self.host
+server = Server()
+def serve(requests):
+    answers = []
+    for request in requests:
+        out = server.infer(request)
+        READS
+    return answers
+args = ([torch.ones(4, 6), torch.zeros(4, 6)],)
+"""
+READ = "answers.append(out.argmax(-1).tolist())"
+
+
+def told(waits: str, reads: str, function: str, tmp_path: Path) -> list[tuple[str, str, str]]:
+    """What is told of a server, or of one of its calls."""
+    names = load(PRELUDE + SERVER.replace("WAITS", waits).replace("READS", reads), tmp_path / "program.py")
+    call = names["server"].infer if function == "infer" else names["serve"]
+    found = pgk.diagnose(call, *(names["args"][0][:1] if function == "infer" else names["args"])).failures
+    return [(f.code, f.frame.text if f.frame else "", f.fix.partition("after   ")[2]) for f in found]
+
+
+def test_a_host_buffer_that_is_read_ahead_of_its_copy_is_told_where_nothing_waits(tmp_path: Path) -> None:
+    # GIVEN a loop that reads each answer in pinned memory, to which nobody has waited for the copy WHEN diagnosed
+    found = told("pass", READ, "serve", tmp_path)
+    # THEN the line that reads is told, and the one of the next round that fills what is copied from
+    words = "ahead of this line: torch.cuda.current_stream().synchronize()"
+    assert ("work-elsewhere", READ, words) in found
+    assert {line for _, line, _ in found} <= {READ, "self.staged.copy_(batch)"}
+    assert {code for code, _, _ in found} == {"work-elsewhere"}
+
+
+def test_what_waits_and_what_the_caller_may_do_between_two_calls_is_nothing(tmp_path: Path) -> None:
+    # GIVEN the same with a wait, and one call alone, whose caller may wait ahead of the next WHEN THEN nothing is told
+    assert told("cuda.current_stream().synchronize()", READ, "serve", tmp_path) == []
+    assert told("pass", READ, "infer", tmp_path) == []
