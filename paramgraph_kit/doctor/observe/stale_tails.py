@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOST = 64  # writes to one memory between two replays that are looked at
 _MOST_ELEMENTS = 1 << 24
+_LARGER = 3.0
 
 
 class StaleTails:
@@ -36,7 +38,7 @@ class StaleTails:
     def __init__(self) -> None:
         self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
-        self.changes = False  # what they leave gets other numbers
+        self.changes = 0.0  # what they leave gets other numbers, this many times those of the input
         self.watches = False  # also what the call itself has made, as a program does that captures by itself
         self.carries = False  # the graph goes on from what its replay before has left
         self._filled: dict[int, tuple[Any, torch.Tensor]] = {}  # of that, by memory, what such lines have filled
@@ -68,7 +70,7 @@ class StaleTails:
                 if rest is not None and rest[1].any():
                     self.found |= {_line(place): (place, cut) for place, cut in lines}
                     if self.changes:
-                        _change(*rest, keeper)
+                        _change(*rest, keeper, self.changes)
 
     def _left_by_others(self, key: int, flat: torch.Tensor, is_left: torch.Tensor) -> torch.Tensor:
         """What is left of a longer input: of memory that the call has made itself, only what it has filled before."""
@@ -103,13 +105,11 @@ def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
     tails = caller.graphs.tails
     if not tails.found:
         return told
-    plain, again = _made(caller, number), _made(caller, number)
-    tails.changes = True
-    other = _made(caller, number)
-    tails.changes = False
-    if plain is None or other is None or again is None or not _is_alike(plain, again):
-        return told
-    return [] if _is_alike(plain, other) else told or [*tails.failures()]
+    try:
+        depends = _depends(lambda times: _made_with(caller, number, times))
+    finally:
+        tails.changes = 0.0
+    return told if depends is None else (told or [*tails.failures()]) if depends else []
 
 
 def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
@@ -118,19 +118,39 @@ def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
     if not graphs.tails.found or any(f.code == "size-frozen" for f in told):
         return []  # a line that uses the other rows is told already
     regions, misread = graphs.regions, graphs.misread
-    found, number = list[list[torch.Tensor] | None](), caller.number  # all draw the same
+    number = caller.number  # all draw the same
+
+    def made(times: float) -> list[torch.Tensor] | None:
+        graphs.regions, graphs.misread = [], []
+        return _made_with(caller, number, times, plainly=True)
+
     try:
         graphs.tails.watches = True
-        for changes in (False, False, True):
-            graphs.regions, graphs.misread, graphs.tails.changes = [], [], changes
-            found.append(_made(caller, number, plainly=True))
+        depends = _depends(made)
     finally:
-        graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, False, False
-    plain, again, other = found
-    if plain is None or other is None or again is None or not _is_alike(plain, again) or _is_alike(plain, other):
+        graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, 0.0, False
+    if not depends:
         return []
     frozen = {f.message.partition(" is ")[0] for f in told if f.code == "scalar-frozen"}
     return [f for f in graphs.tails.failures() if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
+
+
+def _depends(made: Callable[[float], list[torch.Tensor] | None]) -> bool | None:
+    """Whether what a call makes is another where other numbers are left there; None where nobody knows.
+
+    Rows that the input has, too, change no maximum: then larger ones are tried.
+    """
+    plain, again = made(0.0), made(0.0)
+    if plain is None or again is None or not _is_alike(plain, again):
+        return None
+    if (other := made(1.0)) is None:
+        return None
+    return not _is_alike(plain, other) or ((larger := made(_LARGER)) is not None and not _is_alike(plain, larger))
+
+
+def _made_with(caller: Caller, number: int, times: float, *, plainly: bool = False) -> list[torch.Tensor] | None:
+    caller.graphs.tails.changes = times
+    return _made(caller, number, plainly=plainly)
 
 
 def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.Tensor] | None:
@@ -172,7 +192,7 @@ def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch
     return flat[:elements], is_left
 
 
-def _change(flat: torch.Tensor, is_left: torch.Tensor, keeper: Keeper) -> None:
+def _change(flat: torch.Tensor, is_left: torch.Tensor, keeper: Keeper, times: float) -> None:
     """Another input was there before: of the numbers of this one, which are possible where it has indices."""
     keeper.before_write(flat)
     held = flat.cpu()
@@ -181,7 +201,7 @@ def _change(flat: torch.Tensor, is_left: torch.Tensor, keeper: Keeper) -> None:
     same = other == left
     other[same] = filled.amax() if filled.dtype != torch.bool else ~left[same]
     if filled.is_floating_point():
-        other = torch.where(other == left, left + 1, other)
+        other = torch.where(other == left, left + 1, other) * times
     held[is_left] = other
     flat.copy_(held)
 
@@ -195,6 +215,7 @@ def _cut_in(place: Place) -> ast.Subscript | None:
     """``x[:, :n]`` of the line that writes, where `n` is not the same each time, and no line fills what is behind."""
     user = place.user
     own = [n for n in nodes_of(user[0]) if getattr(n, "lineno", 0) == _line(place)[1]] if user is not None else []
+    own += [each for n in own for each in _named_ahead(n, user)]
     into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
     for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
@@ -206,6 +227,20 @@ def _cut_in(place: Place) -> ast.Subscript | None:
             if all(ast.unparse(n.value).rpartition(".")[2] != name for n in others):
                 return cut
     return None
+
+
+def _named_ahead(node: ast.AST, user: tuple[CodeType, int] | None) -> Iterator[ast.expr]:
+    """What a variable is that a line writes to, where one line gives it a part: ``rows = self.x[:n]``."""
+    written = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if written is None and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        written = node.value
+    if not isinstance(written, ast.Name) or user is None:
+        return
+    nodes = [*nodes_of(user[0])]
+    stores = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == written.id]
+    assigns = [n for n in nodes if isinstance(n, ast.Assign) and n.targets[0] in stores]
+    if len(stores) == len(assigns) == 1:
+        yield assigns[0].value
 
 
 def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
