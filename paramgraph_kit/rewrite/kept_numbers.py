@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.observe.takes_tensors import of_numbers
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, renamed
@@ -20,7 +21,10 @@ from paramgraph_kit.rewrite.source.set_later import is_set_later
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 3
-_NUMBERS = ("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end")  # keywords that take no tensor
+_NUMBERS = (  # keywords that take no tensor
+    *("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end", "negative_slope", "delta", "lambd", "scale"),
+    *("max_norm", "clip_value", "dropout_p", "label_smoothing", "margin", "std", "low", "high", "steps"),
+)
 AGAIN = (
     "`{path}` is set outside of the step, and a graph keeps the number that it has at the capture (`{line}`): capture "
     "again once it is another one"
@@ -132,7 +136,11 @@ def _given(function: Function, path: str, attempt: Ways) -> tuple[str, str] | No
                 return None
             found[ast.unparse(call)] = renamed(scaled, {path: f"{path.rpartition('.')[2]}_in"})
             number = True
-        elif isinstance(above, (ast.Subscript, ast.Slice)) or getattr(above, "test", None) is node or _counts(above):
+        elif (
+            isinstance(above, (ast.Subscript, ast.Slice))
+            or getattr(above, "test", None) is node
+            or (isinstance(above, ast.Call) and node in above.args and _takes_numbers(above))
+        ):
             return None
         else:
             found[path] = f"{path.rpartition('.')[2]}_in"
@@ -160,8 +168,11 @@ def _bracketed(node: ast.expr) -> str:
     return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)) else f"({text})"
 
 
-def _counts(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Call) and path_of(node.func) in ("range", "int")
+def _takes_numbers(call: ast.Call) -> bool:
+    """Whether a call takes a number by its place, and no tensor; a bound beside one of Python's is none, too."""
+    name = path_of(call.func).rpartition(".")[2]
+    beside = name in ("clamp", "clamp_", "clip", "clip_") and any(isinstance(a, ast.Constant) for a in call.args)
+    return beside or (isinstance(call.func, (ast.Name, ast.Attribute)) and of_numbers(call.func))
 
 
 def _value(path: str, attempt: Ways) -> Any:

@@ -29,6 +29,13 @@ MADE = {
     ),
     "x.masked_fill(x > 0, value=self.i)": None,
     "F.dropout(x, p=self.i)": None,
+    "F.dropout(x, self.i)": None,
+    "F.leaky_relu(x, self.i * 0.5)": None,
+    "F.leaky_relu(x, negative_slope=self.i)": None,
+    "x * math.exp(-self.i)": None,
+    "x.clamp(0.0, self.i)": None,
+    "x.clamp(-self.i, self.i)": ("float({})", "`i_in` for `self.i`"),
+    "torch.lerp(x, v, self.i)": ("float({})", "`i_in` for `self.i`"),
 }
 
 

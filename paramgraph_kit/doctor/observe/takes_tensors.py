@@ -18,6 +18,13 @@ _SIZES = frozenset(
     """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
     rand randint interpolate pad tile unfold dropout normal_ uniform_ fill_ full_like""".split()  # noqa: SIM905 - shorter so
 )
+# What torch takes beside the tensor, by position: a rate, a slope, a bound, an order.
+_RATES = frozenset(
+    """dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout leaky_relu leaky_relu_ elu elu_ celu celu_
+    softplus threshold threshold_ hardtanh hardtanh_ hardshrink softshrink huber_loss smooth_l1_loss layer_norm rms_norm
+    group_norm normalize norm renorm logit nan_to_num cdist dist clip_grad_norm_ clip_grad_value_ rrelu
+    bernoulli_ exponential_ geometric_ log_normal_ cauchy_ trunc_normal_""".split()  # noqa: SIM905 - shorter so
+)
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 _Parents = dict[ast.AST, ast.AST]
@@ -35,7 +42,7 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
         if isinstance(above, ast.Subscript) and node is above.slice:
             return False
         if isinstance(above, ast.Call) and node is not above.func:
-            return last_name(above.func) in OF_TENSORS or (computed and not _of_numbers(above.func))
+            return last_name(above.func) in OF_TENSORS or (computed and not of_numbers(above.func))
         if isinstance(above, ast.keyword):
             return False
         if isinstance(above, ast.Compare) and _is_with_a_tensor(above, use):
@@ -63,7 +70,7 @@ def _is_asked(use: Use, statement: ast.AST, parents: _Parents) -> bool:
                 return True
             if isinstance(above, (ast.Slice, ast.For)) or (isinstance(above, ast.Subscript) and above.slice is top):
                 return True
-            if isinstance(above, ast.Call) and top in above.args and _of_numbers(above.func):
+            if isinstance(above, ast.Call) and top in above.args and of_numbers(above.func):
                 return True
             waiting += [each for each in _given(above) if each not in known]
     return False
@@ -86,8 +93,8 @@ def _is_with_a_tensor(compare: ast.Compare, use: Use) -> bool:
     return False
 
 
-def _of_numbers(function: ast.expr) -> bool:
-    """Whether a function takes Python's numbers only: a size, or what ``math`` has."""
+def of_numbers(function: ast.expr) -> bool:
+    """Whether a function takes Python's numbers only: a size, a rate, or what ``math`` has."""
     owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
     name = last_name(function)
-    return owner in HOSTS or name in _SIZES or (isinstance(function, ast.Name) and hasattr(builtins, name))
+    return owner in HOSTS or name in _SIZES | _RATES or (isinstance(function, ast.Name) and hasattr(builtins, name))
