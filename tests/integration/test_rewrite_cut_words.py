@@ -344,3 +344,44 @@ def test_a_call_that_is_left_out_of_several_whose_gradients_add_up_is_asked_betw
         "leave it as it is, with all lines behind it, and graph the passes alone: "
         '`net = torch.compile(net, backend="paramgraph")`; the host asks between them.'
     )
+
+
+AVERAGED = """
+def f(x):
+    loss = net(x).mean()
+    loss.backward()
+    if norm.item() < 5.0:
+        opt.step()
+    LATER
+"""
+READS_THEM = (
+    "a launch cannot leave out line 6, and line 7 reads what they write behind that: make three functions, each with a "
+    "graph of its own, of what comes before line 5, of line 6, and of what comes from line 7 on; launch the second or "
+    "not between the others, by `norm.item() < 5.0`"
+)
+BESIDE = "make a function of them, with a graph of its own, and call it or not behind this launch"
+
+
+@pytest.mark.parametrize(
+    ("later", "wanted"),
+    [
+        ("for p, q in zip(ema.parameters(), net.parameters()): p.lerp_(q, 0.1)", READS_THEM),
+        ("return net(x).detach()", READS_THEM),
+        ("return loss.detach()", BESIDE),
+    ],
+)
+def test_a_step_that_is_left_out_comes_between_where_its_weights_are_read_behind_it(
+    later: str, wanted: str, tmp_path: Path
+) -> None:
+    # GIVEN a step that the host leaves out at times, ahead of lines that read its weights, or read none
+    file = tmp_path / "program.py"
+    file.write_text(AVERAGED.replace("LATER", later))
+    source = Source.of(str(file))
+    assert source is not None
+    statement = source.statement(5)
+    assert statement is not None
+    space = {"torch": torch, "net": torch.nn.Linear(2, 2), "ema": torch.nn.Linear(2, 2)}
+    # WHEN it is told THEN it is called behind the launch only where nothing needs it there
+    told = decides(Place(source, statement, Failure("sync-item", "", ""), "device", space, seen={"loss"}))
+    assert wanted in told
+    assert not told.endswith("goes back through")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import torch
+
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.rewrite.counting.optimizers import stepped
-from paramgraph_kit.rewrite.source.edits import Function, names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
@@ -63,19 +66,35 @@ def decided_here(place: Place, text: str) -> bool:
 
 
 def trained_between(place: Place, node: ast.If) -> str:
-    """A branch that trains, and is not always taken, where what comes behind it trains, too."""
+    """A branch that trains, and is not always taken, where what comes behind it trains, too, or reads its weights."""
     block = place.source.block_of(node)
     after = block[block.index(node) + 1 :]
     later = [part for part in after if any(map(is_training, within(part)))]
-    if not later or not any(is_training(n) for part in node.body for n in within(part)):
+    reads = [part for part in after if _reads_trained(place, part, stored(node.body))]
+    if not (later or reads) or not any(is_training(n) for part in node.body for n in within(part)):
         return ""
     lines = lines_of(node.body)
+    backward = later or any(is_backward(n) for part in node.body for n in within(part))
+    goes_back = "; each computes for itself what its backward pass goes back through" if backward else ""
+    does = f"{later[0].lineno} trains" if later else f"{reads[0].lineno} reads what they write"
     return (
-        f"a launch cannot leave out {lines}, and line {later[0].lineno} trains behind that: make three functions, each "
+        f"a launch cannot leave out {lines}, and line {does} behind that: make three functions, each "
         f"with a graph of its own, of what comes before line {node.lineno}, of {lines}, and of what comes from line "
-        f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`; each "
-        f"computes for itself what its backward pass goes back through{_for_captures(place, node)}"
+        f"{after[0].lineno} on; launch the second or not between the others, by `{place.text(node.test)}`{goes_back}"
+        f"{_for_captures(place, node)}"
     )
+
+
+def _reads_trained(place: Place, part: ast.stmt, made: set[str]) -> bool:
+    """Whether a statement computes with a module, or its parameters, or with what a branch has made."""
+    nodes = [*within(part)]
+    paths_called = [path_of(n.func) for n in nodes if isinstance(n, ast.Call)]
+    runs = any(path and is_a(place.value(path), torch.nn.Module) for path in paths_called)
+    return runs or any(p.endswith(".parameters") for p in paths_called) or bool(made & _loaded(nodes))
+
+
+def _loaded(nodes: list[ast.AST]) -> set[str]:
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
