@@ -148,3 +148,22 @@ def test_entries_that_are_made_empty_are_told_where_a_result_is_put_into_them(ma
     # THEN its line is told, and not the one that makes them
     line = "out['logits'] = y"
     assert found == [("output-alias", 'out["logits"] = y', f"before  {line}\nafter   {line}.clone()")]
+
+
+ROWS = {
+    'kept[n] = {"size": len(x), "y": y}': "kept[n] = {'size': len(x), 'y': y.clone()}",
+    'kept[n] = {"size": n, "y": y, "s": y.sum()}': "kept[n] = {'size': n, 'y': y.clone(), 's': y.sum()}",
+    "kept[n] = dict(size=n, y=y)": "kept[n] = dict(size=n, y=y.clone())",
+}
+
+
+@pytest.mark.parametrize("line", ROWS)
+def test_a_dictionary_that_is_kept_has_a_copy_of_its_tensors_alone(line: str, tmp_path: Path) -> None:
+    # GIVEN a table of dictionaries with a result and numbers WHEN
+    program = FILLED.replace("results = MADE", "kept = {}").replace(
+        "for n, r in enumerate(results)", "for n in range(3)"
+    )
+    program = program.replace("float(n), device=device), r)", f"float(n), device=device), {{}})\n        {line}")
+    found = found_in(program.replace('[r["logits"] for r in results]', "kept"), tmp_path)
+    # THEN what is written can be run
+    assert [fix.partition("after   ")[2] for _, _, fix in found] == [ROWS[line]]

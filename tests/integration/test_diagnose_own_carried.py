@@ -74,3 +74,21 @@ def test_what_each_replay_makes_anew_is_no_state(lines: str, place: str, tmp_pat
     # GIVEN a step that writes in place, or gives its place what is made of the inputs alone
     # WHEN diagnosed THEN nothing is told
     assert told(lines, place, False, tmp_path) == []
+
+
+PAIR = (
+    'h, c = self.a @ self.state["mean"], self.a @ self.state["z"]\n        self.state["mean"], self.state["z"] = h, c'
+)
+
+
+def test_entries_that_one_line_exchanges_are_copied_to_by_their_names(tmp_path: Path) -> None:
+    # GIVEN a step that gives two entries what it has made of them, by one line
+    text = PAIR.replace('self.state["mean"], self.state["z"] =', 'PLACE, self.state["z"] =')
+    made = 'self.state["z"] = torch.zeros(3, device=device)'
+    text = FILTER.replace("LINES", text).replace("PLACE", 'self.state["mean"]').replace("EARLY", made)
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN
+    (failure,) = pgk.diagnose(names["advance"], torch.ones(3, device=pgk.device())).failures
+    # THEN each has a name of its own, and is copied
+    copied = "self.state['mean'].copy_(new_mean); self.state['z'].copy_(new_z)"
+    assert failure.fix.endswith(f"after   new_mean, new_z = (h, c); {copied}")

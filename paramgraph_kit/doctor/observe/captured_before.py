@@ -21,7 +21,7 @@ from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, mad
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
-from paramgraph_kit.doctor.observe.carried_states import is_place, made_of_itself, outlives
+from paramgraph_kit.doctor.observe.carried_states import is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
@@ -149,8 +149,8 @@ def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
     written = []
     for each in elements_of(whole.targets[0]):
         read = (_reads(n, ast.unparse(each)) and n.lineno <= node.lineno for n in inside)  # type: ignore[attr-defined]
-        if isinstance(each, ast.Attribute) and any(read):
-            old, new = ast.unparse(each), f"new_{each.attr}"
+        if not isinstance(each, ast.Name) and is_place(each) and any(read):
+            old, new = ast.unparse(each), f"new_{named_as(each)}"
             written.append(f"{old}.copy_({new})")
             line = line.replace(old, new, 1)  # of the targets, which stand first
     return f"before  {ast.unparse(node)}\nafter   {line}; {'; '.join(written)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable
 
 from paramgraph_kit.doctor.explain.syntax import elements_of
@@ -14,6 +15,13 @@ def is_place(node: ast.expr) -> bool:
     """Whether a target is a name, an attribute, or an entry under a constant key."""
     is_entry = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
     return is_entry or isinstance(node, (ast.Name, ast.Attribute))
+
+
+def named_as(place: ast.expr) -> str:
+    """What a variable can be called that has what such a place gets: ``h`` for ``self.cache["h"]``."""
+    if isinstance(place, ast.Attribute):
+        return place.attr
+    return re.sub(r"\W", "_", str(place.slice.value)) if isinstance(place, ast.Subscript) else ast.unparse(place)  # type: ignore[attr-defined]
 
 
 def outlives(target: ast.expr, inside: Collection[ast.AST]) -> bool:

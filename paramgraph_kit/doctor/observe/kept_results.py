@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.kept_rows import row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -216,25 +217,8 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
     at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
     at = line.find(kept) if at < 0 else at  # kept += [f(x) for x in xs]
-    cloned = f"{kept}.clone()"
-    if isinstance(what, (ast.Tuple, ast.List)):
-        parts = [_part_with_clone(e, column) for e, column in zip(what.elts, _columns(what, held), strict=True)]
-        cloned = f"[{', '.join(parts)}]" if isinstance(what, ast.List) else f"({', '.join(parts)})"
+    cloned = row_with_clones(what, held) or f"{kept}.clone()"
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
-
-
-def _columns(row: ast.Tuple | ast.List, held: Any) -> list[list[Any]]:
-    """What the rows of a list have at each place; nothing where they are not known."""
-    rows = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
-    rows = [each for each in rows if type(each) in (tuple, list) and len(each) == len(row.elts)]
-    return [[each[number] for each in rows] for number in range(len(row.elts))]
-
-
-def _part_with_clone(part: ast.expr, known: list[Any]) -> str:
-    text, tensors = ast.unparse(part), [is_a(each, torch.Tensor) for each in known]
-    if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or (known and not any(tensors)):
-        return text  # a call makes another one, and a number has no clone()
-    return f"{text}.clone()" if all(tensors) else f"{text}.clone() if torch.is_tensor({text}) else {text}"
 
 
 def kept_at(text: str, frame: Frame) -> Failure:

@@ -1,0 +1,54 @@
+"""What is kept as several at once, ``(x, y)`` or ``{"loss": x}``: the same with a copy of each tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from itertools import islice
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.held import is_a
+
+_MOST = 4096  # entries that are looked at
+_PATHS = (ast.Name, ast.Attribute, ast.Subscript)
+
+
+def row_with_clones(row: ast.expr, held: Any) -> str:
+    """A tuple, a list or a dictionary with copies of its tensors; "" for anything else.
+
+    Args:
+        row: what is kept.
+        held: what has such rows already, and shows which of their parts are tensors.
+    """
+    rows = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
+    rows = [*islice(held.values(), _MOST)] if type(held) is dict else rows
+    if isinstance(row, (ast.Tuple, ast.List)):
+        alike = [each for each in rows if type(each) in (tuple, list) and len(each) == len(row.elts)]
+        parts = [_part(part, [each[number] for each in alike]) for number, part in enumerate(row.elts)]
+        return f"[{', '.join(parts)}]" if isinstance(row, ast.List) else f"({', '.join(parts)})"
+    named = [each for each in rows if type(each) is dict]
+    if isinstance(row, ast.Dict):
+        parts = []
+        for key, value in zip(row.keys, row.values, strict=True):
+            constant = isinstance(key, ast.Constant)
+            known = [each[key.value] for each in named if constant and key.value in each]  # type: ignore[union-attr]
+            parts.append(f"{ast.unparse(key)}: {_part(value, known)}" if key is not None else f"**{ast.unparse(value)}")
+        return f"{{{', '.join(parts)}}}"
+    if (
+        isinstance(row, ast.Call)
+        and ast.unparse(row.func) == "dict"
+        and not row.args
+        and all(k.arg for k in row.keywords)
+    ):
+        parts = [f"{k.arg}={_part(k.value, [each[k.arg] for each in named if k.arg in each])}" for k in row.keywords]
+        return f"dict({', '.join(parts)})"
+    return ""
+
+
+def _part(part: ast.expr, known: list[Any]) -> str:
+    text, tensors = ast.unparse(part), [is_a(each, torch.Tensor) for each in known]
+    if not isinstance(part, _PATHS) or (known and not any(tensors)):
+        return text  # a call makes another one, and a number has no clone()
+    return f"{text}.clone()" if all(tensors) else f"{text}.clone() if torch.is_tensor({text}) else {text}"
