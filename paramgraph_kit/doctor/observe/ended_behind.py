@@ -1,4 +1,4 @@
-"""A program that captures by itself and then raises: often of a shape, or of rows, that its graph has not seen."""
+"""A program that captures by itself and then raises: of a shape that its graph has not seen, or of no gradients."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
+_NO_GRADIENTS = "No inf checks were recorded"  # GradScaler's, where all gradients are None
 _SHAPES = ("must match the size of tensor", "doesn't match the broadcast shape", "shape mismatch")
 
 
@@ -22,7 +23,9 @@ def ended_in(
     """What is told of what a program ends in; what may come of a shape that its graph has not is only noted."""
     if ended is None or ended.code != "raises" or ended.frame is None:
         return [ended] if ended is not None else []
-    if any(ANEW in f.fix for f in told):
+    of_none = _NO_GRADIENTS in ended.message or ("'NoneType' object" in ended.message and ".grad" in ended.frame.text)
+    nulled = of_none and any(f.code == "gradients-rebound" for f in told)
+    if nulled or any(ANEW in f.fix for f in told):
         what = ended.message.partition(", in call ")[0]
         notes.append(
             f"it ends in {what} at {ended.frame.label()}, which may come of what is told: ask again behind that"

@@ -210,9 +210,11 @@ class _Examiner(Caller):
         found.calls, found.lost = self.number, self.lost
         told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
+        around = [*self.graphs.around()]
         for region in found.regions:
-            told += [*begun_in_capture(region, self.graphs.flow), *summed_up(region, self.graphs.flow.sums_up, told)]
-        told = self.graphs.with_held([*told, *self.graphs.around()])
+            sums = summed_up(region, self.graphs.flow.sums_up, [*told, *around])
+            told += [*begun_in_capture(region, self.graphs.flow), *sums]
+        told = self.graphs.with_held([*told, *around])
         told += tried_in_program(self, told)
         told += ended_in(last.ended or watched.ended, told, found.notes, found.regions)
         self.graphs.kept = KeptResults()  # which holds lists of the program's

@@ -194,6 +194,15 @@ class GradientsBetween:
             if not own.put_back and not any(own is each for each in self._captured):
                 self._left(own)
 
+    def breaks_off(self) -> None:
+        """A call has raised: often as gradients are None that a graph of it went on writing to, ahead of any step."""
+        for own in self._known.values():
+            for key in (key for key, held in own.pending.items() if not held):
+                zeroed = self._zeroed_behind(own, key)
+                if zeroed is not None and (found := _nulling(zeroed)) is not None:
+                    self._nulled[found[0], found[1].lineno] = gradients_nulled(found[1], found[0])
+                    break
+
     def captured(self) -> list[torch.Tensor]:
         """Parameters whose gradients graphs write that were captured in this call."""
         every = [*(ref for own in self._captured for ref in own.parameters), *self._left_there]

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.launch_words import as_launched
+from paramgraph_kit.doctor.observe.none_first import once_it_is_there
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.own_tables import in_own_table
 from paramgraph_kit.trace.model import Failure
@@ -37,6 +38,7 @@ HOSTS = ("math", "np", "numpy", "random", "cmath")
 def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]:
     """The same, with the call that replays as the user's files have it, where they have one."""
     known = {*files}
+    found = [*once_it_is_there(found, known)]
     found = [replace(f, fix=own) if (own := in_own_table(f.fix, known)) != f.fix else f for f in found]
     owners = {owner for file in known for owner in _replayed(file)}
     if len(owners) != 1:

@@ -218,6 +218,8 @@ class Caller:
             keeper.stays |= keeper.counting if counting else set()
             self.left = {**keeper.left(), **self.left}
             self.graphs.between.leaves()
+            if ended is not None and ended.code == "raises":
+                self.graphs.between.breaks_off()
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 graphs, writes = self.graphs, keeper.written().keys()
                 graphs.early.leaves(writes, graphs.regions or (), graphs.of, graphs.flow.filled)

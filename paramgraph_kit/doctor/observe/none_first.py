@@ -1,0 +1,73 @@
+"""Attributes that are None until a line gives them their first tensor: only then is there one to write to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, tree_of
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.trace.model import Failure
+
+_WRITTEN = re.compile(
+    r"before  (?P<line>[^\n]*)\nafter   (?P<copy>(?P<path>[\w.]+)\.copy_\([^\n]*\))(?P<where>, [^\n;)]*)?"
+)
+_FIRST = ("__init__", "__post_init__", "__new__")
+
+
+def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[Failure]:
+    """The same, in which words that write to such an attribute leave its first tensor to the line that gives it."""
+    names = {display_name(file): file for file in files}
+    for failure in told:
+        found = _WRITTEN.fullmatch(failure.fix)
+        tree = tree_of(names[failure.frame.file]) if found and failure.frame and failure.frame.file in names else None
+        if found and failure.frame and tree is not None and _is_none_first(found["path"], failure.frame.line, tree):
+            words = (
+                f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}, and else this line as it is"
+            )
+            failure = replace(failure, fix=f"before  {found['line']}\nafter   {words}")  # noqa: PLW2901 - its words
+        yield failure
+
+
+def _is_none_first(path: str, line: int, tree: ast.AST) -> bool:
+    """Whether a line gives this attribute a tensor, and all others that do something to it begin it with None."""
+    nodes = [*ast.walk(tree)]
+    own = [n for n in nodes if isinstance(n, FUNCTIONS[:2]) and n.lineno <= line <= (n.end_lineno or 0)]
+    head, _, name = path.rpartition(".")
+    if not head or not own or not any(path == ast.unparse(t) for n in ast.walk(own[-1]) for t in _targets(n, line)):
+        return False
+    holders = [n for n in nodes if isinstance(n, ast.ClassDef) and own[-1] in n.body]
+    is_its = bool(own[-1].args.args) and head == own[-1].args.args[0].arg
+    within = {id(n) for n in ast.walk(own[-1])}
+    others = [each for each in _stores(holders[-1] if holders and is_its else tree, name) if id(each[1]) not in within]
+    return bool(others) and all(first and isinstance(v, ast.Constant) and v.value is None for first, _, v in others)
+
+
+def _targets(node: ast.AST, line: int) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign) and node.lineno == line:
+        yield from node.targets
+
+
+def _stores(tree: ast.AST, name: str) -> Iterator[tuple[bool, ast.AST, ast.expr | None]]:
+    """Where an attribute is given something: whether that begins an object, the target, and the value, where known."""
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    fields = {id(n) for c in classes for n in c.body}
+    begins = (f for f in ast.walk(tree) if isinstance(f, FUNCTIONS[:2]) and f.name in _FIRST)
+    made = {id(n) for f in begins for n in ast.walk(f)} | fields
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for part, value in _pairs(target, node.value):
+                field = isinstance(part, ast.Name) and part.id == name and id(node) in fields
+                if field or (isinstance(part, ast.Attribute) and part.attr == name):
+                    yield id(node) in made, part, value
+
+
+def _pairs(target: Any, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    values = value.elts if isinstance(value, (ast.Tuple, ast.List)) and target is not parts[0] else []
+    yield from zip(parts, values if len(values) == len(parts) else [value] * len(parts), strict=True)
