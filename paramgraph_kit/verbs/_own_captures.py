@@ -115,7 +115,7 @@ def of_captures(
             part.fix.usage += stepped_beside(region) if part.fix.usage else ""
         if inside and fixed is None and (fixed := part.fix) is not None and fixed.pieces:
             fixed.pieces += _in_place_of(region)
-    found = _in_lines_of_failed(found, ended, regions)
+    found = _told_where_forked(_in_lines_of_failed(found, ended, regions), regions)
     for region in regions:
         region.forget()
     gone = {_line(f) for f in found if f.code in _GONE}  # what is kept there is gone behind the region
@@ -139,6 +139,14 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
         told = dict(zip(map(id, plain), told_as_launch(own.function, own.args, own.kwargs, plain), strict=True))
         return [told.get(id(f), f) for f in found]
     return found
+
+
+def _told_where_forked(found: list[Failure], regions: Sequence[Region]) -> list[Failure]:
+    """The same without the end of a capture that work was not joined to, where the line of that work is told."""
+    ends = {(display_name(each.code.co_filename), each.line) for each in regions}
+    forks = [f for f in found if f.code == "unjoined-work"]
+    at_ends = [f for f in forks if f.frame is not None and (f.frame.file, f.frame.line) in ends]
+    return found if len(at_ends) == len(forks) else [f for f in found if not any(f is each for each in at_ends)]
 
 
 def _is_renamed(failure: Failure, found: Sequence[Failure]) -> bool:

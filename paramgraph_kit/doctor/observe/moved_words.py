@@ -14,6 +14,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.graphed_words import as_graphed
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.launch_words import as_launched
@@ -38,7 +39,7 @@ HOSTS = ("math", "np", "numpy", "random", "cmath")
 def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]:
     """The same, with the call that replays as the user's files have it, where they have one."""
     known = {*files}
-    found = [*once_it_is_there(found, known)]
+    found = [*as_graphed(once_it_is_there(found, known), known)]
     found = [replace(f, fix=own) if (own := in_own_table(f.fix, known)) != f.fix else f for f in found]
     owners = {owner for file in known for owner in _replayed(file)}
     if len(owners) != 1:
@@ -186,6 +187,9 @@ def of_the_host(use: Use) -> str:
     nodes = [*nodes_of(use.code)]
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     found, node = "", next((n for n in nodes if n is use.node), None)
+    part = parents.get(node) if node is not None else None
+    if isinstance(part, ast.Subscript) and part.value is node and isinstance(part.slice, ast.Slice):
+        node = part  # some of its entries
     while node is not None and isinstance(
         above := parents.get(node), (ast.Call, ast.BinOp, ast.For, ast.comprehension)
     ):

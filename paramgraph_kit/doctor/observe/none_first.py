@@ -28,7 +28,7 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
             words = (
                 f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}, and else this line as it is"
             )
-            failure = replace(failure, fix=f"before  {found['line']}\nafter   {words}")  # noqa: PLW2901 - its words
+            failure = replace(failure, fix=f"before  {found['line']}\nafter   {words}")
         yield failure
 
 

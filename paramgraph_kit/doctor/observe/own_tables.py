@@ -22,12 +22,36 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
     if found is None or len(tables) != 1:
         return fix
     (table,) = tables
+    if any(_is_gone_through(tree, table) for tree in trees):
+        read = {ast.unparse(n.slice) for tree in trees for n in _reads(tree, table)}
+        both = graph_for_each(f"({', '.join([*read, found['what']])})")  # a table beside it, whose keys are its own
+        return fix.replace(found[0], both) if len(read) == 1 else fix
     pairs = {k: v for tree in trees for k, v in _with_key(tree, table, found["what"])}
     known = all(_is_known(tree, table, found["what"]) for tree in trees)
     if not pairs or not known or any(found["what"] in old for old in pairs):
         return fix
     lines = ", ".join(f"`{new}` for `{old}`" for old, new in pairs.items())
     return fix.replace(found[0], f"this line as it is, and a graph for each value: it goes into the key, {lines}")
+
+
+def _reads(tree: ast.AST, table: str) -> Iterator[ast.Subscript]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == table:
+            yield node
+
+
+def _is_gone_through(tree: ast.AST, table: str) -> bool:
+    """Whether a line goes through the keys of a table, ``sorted(graphs)``: a wider one would be no such key."""
+    for node in ast.walk(tree):
+        given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        if isinstance(node, (ast.For, ast.comprehension)):
+            given = [node.iter]
+        if any(isinstance(each, (ast.Name, ast.Attribute)) and ast.unparse(each) == table for each in given):
+            return True
+        asks = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if asks is not None and asks.attr in ("keys", "items") and ast.unparse(asks.value) == table:
+            return True
+    return False
 
 
 def keys_of(file: str) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from paramgraph_kit.rewrite.advised.asks.counted_places import moving_slice
 from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
 from paramgraph_kit.rewrite.advised.asks.reduced_picks import gives_a_tuple, reduced_picks
 from paramgraph_kit.rewrite.advised.host.from_host import READS
@@ -18,7 +19,6 @@ from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, 
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, target_of
-from paramgraph_kit.rewrite.source.widths import width
 from paramgraph_kit.rewrite.source.writes import written
 
 ASKS = ("data-dependent-branch", *READS)
@@ -338,53 +338,6 @@ def _rows_added_to(place: Place) -> set[str]:
     targets: list[ast.expr] = [n.target for n in every if isinstance(n, ast.AugAssign)]
     targets += [each for n in adding for each in n.args[:2]]
     return names & {name for each in targets for name in names_in(each)}
-
-
-def moving_slice(place: Place) -> str:
-    """``self.k[:, :, self.pos : self.pos + t] = k`` with a position that an object counts."""
-    if place.failure.code not in ("size-frozen", "scalar-frozen", "host-counter"):
-        return ""
-    if isinstance(place.statement, ast.AugAssign) and (text := _counts(place, place.statement.target)):
-        return text
-    for node in heads(place.statement):
-        if not isinstance(node, ast.Subscript):
-            continue
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for dim, part in enumerate(parts):
-            ends = (
-                [each for each in (part.lower, part.upper) if each is not None] if isinstance(part, ast.Slice) else []
-            )
-            at = [path_of(n) for each in ends for n in ast.walk(each) if isinstance(n, ast.Attribute)]
-            if not at:
-                continue
-            x, where = place.text(node.value), at[0]
-            keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
-            if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
-                value = place.text(place.statement.value)
-                index = f"{where} + torch.arange({value}.shape[{dim}], device={place.device})"
-                return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
-            return (
-                f"{keep}; read all of `{x}` and mask what has not been written: "
-                f"`torch.arange({x}.shape[{dim}], device={place.device}) < {where}`"
-            )
-    for call in place.calls("arange") if place.failure.code != "host-counter" else ():
-        wide = width(place.source, call, *call.args) if len(call.args) == 2 else ""
-        if wide and path_of(call.args[0]):
-            options = "".join(f", {place.text(option)}" for option in call.keywords)
-            return (
-                f"`{place.text(call.args[0])}` is another number at each step: have it as a tensor that a step adds "
-                f"to, `at = torch.zeros(1, dtype=torch.long, device={place.device})`, and write here "
-                f"`at + torch.arange({wide}{options})`"
-            )
-    return ""
-
-
-def _counts(place: Place, target: ast.expr) -> str:
-    """``self.pos += t`` in a function that has ``self.pos`` as the end of a part."""
-    function, path = place.source.function_of(place.statement), path_of(target)
-    slices = (n for n in ast.walk(function) if isinstance(n, ast.Slice)) if function is not None else ()
-    ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
-    return f"stays as it is once `{path}` is a tensor, to which it adds in place" if path in ends else ""
 
 
 def table_of_the_cpu(place: Place) -> str:

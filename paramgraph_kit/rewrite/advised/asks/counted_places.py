@@ -1,0 +1,90 @@
+"""Advice for parts of tensors whose place an object counts: ``self.k[:, : self.pos]``, ``self.k[:, self.pos] = k``."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import heads, path_of
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.widths import width
+
+
+def moving_slice(place: Place) -> str:
+    """``self.k[:, :, self.pos : self.pos + t] = k`` with a position that an object counts."""
+    if place.failure.code not in ("size-frozen", "scalar-frozen", "host-counter"):
+        return ""
+    if isinstance(place.statement, ast.AugAssign) and (text := _counts(place, place.statement.target)):
+        return text
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for dim, part in enumerate(parts):
+            ends = (
+                [each for each in (part.lower, part.upper) if each is not None] if isinstance(part, ast.Slice) else []
+            )
+            at = [path_of(n) for each in ends for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+            if not at and (there := _one_place(place, node, parts, dim)):
+                return there
+            if not at:
+                continue
+            x, where = place.text(node.value), at[0]
+            keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+            if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
+                value = place.text(place.statement.value)
+                index = f"{where} + torch.arange({value}.shape[{dim}], device={place.device})"
+                return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
+            return (
+                f"{keep}; read all of `{x}` and mask what has not been written: "
+                f"`{_filled(place, part, f'torch.arange({x}.shape[{dim}], device={place.device})')}`"
+            )
+    for call in place.calls("arange") if place.failure.code != "host-counter" else ():
+        wide = width(place.source, call, *call.args) if len(call.args) == 2 else ""
+        if wide and path_of(call.args[0]):
+            options = "".join(f", {place.text(option)}" for option in call.keywords)
+            return (
+                f"`{place.text(call.args[0])}` is another number at each step: have it as a tensor that a step adds "
+                f"to, `at = torch.zeros(1, dtype=torch.long, device={place.device})`, and write here "
+                f"`at + torch.arange({wide}{options})`"
+            )
+    return ""
+
+
+def _filled(place: Place, part: ast.expr, at: str) -> str:
+    """Which places a slice has, of all."""
+    lower, upper = (part.lower, part.upper) if isinstance(part, ast.Slice) else (None, None)
+    tests = [f"{at} >= {place.text(lower)}"] if lower is not None and ast.unparse(lower) != "0" else []
+    tests += [f"{at} < {place.text(upper)}"] if upper is not None else []
+    return " & ".join(f"({test})" for test in tests) if len(tests) > 1 else "".join(tests)
+
+
+def _one_place(place: Place, node: ast.Subscript, parts: list[ast.expr], dim: int) -> str:
+    """``self.k[:, self.pos] = k``: an index that is a tensor would be read by the host."""
+    where = path_of(parts[dim]) if isinstance(parts[dim], ast.Attribute) else ""
+    whole = all(isinstance(p, ast.Slice) and not (p.lower or p.upper or p.step) for p in parts[:dim])
+    selects = place.failure.code == "size-frozen" and place.failure.message.startswith("select got ")
+    if not (where and whole and selects) or dim + 1 < len(parts):
+        return ""
+    keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+    x = place.text(node.value)
+    if isinstance(node.ctx, ast.Store):
+        if not isinstance(place.statement, ast.Assign) or isinstance(place.statement.value, ast.Constant):
+            return ""
+        value = place.text(place.statement.value)
+        given = value if isinstance(place.statement.value, (ast.Name, ast.Attribute, ast.Call)) else f"({value})"
+        written = f"{x}[{place.text(node.slice)}]"
+        return (
+            f"{keep}; here `{x}.index_copy_({dim}, {where}.reshape(1), "
+            f"{given}.expand_as({x}.select({dim}, 0)).unsqueeze({dim}))` for `{written} = {value}`"
+        )
+    return f"{keep}; here `{x}.index_select({dim}, {where}.reshape(1)).squeeze({dim})` for `{place.text(node)}`"
+
+
+def _counts(place: Place, target: ast.expr) -> str:
+    """``self.pos += t`` in a function that has ``self.pos`` as the end of a part."""
+    function, path = place.source.function_of(place.statement), path_of(target)
+    slices = (n for n in ast.walk(function) if isinstance(n, ast.Slice)) if function is not None else ()
+    ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    picks = (n for n in ast.walk(function) if isinstance(n, ast.Subscript)) if function is not None else ()
+    ends |= {path_of(part) for each in picks for part in getattr(each.slice, "elts", [each.slice])}
+    return f"stays as it is once `{path}` is a tensor, to which it adds in place" if path in ends else ""
