@@ -104,6 +104,7 @@ def of_captures(
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
+        inside = [f for f in inside if not _is_set_at(f, found)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
@@ -139,6 +140,14 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
         told = dict(zip(map(id, plain), told_as_launch(own.function, own.args, own.kwargs, plain), strict=True))
         return [told.get(id(f), f) for f in found]
     return found
+
+
+def _is_set_at(failure: Failure, told: Sequence[Failure]) -> bool:
+    """Whether it is a number's reading, of which the line that sets it between replays is told already."""
+    from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
+
+    _, mark, at = failure.message.partition(f"{SET_BETWEEN} ")
+    return bool(mark) and any(f.code == failure.code and f.frame and at == f.frame.label() for f in told)
 
 
 def _told_where_forked(found: list[Failure], regions: Sequence[Region]) -> list[Failure]:

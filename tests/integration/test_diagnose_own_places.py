@@ -192,3 +192,138 @@ def test_a_counted_place_is_written_by_an_index_of_the_device(tmp_path: Path) ->
     other[:, 2] = x
     cache.index_copy_(1, pos.reshape(1), x.expand_as(cache.select(1, 0)).unsqueeze(1))
     assert cache.equal(other)
+
+
+METHODS = (
+    HEAD
+    + """
+class graphed:
+    def __init__(self, fn):
+        self.fn, self.name = fn, fn.__name__
+    def __get__(self, obj, owner=None):
+        store = obj.__dict__.setdefault("_graphs", {})
+        def call(x, **options):
+            KEY
+            if key not in store:
+                static = x.clone()
+                self.fn(obj, static, **options)
+                g = cuda.CUDAGraph()
+                with cuda.graph(g):
+                    out = self.fn(obj, static, **options)
+                store[key] = g, static, out
+            g, static, out = store[key]
+            static.copy_(x)
+            g.replay()
+            return out.clone()
+        return call
+
+class Net:
+    @graphed
+    def encode(self, x, scale=1.0):
+        return torch.tanh(x) * scale
+
+def main():
+    net, x = Net(), torch.ones(2, 4, device=device)
+    return [net.encode(x, scale=1.0 + i).tolist() for i in range(3)]
+"""
+)
+
+
+@pytest.mark.parametrize(("key", "told"), [("self.name", 1), ("self.name, options.get('scale')", 0)])
+def test_an_option_of_a_method_that_a_descriptor_graphs_is_told(key: str, told: int, tmp_path: Path) -> None:
+    # GIVEN a method that a descriptor graphs once for all options, or once for each
+    names = load(METHODS.replace("KEY", f"key = ({key})"), tmp_path / "program.py")
+    # WHEN a program that gives it another number at each call is diagnosed
+    found = pgk.diagnose(names["main"])
+    # THEN the call that gives it is told where no key has it, with a key that does
+    assert [f.code for f in found.failures] == ["scalar-frozen"] * told, found
+    assert all("net.encode(x, scale=1.0 + i)" in f.frame.text for f in found.failures if f.frame)
+    assert all("options.get('scale')" in f.fix for f in found.failures)
+
+
+CROPS = (
+    HEAD
+    + """
+class Detector:
+    def __init__(self):
+        self.img, self.g1, self.g2 = torch.zeros(4, 6, device=device), None, None
+    def detect(self, img, at):
+        self.img.copy_(img)
+        if self.g1 is None:
+            self.g1 = cuda.CUDAGraph()
+            with cuda.graph(self.g1):
+                self.feat = self.img * 2
+        self.g1.replay()
+        self.crop = self.feat[:, at : at + 3]
+        if self.g2 is None:
+            self.g2 = cuda.CUDAGraph()
+            with cuda.graph(self.g2):
+                self.score = self.crop.sum(1)
+        self.g2.replay()
+        return self.score.clone()
+
+def main():
+    detector = Detector()
+    return [detector.detect(torch.arange(24.0).reshape(4, 6), at).tolist() for at in (0, 1, 2)]
+"""
+)
+
+
+def test_a_part_of_another_tensor_is_no_place_to_write_to(tmp_path: Path) -> None:
+    # GIVEN a name that gets another part of a graph's result at each call, and that a second graph reads
+    names = load(CROPS, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    found = pgk.diagnose(names["main"])
+    # THEN the words have a tensor of its own captured: the parts overlap, and a copy would write into the result
+    (failure,) = found.failures
+    own = "self.crop = self.feat[:, at:at + 3].clone()"
+    assert f"`{own}` only where the capture follows, and else self.crop.copy_(" in failure.fix
+    # AND the program that follows them gives the numbers of an eager one
+    mended = f"if self.g2 is None: {own}\n        else: self.crop.copy_(self.feat[:, at : at + 3])"
+    other = load(CROPS.replace("self.crop = self.feat[:, at : at + 3]", mended), tmp_path / "mended.py")
+    x = 2 * torch.arange(24.0).reshape(4, 6)
+    assert other["main"]() == [x[:, at : at + 3].sum(1).tolist() for at in (0, 1, 2)]
+
+
+SETTINGS = (
+    HEAD
+    + """
+class Args:
+    scale = 1.0
+
+class Trainer:
+    def __init__(self, args):
+        self.args, self.net = args, nn.Linear(4, 1).to(device).requires_grad_(False)
+        self.x, self.graph = torch.ones(2, 4, device=device), None
+    def epoch(self):
+        return self.net(self.x) * self.args.scale
+    def update(self):
+        if self.graph is None:
+            self.epoch()
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.epoch()
+        self.graph.replay()
+        return self.out.clone()
+
+def main():
+    args = Args()
+    trainer, outs = Trainer(args), []
+    for i in range(4):
+        args.scale = 1.0 - i / 4
+        outs.append(trainer.update().tolist())
+    return outs
+"""
+)
+
+
+def test_a_setting_of_an_object_is_told_where_it_is_set_and_once(tmp_path: Path) -> None:
+    # GIVEN a number of an object of settings that a loop sets, ahead of the first capture, too
+    names = load(SETTINGS, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    found = pgk.diagnose(names["main"], fix=True)
+    # THEN the line that sets it is told, and no second time where it is read; a tensor is there when it is set first
+    assert [(f.code, f.frame.text) for f in found.failures if f.frame] == [
+        ("scalar-frozen", "args.scale = 1.0 - i / 4")
+    ], found
+    assert "at the end of `__init__`: self.args.scale = torch.full((), " in found.failures[0].fix

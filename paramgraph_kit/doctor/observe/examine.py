@@ -215,6 +215,7 @@ class _Examiner(Caller):
             sums = summed_up(region, self.graphs.flow.sums_up, [*told, *around])
             told += [*begun_in_capture(region, self.graphs.flow), *sums]
         told = self.graphs.with_held([*told, *around])
+        told += self.graphs.numbers.entries(told)
         told += tried_in_program(self, told)
         told += ended_in(last.ended or watched.ended, told, found.notes, found.regions)
         self.graphs.kept = KeptResults()  # which holds lists of the program's

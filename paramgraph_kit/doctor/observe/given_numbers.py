@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -61,6 +61,12 @@ class GivenNumbers:
                 elif now.entry is not None and not _fills(now.code):
                     self._moved[key] = now, _of_caller(now, first.value, kind)
 
+    def entries(self, told: list[Failure]) -> Iterator[Failure]:
+        """Those among ``*args`` and ``**kwargs``, which no name of the program tells, at lines that are not told yet."""
+        known = {(f.code, f.frame) for f in told}
+        moved = (failure for (_, _, entry), (_, failure) in self._moved.items() if entry is not None)
+        yield from (f for f in moved if (f.code, f.frame) not in known)
+
     def failures(self, told: list[Failure]) -> Iterator[Failure]:
         """Numbers that no replay sees; ``told``: what is known from the lines of the capture alone."""
         said = {f.message for f in told}
@@ -101,6 +107,14 @@ def _fills(code: CodeType) -> bool:
     return not _FILLS.isdisjoint(code.co_names)
 
 
+def _copies_each(code: CodeType) -> bool:
+    """Whether a function copies what it is given in a loop, as many tensors as there are."""
+    loops = (n for n in nodes_of(code) if isinstance(n, (*LOOPS, ast.ListComp, ast.GeneratorExp)))
+    calls = (n for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call))
+    names = {last_name(call.func) for call in calls}
+    return not names.isdisjoint(("copy_", "tree_map", "_foreach_copy_")) or "tree_map" in code.co_names
+
+
 def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     """It is told where it is given, with a tensor for it."""
     what = f"argument {now.entry + 1}" if isinstance(now.entry, int) else str(now.entry)
@@ -114,6 +128,10 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
         line = at.text if at is not None else ""
         each = graph_for_each(f"{now.name}[{now.entry!r}]")
         return replace(BY_ID["branch-frozen"].failure(text, at), fix=f"before  {line}\nafter   {each}")
+    if not _copies_each(now.code):
+        what = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
+        line = at.text if at is not None else ""
+        return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(what)}")
     for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
         named = [k.value for k in call.keywords if k.arg == now.entry]
         by_place = call.args[now.entry : now.entry + 1] if isinstance(now.entry, int) else []

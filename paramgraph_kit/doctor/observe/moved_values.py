@@ -38,6 +38,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     with_index,
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
+from paramgraph_kit.doctor.observe.none_first import owned
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
@@ -228,7 +229,10 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
             return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
         if line.function == region.code.co_name and is_at_each_call(region, line.node):
-            return f"{target} = {given} only where the capture follows, and else {target}.copy_({given})"
+            first = (
+                owned(line.node, f"{target} = {given}") if isinstance(line.node, ast.Assign) else f"{target} = {given}"
+            )
+            return f"{first} only where the capture follows, and else {target}.copy_({given})"
         data = "" if target.endswith(".data") or code == "stale-input" else ".data"
         # What the graph has made goes there once it has: ahead of its first replay that is nothing yet.
         made_there = given in map(ast.unparse, region.targets())

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 _BEFORE = "before the capture"
 _READ = re.compile(r"((?:what is captured reads|captured is) .*?(?=, and ahead of |; and ahead of |$)|; here: .*$)")
 _OWNED = re.compile(r"\bself\.")
-_MADE = re.compile(r"before the capture:? `?(?P<name>self\.\w+) = (?P<value>[^`;]*)")
+_MADE = re.compile(r"before the capture:? `?(?P<name>self\.[\w.]+) = (?P<value>[^`;]*)")
 
 
 def as_named_there(text: str, use: Use, region: Region) -> str:

@@ -8,12 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
 _WRITTEN = re.compile(
     r"before  (?P<line>[^\n]*)\nafter   (?P<copy>(?P<path>[\w.]+)\.copy_\([^\n]*\))(?P<where>, [^\n;)]*)?"
+)
+_VIEWS = frozenset(
+    """as_strided chunk contiguous detach diagonal expand expand_as flatten get narrow permute pop reshape select split
+    squeeze swapaxes t to transpose unbind unfold unsqueeze view view_as""".split()  # noqa: SIM905 - shorter so
 )
 _FIRST = ("__init__", "__post_init__", "__new__")
 
@@ -25,11 +29,19 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
         found = _WRITTEN.fullmatch(failure.fix)
         tree = tree_of(names[failure.frame.file]) if found and failure.frame and failure.frame.file in names else None
         if found and failure.frame and tree is not None and _is_none_first(found["path"], failure.frame.line, tree):
-            words = (
-                f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}, and else this line as it is"
-            )
-            failure = replace(failure, fix=f"before  {found['line']}\nafter   {words}")
+            copied = f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}"
+            own = owned(ast.parse(found["line"]).body[0])
+            failure = replace(failure, fix=f"before  {found['line']}\nafter   {copied}, and else {own}")
         yield failure
+
+
+def owned(node: Any, as_it_is: str = "this line as it is") -> str:
+    """What gives a name a tensor that is its own: what is written to it later may go to no other one's memory."""
+    value = node.value
+    views = isinstance(value, ast.Call) and last_name(value.func) in _VIEWS
+    if not views and not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+        return as_it_is
+    return f"`{ast.unparse(node.targets[0])} = {ast.unparse(value)}.clone()`"
 
 
 def _is_none_first(path: str, line: int, tree: ast.AST) -> bool:
