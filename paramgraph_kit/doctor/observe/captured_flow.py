@@ -55,7 +55,7 @@ class CapturedFlow:
 
     def __init__(self) -> None:
         self._known: dict[int, _Order] = {}
-        self.ahead: WrittenAhead | None = None  # while a program is watched that captures by itself
+        self.ahead: WrittenAhead | None = None  # of the call that runs now
 
     def begin(self, graph: object) -> None:
         """A capture begins here."""
@@ -92,9 +92,9 @@ class CapturedFlow:
         own.asked |= read - own.written - own.made.keys()
         own.met |= read | written
         own.written |= written
-        for tensor in (t for t in _tensors((args, [*kwargs.values()])) if storage_key(t) in written):
+        for tensor in (t for t in tensors_of((args, [*kwargs.values()])) if storage_key(t) in written):
             own.states.setdefault(storage_key(tensor), weakref.ref(tensor if tensor._base is None else tensor._base))
-        for tensor in _tensors((result,)):
+        for tensor in tensors_of((result,)):
             if (key := storage_key(tensor)) not in written | read:
                 own.made.setdefault(key, at)
 
@@ -103,10 +103,6 @@ class CapturedFlow:
         if not op.written or not self._known:
             return
         written, _ = written_and_read(op, args, kwargs)
-        if self.ahead is not None:
-            self.ahead.wrote(
-                op.name, (t for t in _tensors((args, [*kwargs.values()])) if storage_key(t) in written), at
-            )
         zeroes = op.name.removeprefix("_foreach_") in _MAY_ZERO and not any(_CLIPS in file for file in at.files)
         for own in self._known.values():
             if len(own.since) < _MOST:
@@ -195,8 +191,8 @@ def written_and_read(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any
     """Memory that an operation writes, and what it is given beside that."""
     given = [*((i in op.written, arg) for i, arg in enumerate(args))]
     given += [(name in op.written_names, arg) for name, arg in kwargs.items()]
-    written = {storage_key(t) for is_written, arg in given if is_written for t in _tensors((arg,))}
-    read = {storage_key(t) for is_written, arg in given if not is_written for t in _tensors((arg,))}
+    written = {storage_key(t) for is_written, arg in given if is_written for t in tensors_of((arg,))}
+    read = {storage_key(t) for is_written, arg in given if not is_written for t in tensors_of((arg,))}
     return written - {0}, read - {0} - written
 
 
@@ -209,9 +205,10 @@ def weights_of(gradients: Collection[int]) -> dict[int, int]:
     return found
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments of an operation, also those in lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_of(value)

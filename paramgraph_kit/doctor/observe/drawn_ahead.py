@@ -15,12 +15,23 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.own_regions import Region
-from paramgraph_kit.doctor.observe.places import Place
-from paramgraph_kit.doctor.observe.warmed_up import is_of_warm_up, warm_up_of
+from paramgraph_kit.doctor.observe.places import Place, is_call
+from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.observe.warmed_up import is_of_warm_up, warm_up_of, warmed_in
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.generators import generator_of
+from paramgraph_kit.driver.select import twin
 
 _SETS = ("set_state", "set_offset", "manual_seed", "seed", "graphsafe_set_state")
+RNG_STATE = ("torch.cuda.get_rng_state", "torch.cuda.set_rng_state")
+_SAID = (
+    "the warm-up at line {line} draws from {whose}, and nothing puts that back ahead of the first replay: its replays "
+    "draw other numbers than eager code would. `state = {get}()` comes ahead of the warm-up, and `{put}(state)` behind "
+    "it, ahead of the capture"
+)
+SAID_DEFAULT = _SAID.format(line="{line}", whose="the default generator", get=RNG_STATE[0], put=RNG_STATE[1])
+_DEFAULT = 0  # in place of an id: the device's may be another object each time
+_MOST = 20_000  # draws of one call
 
 
 @dataclass(slots=True)
@@ -32,59 +43,75 @@ class _Drawn:
 
 
 class DrawnAhead:
-    """All of one examination."""
+    """All of one call."""
 
     def __init__(self) -> None:
         self._drawn: dict[int, _Drawn] = {}
         self._captured: dict[int, dict[int, set[CodeType]]] = {}  # by graph and generator, what draws in its capture
-        self._read: set[int] = set()  # graphs of before whose lines were read
-        self._told: dict[str, None] = {}
 
     def begin(self) -> None:
         """A call begins, for which all generators are put back."""
         self._drawn.clear()
         self._captured.clear()
 
-    def draws(self, generator: torch.Generator, place: Place) -> torch.Generator:
-        """The generator, from which something outside of all captures is about to draw."""
+    def draws(self, own: torch.Generator | None, place: Place) -> None:
+        """Something outside of all captures is about to draw from a generator; None for the default one."""
         with suppress(Exception):  # the CPU's has no offset
-            known = self._drawn.setdefault(id(generator), _Drawn(generator))
+            generator = _default() if own is None else own
+            known = self._drawn.setdefault(id(own) if own is not None else _DEFAULT, _Drawn(generator))
             at = generator.initial_seed(), int(generator.get_offset())
             if _is_set(known, at):
                 known.draws.clear()
-            known.draws.append((at, place))
-        return generator
+            if len(known.draws) < _MOST:
+                known.draws.append((at, place))
 
-    def captures(self, graph: object, kwargs: Mapping[str, Any], place: Place) -> None:
+    def captures(
+        self, graph: object, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: Place
+    ) -> None:
         """An operation is captured, which may draw."""
-        if (generator := generator_of(kwargs.get("generator"))) is not None:
-            codes = self._captured.setdefault(id(graph), {}).setdefault(id(generator), set())
+        generator = generator_of(kwargs.get("generator"))
+        if generator is not None or (op.random and _draws(op, args, kwargs)):
+            key = id(generator) if generator is not None else _DEFAULT
+            codes = self._captured.setdefault(id(graph), {}).setdefault(key, set())
             codes |= {code for code, _ in place.stack if not is_library(code.co_filename)}
 
-    def launched(self, graph: object, regions: Iterable[Region], before: bool) -> None:
-        """A graph is replayed, perhaps for the first time; ``before``: nobody has seen its capture."""
-        if before and id(graph) not in self._read:
-            self._read.add(id(graph))
-            for region in (each for each in regions if each.graph is graph):
-                with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                    self._told |= dict.fromkeys(_as_read(region))
-        if not (captured := self._captured.pop(id(graph), None)):
-            return
-        for region in (each for each in regions if each.graph is graph):
-            with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                paths = {id(generator): path for path, generator in generators_in(region)}
-                for known in (self._drawn[key] for key in captured.keys() & paths.keys() & self._drawn.keys()):
-                    now = known.generator.initial_seed(), int(known.generator.get_offset())
-                    block = warm_up_of(region)
-                    if block is None or _is_set(known, now):
-                        continue
-                    own = captured[id(known.generator)] - {region.code}
-                    if any(is_of_warm_up(place, region, block, own) for _, place in known.draws):
-                        self._told[_said(paths[id(known.generator)], block.lineno)] = None
+    def launched(self, graph: object, regions: Iterable[Region]) -> Iterator[str]:
+        """A graph is replayed, for the first time: what its warm-up has drawn, in words."""
+        captured = self._captured.pop(id(graph), {})
+        for region in regions if captured else ():
+            paths = {id(generator): path for path, generator in generators_in(region)} | {_DEFAULT: ""}
+            if (block := warm_up_of(region)) is None:
+                continue
+            for key in captured.keys() & paths.keys() & self._drawn.keys():
+                own = captured[key] - {region.code}
+                if any(is_of_warm_up(place, region, block, own) for place in self._moved(key)):
+                    yield _said(paths[key], block.lineno)
 
-    def notes(self, otherwise: Iterable[str] = ()) -> list[str]:
-        """What to know of them, or else of what else a warm-up moves."""
-        return [*self._told] or [*otherwise]
+    def drawn_by(self, code: CodeType, call: ast.Call) -> bool:
+        """Whether a call has drawn from the default generator, and nothing has set that since."""
+        spots = (spot for place in self._moved(_DEFAULT) for spot in place.stack)
+        return any(each is code and is_call(each, at, call) for each, at in spots)
+
+    def _moved(self, key: int) -> list[Place]:
+        """What has drawn from a generator that nothing has set since."""
+        if (known := self._drawn.get(key)) is None:
+            return []
+        generator = _default() if key == _DEFAULT else known.generator
+        now = generator.initial_seed(), int(generator.get_offset())
+        return [] if _is_set(known, now) else [place for _, place in known.draws]
+
+
+def _default() -> Any:
+    """The generator that the device draws from where none is named."""
+    cuda = twin()
+    return cuda.default_generators[cuda.current_device()]
+
+
+def _draws(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation that may draw does: attention and dropout with a chance of zero do not."""
+    given = {**dict(zip(op.names, args, strict=False)), **kwargs}
+    chance = given.get("dropout_p", given.get("p", 1.0))
+    return chance != 0 and given.get("train", True) is not False
 
 
 def _is_set(known: _Drawn, now: tuple[int, int]) -> bool:
@@ -92,14 +119,12 @@ def _is_set(known: _Drawn, now: tuple[int, int]) -> bool:
     return bool(known.draws) and (now[0] != known.draws[-1][0][0] or now[1] <= known.draws[-1][0][1])
 
 
-def _as_read(region: Region) -> Iterator[str]:
+def drawn_as_read(region: Region) -> Iterator[str]:
     """The same for a capture of before, as its lines tell: the warm-up has its calls, and nothing sets a generator."""
     if (block := warm_up_of(region)) is None:
         return
-    captured = {ast.unparse(n) for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)}
     behind = [n for n in nodes_of(region.code) if isinstance(n, ast.Call) and n.lineno > block.lineno]
-    warms = any(ast.unparse(n) in captured for n in ast.walk(block) if isinstance(n, ast.Call))
-    if not warms or any(last_name(n.func) in _SETS for n in behind):
+    if not warmed_in(region, block) or any(last_name(n.func) in _SETS for n in behind):
         return
     for path, generator in generators_in(region):
         if generator.get_offset():
@@ -107,11 +132,8 @@ def _as_read(region: Region) -> Iterator[str]:
 
 
 def _said(path: str, line: int) -> str:
-    return (
-        f"the warm-up at line {line} draws from `{path}`, and nothing puts that back ahead of the first replay: its "
-        f"replays draw other numbers than eager code would. `state = {path}.get_state()` comes ahead of the warm-up, "
-        f"and `{path}.set_state(state)` behind it, ahead of the capture"
-    )
+    own = _SAID.format(line="{line}", whose=f"`{path}`", get=f"{path}.get_state", put=f"{path}.set_state")
+    return (own if path else SAID_DEFAULT).format(line=line)
 
 
 def generators_in(region: Region) -> Iterator[tuple[str, torch.Generator]]:

@@ -57,12 +57,12 @@ from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
 from paramgraph_kit.doctor.observe.own_numbers import of_the_same_lines, read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
+from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.stale_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
-from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -202,11 +202,12 @@ class _Examiner(Caller):
             self.state.put_back()
         self.graphs.regions, self.graphs.keeps, self.graphs.unordered = [], True, Unordered()
         # What its names mean is kept in this one, and so are tensors that would be gone.
-        self.graphs.flow.ahead, self.graphs.tails.watches = (ahead := WrittenAhead()), True
+        self.graphs.tails.watches = True
+        self.graphs.warmed.forget()
         watched = self.call(self.args, self.kwargs, plainly=True)
-        self.graphs.flow.ahead, self.graphs.tails.watches = None, False
+        self.graphs.tails.watches = False
         found.regions = [region for region in self.graphs.regions if work_out(region)]
-        found.notes += [*ahead.notes(found.regions), *self.graphs.drawn.notes()]
+        found.notes += self.graphs.warmed.program_notes(found.regions)
         found.calls, found.lost = self.number, self.lost
         told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]
@@ -461,6 +462,7 @@ class _Examiner(Caller):
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
         launched = self.graphs.launched_regions()
+        ahead = [*moved_as_read(launched, self.graphs.of)]
         for region in launched:
             problems += moved_failures(region, problems)
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
@@ -480,8 +482,8 @@ class _Examiner(Caller):
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         problems = without_captured_again(self, problems)
-        moved = [] if problems else moved_ahead(self.first or call, call, launched, self.graphs.written)
-        found.notes += self.graphs.drawn.notes(moved)
+        moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
+        found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
         return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:

@@ -61,6 +61,12 @@ def minds_its_mode(module: Any, graphs: Iterable[object]) -> bool:
     return any(known & set(map(id, each.graphs)) for each in graphed_modules([module]))
 
 
+def graphed_in_training(module: torch.nn.Module) -> bool:
+    """Whether a module was in its training mode when torch graphed it in place."""
+    around = _closure(attributes_of(module).get("forward"), "new_fwd")
+    return around.get("graph_training_state") is True
+
+
 def original_of(value: Any) -> Any:
     """A module's ``forward`` as it was; anything else as it is."""
     found = graphed_by_torch(value) if is_a(value, torch.nn.Module) else None

@@ -28,7 +28,6 @@ from paramgraph_kit.doctor.observe.sums import sum_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
-from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
@@ -258,8 +257,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if isinstance(tensor, torch.Tensor):
                     self._host_write(op, tensor, tensors, place)
                     keeper.before_write(tensor)
-        if (generator := generator_of(kwargs.get("generator"))) is not None:
-            keeper.note_generator(self.graphs.drawn.draws(generator, place))
+        if (generator := self.graphs.warmed.runs(op, args, kwargs, place)) is not None:
+            keeper.note_generator(generator)
         from_cpu: list[Value] = []
         outside: list[int] = []
         made: list[int] = []

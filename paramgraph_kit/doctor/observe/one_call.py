@@ -164,7 +164,7 @@ class Caller:
             self.stream.wait_stream(current)
             cuda.set_stream(self.stream)
         self.graphs.fed.begin()
-        self.graphs.drawn.begin()
+        self.graphs.warmed.begin()
         observer = Observer(places, keeper, target, self.graphs, self.readings)
         result, ended, asked, doubted, copies = None, None, Asked(), Asked(), list[torch.Tensor]()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()

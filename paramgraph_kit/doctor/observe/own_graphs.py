@@ -16,7 +16,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.beginnings import Beginnings
 from paramgraph_kit.doctor.observe.captured_flow import CapturedFlow
-from paramgraph_kit.doctor.observe.drawn_ahead import DrawnAhead
 from paramgraph_kit.doctor.observe.empty_captures import holding_nothing
 from paramgraph_kit.doctor.observe.fed_behind import FedBehind
 from paramgraph_kit.doctor.observe.fed_elsewhere import note_fed_elsewhere, without_given_anew
@@ -51,6 +50,7 @@ from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
+from paramgraph_kit.doctor.observe.warm_ups import WarmUps
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
@@ -76,11 +76,12 @@ class OwnGraphs:
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
-        self.kept, self.filled, self.tails, self.drawn = KeptResults(), FilledRows(), StaleTails(), DrawnAhead()
+        self.kept, self.filled, self.tails = KeptResults(), FilledRows(), StaleTails()
         self.unexecuted, self.early, self.held = Unexecuted(), ReturnedEarly(), HeldInputs()
         self.numbers, self.graphed, self.samples = GivenNumbers(), GraphedResults(), GraphedSamples()
         self.between, self.states, self.learned = GradientsBetween(), StatesBetween(), GraphedGradients()
         self.passed, self.called, self.flow = PassedNumbers(), PassedCallables(), CapturedFlow()
+        self.warmed = WarmUps(self.flow)
         self.order, self.behind, self.fed = ReplayOrder(), FedBehind(), FedInputs()
         self.beginnings = Beginnings()  # of states that are put back between calls
         self.carried = set[int]()  # memory that captures of before write themselves, or that calls give back
@@ -214,7 +215,7 @@ class OwnGraphs:
         """The same, with what is written, and in which order."""
         if self._open is not None and op.name not in VIEWS and not self._open.by_torch:
             self.flow.saw(self._open.graph, op, args, kwargs, result, place)
-            self.drawn.captures(self._open.graph, kwargs, place)
+            self.warmed.captures(self._open.graph, op, args, kwargs, place)
 
     def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
         """An operation outside of all captures reads these; what is told where somebody sees what it computes."""
@@ -326,13 +327,14 @@ class OwnGraphs:
             return
         if one.by_torch:
             self.misread += self.graphed.launched(graph, place)
+            self.warmed.graphed(graph, self.regions or (), one.before)
             if self.keeps or self.stands_in:
                 self.learned.launched(graph, one.writes, place)
         else:
             self.between.launched(graph, self.flow.is_fed(graph), place)
             self.states.launched(graph, place)
-            self.drawn.launched(graph, self.regions or (), one.before)
             self.flow.launched(graph)
+            self.warmed.launched(graph, self.regions or (), one.before)
             self.unordered.launched(stream, one.reads, one.memory, place)
             self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)
             self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import linecache
 import re
@@ -155,6 +156,12 @@ def _ids(code: CodeType, at: int) -> tuple[int, int]:
         first = at if own[2] is None else 2 * positions.index(own)
         known = _SPOTS[id(code), at] = (code, (id(_CODES.setdefault((code.co_filename, code), code)), first))
     return known[1]
+
+
+def is_call(code: CodeType, at: int, node: ast.Call) -> bool:
+    """Whether a function is at one of its calls, and at none inside of that."""
+    _, line, _, column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
+    return (line, column) == (node.end_lineno, node.end_col_offset)  # where it begins depends on how it is broken
 
 
 class Places:

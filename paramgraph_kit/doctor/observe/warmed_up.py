@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from paramgraph_kit.doctor.explain.syntax import defines, last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
-from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.places import Place, is_call, line_of
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -48,6 +48,7 @@ class _Span:
     asked: set[int]  # what it has read ahead of all that it writes there
     codes: Collection[CodeType]
     launched: int | None = None
+    said: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +106,25 @@ class WrittenAhead:
                     said.add((region.code, line.lineno))
                     yield _told(names, line.lineno, region.whole)
 
+    def at_launch(self, graph: object, regions: Iterable[Region]) -> Iterator[str]:
+        """The same where a graph is replayed for the first time, while all has its names."""
+        span = self.spans.get(id(graph))
+        if span is not None and not span.said:
+            span.said = True
+            yield from self.notes(regions)
+
+    def moved_by(self, region: Region, call: ast.Call) -> set[int]:
+        """Memory that a call has written ahead of a capture there, and that nothing has written to since."""
+        span = self.spans.get(id(region.graph))
+        if span is None or len(self.writes) >= _MOST:
+            return set()
+        moved = set[int]()
+        for number, write in enumerate(self.writes):
+            spots = write.at.stack if write.at is not None else ()
+            runs = any(code is region.code and is_call(code, spot, call) for code, spot in spots)
+            moved = moved | write.keys if runs and number < span.begun else moved - write.keys
+        return moved
+
     def _moved(self, region: Region, span: _Span, block: ast.stmt) -> set[int]:
         """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
         own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
@@ -142,6 +162,12 @@ def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: se
         if code is where and block.lineno <= (line := line_of(code, spot)) <= (block.end_lineno or 0):
             return line in lines or any(each in own for each, _ in at.stack[number + 1 :])
     return False
+
+
+def warmed_in(region: Region, block: ast.stmt) -> list[ast.Call]:
+    """The calls of a warm-up that are captured, too."""
+    captured = {ast.unparse(n) for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)}
+    return [n for n in ast.walk(block) if isinstance(n, ast.Call) and ast.unparse(n) in captured]
 
 
 def warm_up_of(region: Region) -> ast.stmt | None:
@@ -182,7 +208,10 @@ def _is_meant_so(node: ast.stmt) -> bool:
 def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
     """What the program calls what was moved."""
     known: dict[str, Any] = {}
-    for name, value in region.names.items():
+    own = region.own if region.code.co_name != "<module>" else ()
+    there = {n: v for n, v in region.space.items() if n not in own and v is not region.names.get("self", region)}
+    held = {n: v for n, v in region.names.items() if n in region.own or n not in region.space}
+    for name, value in {**there, **held}.items():
         known[name] = value
         if not is_a(value, torch.nn.Module) and not is_a(value, torch.Tensor) and hasattr(value, "__dict__"):
             parts_of = attributes_of(value).items()
@@ -226,6 +255,14 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
         if key in writes if writes is not None else name.rpartition(".")[2] in read:
             told.add(key)
             yield f"`{name}`"
+    for key in sorted(region.called.keys() & (moved - told) & (writes or set())):  # variables that it has let go
+        yield f"`{region.called[key]}`"
+
+
+def named_as_moved(region: Region, block: ast.stmt, moved: set[int]) -> Iterator[str]:
+    """The sentence for memory that a warm-up has moved, where its lines tell that."""
+    if names := [*_named(region, _Span(0, moved, moved, set(), set(), ()), moved)]:
+        yield _told(names, block.lineno, True)
 
 
 def _told(names: list[str], line: int, whole: bool) -> str:

@@ -1,0 +1,77 @@
+"""Whether a program puts back what a warm-up has moved, as its lines tell: where they may, nothing is said."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.observe.own_regions import Region
+
+_LOADS = ("load_state_dict", "reset_running_stats", "_foreach_copy_", "set_model_state_dict", "reset_parameters")
+_COPIES = ("copy_", "set_", "zero_", "fill_")
+SETS = frozenset(
+    """set_state set_offset manual_seed manual_seed_all seed seed_all graphsafe_set_state set_rng_state
+    set_rng_state_all fork_rng seed_everything set_seed""".split()  # noqa: SIM905 - shorter so
+)
+
+
+def puts_back(region: Region, ahead: ast.AST) -> bool:
+    """Whether lines behind a warm-up may put back what a module or an optimizer holds."""
+    return any(_puts(n) for n in _behind(region, ahead))
+
+
+def sets_generators(region: Region, ahead: ast.AST) -> bool:
+    """Whether lines behind a warm-up may set a generator."""
+    tree, line = tree_of(region.code.co_filename), ahead.lineno  # type: ignore[attr-defined]
+    around = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
+    held = [n for n in around if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    items = [c for n in held for i in n.items for c in ast.walk(i) if isinstance(c, ast.Call)]
+    calls = (n for n in [*items, *_behind(region, ahead)] if isinstance(n, ast.Call))
+    return any(last_name(n.func) in SETS for n in calls)
+
+
+def _behind(region: Region, ahead: ast.AST) -> Iterator[ast.AST]:
+    """All lines behind one of the file's, without those of the capture, and the functions that they call."""
+    tree, line = tree_of(region.code.co_filename), ahead.lineno  # type: ignore[attr-defined]
+    if tree is None:
+        return
+    captured = {n for s in region.body for n in ast.walk(s)}
+    last = ahead.end_lineno or line  # type: ignore[attr-defined]
+    behind = [n for n in ast.walk(tree) if n not in captured and getattr(n, "lineno", 0) > last]
+    yield from behind
+    # A context manager around the warm-up may put back what it has kept.
+    around = [n for n in ast.walk(tree) if isinstance(n, ast.With) and n.lineno <= line <= (n.end_lineno or 0)]
+    items = [c for n in around for i in n.items for c in ast.walk(i)]
+    called = {last_name(n.func) for n in [*behind, *items] if isinstance(n, ast.Call)}
+    for each in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        if each.name in called and each.lineno <= line and not each.lineno <= line <= (each.end_lineno or 0):
+            yield from ast.walk(each)
+
+
+def _puts(node: ast.AST) -> bool:
+    """Whether a line gives modules or optimizers a state: all of it, or each tensor in a loop."""
+    if isinstance(node, (ast.For, ast.comprehension)):
+        own = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        # What a comprehension computes stands beside it.
+        return isinstance(node, ast.For) and any(_copies(n, own) for n in ast.walk(node))
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        return any(_copies(n, own) for n in ast.walk(node.elt))
+    return isinstance(node, ast.Call) and last_name(node.func) in _LOADS
+
+
+def _copies(node: ast.AST, names: set[str]) -> bool:
+    """Whether it writes to what a loop names, or to a part of that, and no gradient."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _COPIES:
+        target: ast.expr = node.func.value
+    elif isinstance(node, ast.Assign):
+        target = node.targets[0]
+    else:
+        return False
+    if any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(target)):
+        return False
+    if any(isinstance(n, ast.Constant) and n.value == "lr" for n in ast.walk(target)):
+        return False
+    is_part = isinstance(target, (ast.Attribute, ast.Subscript)) or not isinstance(node, ast.Assign)
+    return is_part and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(target))

@@ -1,0 +1,99 @@
+"""What warm-ups of captures of before have moved, as their lines tell: nobody has seen them run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.captured_before import bodies_of
+from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.drawn_ahead import SAID_DEFAULT
+from paramgraph_kit.doctor.observe.graphed_ahead import has_counted, may_draw
+from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.one_graph import OneGraph
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.put_back import puts_back, sets_generators
+from paramgraph_kit.doctor.observe.warmed_up import named_as_moved, warm_up_of, warmed_in
+from paramgraph_kit.doctor.restore.keeper import storage_key
+
+_RANDOM = (
+    "rand randn randint rand_like randn_like randperm normal_ uniform_ bernoulli bernoulli_ multinomial".split()  # noqa: SIM905 - shorter so
+)
+_KEPT = (ast.Return, ast.Yield)  # a block that hands on what it computes is a step, and no warm-up
+
+
+def moved_as_read(regions: Iterable[Region], known: Callable[[object], OneGraph | None]) -> Iterator[str]:
+    """In words, what the warm-ups of captures that nobody has seen have moved, and no line may put back."""
+    told = dict[str, None]()
+    for region in regions:
+        own = known(region.graph)
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            if own is not None and own.before and not own.by_torch:
+                told |= dict.fromkeys(_moved(region))
+    yield from told
+
+
+def _moved(region: Region) -> Iterator[str]:
+    block = warm_up_of(region)
+    if block is None or any(isinstance(n, _KEPT) for n in ast.walk(block)) or _goes_on(region, block):
+        return
+    called = warmed_in(region, block)
+    bodies = [(code, nodes) for code, nodes, _ in bodies_of(region)]
+    inside = {code.co_name for code, _ in bodies if code is not region.code}
+    texts = {ast.unparse(call) for call in called}
+    warms_all = any(last_name(call.func) in inside for call in called)
+    if called and not puts_back(region, block):
+        moved = set[int]()
+        for optimizer in _stepped(region, texts, warms_all):
+            moved |= {storage_key(p) for p in parameters_at(optimizer) if p.grad is not None}
+            moved |= {storage_key(t) for t in tensors_in([*optimizer.state.values()])}
+        for module in _called(region, texts, warms_all):
+            counted = (part for part in module.modules() if has_counted(part))
+            moved |= {storage_key(b) for part in counted for b in part.buffers(recurse=False)}
+        yield from named_as_moved(region, block, moved)
+    if called and not sets_generators(region, block) and _draws(region, bodies, texts, warms_all):
+        yield SAID_DEFAULT.format(line=block.lineno)
+
+
+def _goes_on(region: Region, block: ast.stmt) -> bool:
+    """Whether the warm-up is one with a rate of zero, or on a loop's batches, which are steps of the program's."""
+    ahead = [n for n in nodes_of(region.code) if isinstance(n, ast.Assign) and n.lineno < block.lineno]
+    targets = (t for n in ahead for t in n.targets if isinstance(t, ast.Subscript))
+    return any(isinstance(t.slice, ast.Constant) and t.slice.value == "lr" for t in targets)
+
+
+def _uses(region: Region, texts: set[str], warms_all: bool) -> Iterator[tuple[ast.Call, Use]]:
+    """Whose methods, and what, the captured lines call that the warm-up calls, too."""
+    for code, nodes, names in bodies_of(region):
+        for call in (n for n in nodes if isinstance(n, ast.Call)):
+            if ast.unparse(call) in texts or (code is not region.code and warms_all):
+                of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+                yield call, Use(code, of, False, names)
+                yield call, Use(code, call.func, False, names)
+
+
+def _stepped(region: Region, texts: set[str], warms_all: bool) -> Iterator[torch.optim.Optimizer]:
+    for call, use in _uses(region, texts, warms_all):
+        if last_name(call.func) == "step" and is_a(value := use.value(), torch.optim.Optimizer):
+            yield value
+
+
+def _called(region: Region, texts: set[str], warms_all: bool) -> Iterator[torch.nn.Module]:
+    for _, use in _uses(region, texts, warms_all):
+        if is_a(value := use.value(), torch.nn.Module):
+            yield value
+
+
+def _draws(region: Region, bodies: list[tuple[Any, list[ast.AST]]], texts: set[str], warms_all: bool) -> bool:
+    """Whether what is warmed up, and captured, draws from the default generator."""
+    for code, nodes in bodies:
+        for call in (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _RANDOM):
+            has_own = any(k.arg == "generator" for k in call.keywords)
+            if not has_own and (ast.unparse(call) in texts or (code is not region.code and warms_all)):
+                return True
+    return any(may_draw(part) for module in _called(region, texts, warms_all) for part in module.modules())

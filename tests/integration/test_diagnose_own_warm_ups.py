@@ -1,0 +1,167 @@
+"""What warm-ups leave moved: statistics, weights and random numbers, of programs seen and of captures of before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+
+
+def _notes(text: str, tmp_path: Path) -> list[str]:
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    assert not found.failures, found
+    return [n for n in found.notes if "warm-up" in n or "make_graphed_callables" in n]
+
+
+NORM = """
+net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to(device)
+sample = torch.randn(16, 6, device=device)
+AHEAD
+graphed = cuda.make_graphed_callables(net, (sample,))
+BEHIND
+def f(x):
+    return graphed(x).sum()
+args = (torch.randn(16, 6, device=device),)
+"""
+AS_A_PROGRAM = """
+def f():
+    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to(device)
+    AHEAD
+    graphed = cuda.make_graphed_callables(net, (torch.randn(16, 6, device=device),))
+    BEHIND
+    for i in range(3):
+        y = graphed(torch.randn(16, 6, device=device))
+    return y.sum().cpu()
+args = ()
+"""
+BACK = {
+    ("pass", "pass"): True,
+    ("kept = [b.clone() for b in net.buffers()]", "[b.copy_(k) for b, k in zip(net.buffers(), kept)]"): False,
+    ("kept = {k: v.clone() for k, v in net.state_dict().items()}", "net.load_state_dict(kept)"): False,
+    ("pass", "net[1].reset_running_stats()"): False,
+    ("net.eval()", "pass"): False,
+}
+
+
+@pytest.mark.parametrize("around", BACK)
+@pytest.mark.parametrize("text", [NORM, AS_A_PROGRAM])
+def test_statistics_that_torchs_own_warm_up_moves_are_said(text: str, around: tuple[str, str], tmp_path: Path) -> None:
+    # GIVEN a module with statistics that torch graphs, which runs it ahead of its capture
+    # WHEN it is diagnosed, with what puts them back or without
+    notes = _notes(text.replace("AHEAD", around[0]).replace("BEHIND", around[1]), tmp_path)
+    # THEN they are said with lines that put them back, where nothing does
+    assert len(notes) == BACK[around], notes
+    assert all("`1.running_mean`, `1.running_var`, `1.num_batches_tracked`" in n for n in notes)
+    assert all("`kept = [b.clone() for b in net.buffers()]` comes ahead of that line" in n for n in notes)
+
+
+@pytest.mark.parametrize("text", [NORM, AS_A_PROGRAM])
+def test_random_numbers_that_torchs_own_warm_up_draws_are_said(text: str, tmp_path: Path) -> None:
+    # GIVEN a module with dropout that torch graphs
+    text = text.replace("nn.BatchNorm1d(8)", "nn.Dropout(0.5)")
+    state = "state = cuda.get_rng_state()", "cuda.set_rng_state(state)"
+    # WHEN it is diagnosed, as it is, and with the generator put back
+    moved = _notes(text.replace("AHEAD", "pass").replace("BEHIND", "pass"), tmp_path)
+    kept = _notes(text.replace("AHEAD", state[0]).replace("BEHIND", state[1]), tmp_path)
+    # THEN only the first is said to draw others
+    assert ["draws from the default generator" in n for n in moved] == [True]
+    assert "`torch.cuda.set_rng_state(state)` behind it" in moved[0]
+    assert not kept
+
+
+TRAINER = """
+import copy
+class Trainer:
+    def __init__(self):
+        self.model = nn.Linear(6, 3).to(device)
+        self.opt = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
+        self.x = torch.zeros(8, 6, device=device)
+        self.graph = None
+        EARLY
+    def one(self):
+        self.opt.zero_grad(set_to_none=True)
+        loss = self.model(self.x).square().mean()
+        loss.backward()
+        self.opt.step()
+        return loss
+    def capture(self):
+        AHEAD
+        s = cuda.Stream()
+        s.wait_stream(cuda.current_stream())
+        with cuda.stream(s):
+            for _ in range(3):
+                self.one()
+        cuda.current_stream().wait_stream(s)
+        BEHIND
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.loss = self.one()
+    def __call__(self, x):
+        self.x.copy_(x)
+        if self.graph is None:
+            self.capture()
+        self.graph.replay()
+        return self.loss.clone()
+f = Trainer()
+args = (torch.randn(8, 6, device=device),)
+"""
+ZEROS = "[v.zero_() for state in self.opt.state.values() for v in state.values()]"
+
+
+@pytest.mark.parametrize("early", ["pass", "self.capture()"])
+@pytest.mark.parametrize("sound", [False, True])
+def test_weights_that_a_warm_up_trains_are_said(sound: bool, early: str, tmp_path: Path) -> None:
+    # GIVEN a trainer that captures in its first call, or when it is made, behind a warm-up with its optimizer
+    behind = f"self.model.load_state_dict(kept); {ZEROS}" if sound else "pass"
+    text = TRAINER.replace("EARLY", early).replace("BEHIND", behind)
+    # WHEN it is diagnosed, with what puts the weights back or without
+    notes = _notes(text.replace("AHEAD", "kept = copy.deepcopy(self.model.state_dict())"), tmp_path)
+    # THEN weights and state are said where they stay moved
+    assert ["`self.model`'s weights and `self.opt`'s state" in n for n in notes] == [True][: not sound], notes
+
+
+DRAWING = """
+class Sampler:
+    def __init__(self):
+        self.x, self.graph = torch.zeros(4, 6, device=device), None
+        EARLY
+    def work(self):
+        return self.x + torch.randn_like(self.x)
+    def capture(self):
+        state = cuda.get_rng_state()
+        for _ in range(3):
+            self.work()
+        BEHIND
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.out = self.work()
+    def __call__(self, x):
+        self.x.copy_(x)
+        if self.graph is None:
+            self.capture()
+        self.graph.replay()
+        return self.out.clone()
+f, args = Sampler(), (torch.randn(4, 6, device=device),)
+"""
+
+
+@pytest.mark.parametrize("early", ["pass", "self.capture()"])
+@pytest.mark.parametrize("behind", ["pass", "cuda.set_rng_state(state)"])
+def test_a_warm_up_that_moves_the_default_generator_is_said(early: str, behind: str, tmp_path: Path) -> None:
+    # GIVEN a sampler that draws from the default generator, and so does its warm-up
+    # WHEN it is diagnosed
+    notes = _notes(DRAWING.replace("EARLY", early).replace("BEHIND", behind), tmp_path)
+    # THEN that is said where nothing puts it back
+    assert ["draws from the default generator" in n for n in notes] == [True][: behind == "pass"], notes
