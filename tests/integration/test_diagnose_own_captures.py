@@ -225,7 +225,8 @@ def test_a_capture_without_a_warm_up_is_told_with_what_else_is_wrong(tmp_path: P
     told = {f.code: f.fix for f in found.failures}
     assert told.keys() == {"cold-library", "stale-input"}
     assert "with torch.cuda.stream(s): self._run()" in told["cold-library"]
-    assert "put back what that moves (`self.level`, `self.h`); then capture" in told["cold-library"]
+    kept = "`[t.detach().copy_(k) for t, k in zip((self.level, self.h), kept)]`"
+    assert f"put back what that moves (`self.level`, `self.h`, {kept}); then capture" in told["cold-library"]
 
 
 def test_a_number_that_picks_is_an_index_on_the_device_as_the_words_say(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.libraries import forget
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load, quiet
 
@@ -165,3 +166,97 @@ def test_a_warm_up_that_moves_the_default_generator_is_said(early: str, behind: 
     notes = _notes(DRAWING.replace("EARLY", early).replace("BEHIND", behind), tmp_path)
     # THEN that is said where nothing puts it back
     assert ["draws from the default generator" in n for n in notes] == [True][: behind == "pass"], notes
+
+
+CELL = """
+class Cell:
+    def __init__(self):
+        self.x, self.h = torch.zeros(4, device=device), torch.ones(4, device=device)
+        self.out = torch.zeros(4, device=device)
+        for _ in range(3):
+            self.work()
+        BEHIND
+        self.g = cuda.CUDAGraph()
+        with cuda.graph(self.g):
+            self.work()
+    def work(self):
+        self.h.copy_(torch.tanh(self.h + self.x))
+        self.out.copy_(self.h * 2)
+    def __call__(self, x):
+        self.x.copy_(x)
+        self.g.replay()
+        return self.out.clone()
+f, args = Cell(), (torch.randn(4, device=device),)
+"""
+
+
+@pytest.mark.parametrize("behind", ["pass", "self.h.fill_(1)"])
+def test_a_state_that_the_warm_up_of_a_capture_of_before_moves_is_said(behind: str, tmp_path: Path) -> None:
+    # GIVEN a cell that captures when it is made, behind calls that move its state and fill its result
+    # WHEN it is diagnosed
+    notes = _notes(CELL.replace("BEHIND", behind), tmp_path)
+    # THEN the state is said where it stays moved, and the result never
+    assert ["has moved `self.h`, and nothing" in n for n in notes] == [True][: behind == "pass"], notes
+
+
+DECODING = """
+def f():
+    cache, total = torch.zeros(6, 4, device=device), torch.zeros(4, device=device)
+    at, x = torch.zeros(1, dtype=torch.long, device=device), torch.ones(1, 4, device=device)
+    def decode():
+        cache.index_copy_(0, at, x)
+        total.copy_(cache.sum(0))
+        MOVES
+    for _ in range(2):
+        decode()
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        decode()
+    for i in range(3):
+        x.fill_(float(i))
+        g.replay()
+    return total.cpu()
+args = ()
+"""
+
+
+@pytest.mark.parametrize("moves", ["at.add_(1)", "pass"])
+def test_a_cache_that_a_warm_up_fills_is_said_where_its_place_moves(moves: str, tmp_path: Path) -> None:
+    # GIVEN decoding that writes to a cache at a place of the device's, which may move on
+    # WHEN it is diagnosed
+    notes = _notes(DECODING.replace("MOVES", moves), tmp_path)
+    # THEN the cache is said with the place, and not where each replay writes to the same one
+    assert ["has moved `at` and `cache`, and nothing" in n for n in notes] == [True][: moves != "pass"], notes
+
+
+COLD = """
+def f():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1)).to(device)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    h, out, x = (torch.zeros(8, n, device=device) for n in (1, 1, 4))
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        opt.zero_grad(set_to_none=True)
+        y = net(x)
+        h.lerp_(y.detach(), 0.1)
+        out.copy_(h)
+        y.square().mean().backward()
+        opt.step()
+    g.replay()
+    return out.cpu()
+"""
+
+
+def test_the_words_for_a_cold_library_put_back_variables_that_the_capture_moves(tmp_path: Path) -> None:
+    # GIVEN a process that has used no library yet, and a program whose capture moves a variable of its function
+    names = load(PRELUDE + COLD, tmp_path / "program.py")
+    pgk.device()
+    forget()
+    # WHEN it is diagnosed
+    with quiet():
+        told = next(f for f in pgk.diagnose(names["f"]).failures if f.code == "cold-library")
+    # THEN its words keep that, and no result, and put it back beside weights and statistics
+    assert "kept = [t.detach().clone() for t in (h,)]; " in told.fix
+    assert "put back what that moves (`h`, `[t.detach().copy_(k) for t, k in zip((h,), kept)]`, the weights" in told.fix
+    assert "rng = torch.cuda.get_rng_state(); s = " in told.fix
+    assert "the default generator, `torch.cuda.set_rng_state(rng)`)" in told.fix

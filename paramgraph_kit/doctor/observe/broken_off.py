@@ -11,7 +11,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.captured_before import written_in
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.drawn_ahead import generators_in
+from paramgraph_kit.doctor.observe.drawn_ahead import RNG_STATE, generators_in
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
@@ -19,6 +19,8 @@ from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.one_call import AT, Call, Caller
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
+from paramgraph_kit.doctor.observe.read_ahead import draws_by_default
+from paramgraph_kit.doctor.observe.warmed_up import tensors_moved
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
@@ -66,24 +68,45 @@ def failed(caller: Caller, found: Examination, calls: Sequence[Call], note: str)
     return found
 
 
-def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[Change]) -> Failure:
-    """The failure with the lines of its capture, and what a run of them ahead of it would move."""
-    changes = [*changes]
+def with_warm_up(
+    failure: Failure, regions: Iterable[Region], changes: Iterable[Change], again: Iterable[tuple[Region, set[int]]]
+) -> Failure:
+    """The failure with the lines of its capture, and what a run of them ahead of it would move.
+
+    ``again``: captures that have ended well once libraries were there, and the memory that each goes on from.
+    """
+    changes, again = [*changes], [*again]
     for region in regions:
         if region.whole or not work_out(region):
             continue
         body = "; ".join(map(ast.unparse, region.body))
-        kept = (int, float, torch.Tensor)
-        moved = {c.name: None for c in changes if isinstance(c.before, kept) and not isinstance(c.before, bool)}
+        kinds = (int, float, torch.Tensor)
+        moved = {c.name: None for c in changes if isinstance(c.before, kinds) and not isinstance(c.before, bool)}
         made = {c.name for c in changes if c.before is None}  # by the run itself: there is nothing to put back
         moved |= dict.fromkeys(path for path, _ in written_in(region) if path.rpartition(".")[2] not in made)
+        for other, keys in again:
+            if (other.code, other.line) == (region.code, region.line) and other.whole:
+                with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+                    moved |= dict.fromkeys(n for n in tensors_moved(other, keys) if f"self.{n}" not in moved)
         names = [f"`{name}`" for name in moved if f"self.{name}" not in moved]
+        kept = [name for name in moved if f"self.{name}" not in moved and _is_tensor(region, again, name)]
+        listed = f"({', '.join(kept)}{',' if len(kept) == 1 else ''})"
+        if kept:
+            names = [name for name in names if name.strip("`") not in kept]
+            names.append(
+                f"{', '.join(f'`{n}`' for n in kept)}, `[t.detach().copy_(k) for t, k in zip({listed}, kept)]`"
+            )
         copies, trained = _trained(region)
+        copies = (f"kept = [t.detach().clone() for t in {listed}]; " if kept else "") + copies
         counts, counted = _counted(region)
         generators = [path for path, _ in generators_in(region)]
         states = [f"state{i if len(generators) > 1 else ''}" for i in range(len(generators))]
         counts += "".join(f"{s} = {path}.get_state(); " for s, path in zip(states, generators, strict=True))
         drawn = [f"`{path}`, `{path}.set_state({s})`" for s, path in zip(states, generators, strict=True)]
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            if draws_by_default(region):
+                counts += f"rng = {RNG_STATE[0]}(); "
+                drawn.append(f"the default generator, `{RNG_STATE[1]}(rng)`")
         moves = [*names, *trained, *counted, *drawn]
         back = f", then put back what that moves ({', '.join(moves)})" if moves else ""
         side = "s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())"
@@ -93,6 +116,14 @@ def with_warm_up(failure: Failure, regions: Iterable[Region], changes: Iterable[
         ahead = f"ahead of it  {copies}{counts}{side}; {run}; {ends}; then capture"
         return replace(failure, fix=f"before  with torch.cuda.graph(g): {body}\nafter   {ahead}")
     return failure
+
+
+def _is_tensor(region: Region, again: Iterable[tuple[Region, set[int]]], name: str) -> bool:
+    """Whether a name means a tensor where a capture stands, also one that it has let go since."""
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        if is_a(path_value(ast.parse(name, mode="eval").body, region.names, region.space), torch.Tensor):
+            return True
+    return any(name in other.called.values() for other, _ in again if other.code is region.code)
 
 
 def _trained(region: Region) -> tuple[str, list[str]]:

@@ -46,7 +46,7 @@ def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         regions += _regions(function, kind)
         for region in regions:
-            written = [(_is_copy(node), storage_key(tensor)) for node, _, tensor in _written(region)]
+            written = [(_is_copy(node), storage_key(tensor)) for node, _, tensor in writes_of(region)]
             region.writes = frozenset(key for _, key in written) - {0}
             region.filled = frozenset(key for is_copy, key in written if is_copy) - {0}
     return regions
@@ -158,10 +158,11 @@ def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
 
 def written_in(region: Region) -> Iterator[tuple[str, torch.Tensor]]:
     """Paths that the lines of a capture, and of what it calls, write in place, or read and give another value."""
-    yield from ((path, value) for _, path, value in _written(region))
+    yield from ((path, value) for _, path, value in writes_of(region))
 
 
-def _written(region: Region) -> Iterator[tuple[ast.AST, str, torch.Tensor]]:
+def writes_of(region: Region) -> Iterator[tuple[ast.AST, str, torch.Tensor]]:
+    """The same, with the lines that do."""
     for code, inside, names in bodies_of(region):
         for node, target in ((node, _written_by(node, inside)) for node in inside):
             value = Use(code, target, False, names).value() if target is not None else None

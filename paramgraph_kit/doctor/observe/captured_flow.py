@@ -34,6 +34,7 @@ class _Order:
     read: set[int] = field(default_factory=set)  # which of that is read before it is written over
     met: set[int] = field(default_factory=set)  # memory that it has read, or written
     states: dict[int, Any] = field(default_factory=dict)  # weak references to what it writes
+    reads: set[int] = field(default_factory=set)  # memory that it reads, at any time
     asked: set[int] = field(default_factory=set)  # memory of before that it reads ahead of all that it writes there
     carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
@@ -65,7 +66,7 @@ class CapturedFlow:
             own.around.add(frame.f_code)
             frame = frame.f_back
         if self.ahead is not None:
-            self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.codes)
+            self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.reads, own.codes)
 
     def adopt(self, graph: object, met: set[int]) -> None:
         """A capture of before, which is known to read, or to write, this memory."""
@@ -90,6 +91,7 @@ class CapturedFlow:
         own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
         own.carried |= written & own.read
         own.asked |= read - own.written - own.made.keys()
+        own.reads |= read
         own.met |= read | written
         own.written |= written
         for tensor in (t for t in tensors_of((args, [*kwargs.values()])) if storage_key(t) in written):
@@ -149,6 +151,11 @@ class CapturedFlow:
         """Memory of before that a graph writes, without gradients to which it adds."""
         own = self._known.get(id(graph), _Order())
         return own.written - own.made.keys() - own.added
+
+    def moved(self, graph: object) -> set[int]:
+        """Memory of before that a graph goes on from, and leaves otherwise."""
+        own = self._known.get(id(graph), _Order())
+        return own.written - own.made.keys() - own.cleared - own.added
 
     def codes(self, graph: object, where: CodeType) -> list[CodeType]:
         """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""

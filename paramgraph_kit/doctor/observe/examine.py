@@ -132,7 +132,8 @@ class _Examiner(Caller):
         warm_up(self.graphs.device)
         self.first = self.call(self.args, self.kwargs)
         found = self.examine_from(self.first)
-        found.problems.insert(0, with_warm_up(first.ended, failed, self.first.changes))
+        again = [(r, self.graphs.flow.moved(r.graph)) for r in [*(found.regions or ()), *(self.graphs.regions or ())]]
+        found.problems.insert(0, with_warm_up(first.ended, failed, self.first.changes, again))
         return found
 
     def examine_from(self, first: Call) -> Examination:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.warmed_up import MOVES
 
 _LOADS = ("load_state_dict", "reset_running_stats", "_foreach_copy_", "set_model_state_dict", "reset_parameters")
 _COPIES = ("copy_", "set_", "zero_", "fill_")
@@ -29,6 +30,33 @@ def sets_generators(region: Region, ahead: ast.AST) -> bool:
     items = [c for n in held for i in n.items for c in ast.walk(i) if isinstance(c, ast.Call)]
     calls = (n for n in [*items, *_behind(region, ahead)] if isinstance(n, ast.Call))
     return any(last_name(n.func) in SETS for n in calls)
+
+
+def goes_on_from(node: ast.AST, path: str) -> bool:
+    """Whether a line writes to a tensor what it computes from it."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "copy_":
+        return any(ast.unparse(n) == path for arg in node.args for n in ast.walk(arg))
+    return isinstance(node, ast.AugAssign) or (isinstance(node, ast.Call) and last_name(node.func) in MOVES)
+
+
+def writes_elsewhere(region: Region, ahead: ast.AST, path: str, inside: Collection[ast.AST]) -> bool:
+    """Whether a line that is not captured may write to a tensor in place, behind a warm-up or in another function."""
+    tree, name = tree_of(region.code.co_filename), path.rpartition(".")[2]
+    last = ahead.end_lineno or ahead.lineno  # type: ignore[attr-defined]
+    nodes = [n for n in ast.walk(tree) if n not in inside] if tree is not None else []
+    makes = [n for n in nodes if isinstance(n, FUNCTIONS[:2]) and n.name not in ("__init__", region.code.co_name)]
+    others = {n for each in makes for n in ast.walk(each)}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            target: ast.AST | None = next((t.value for t in node.targets if isinstance(t, ast.Subscript)), None)
+        else:
+            func = node.func if isinstance(node, ast.Call) else None
+            in_place = isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_")
+            target = func.value if in_place else None  # type: ignore[union-attr]
+        named = target is not None and name in {last_name(n) for n in ast.walk(target)}
+        if named and (node in others or node.lineno > last):  # type: ignore[attr-defined]
+            return True
+    return False
 
 
 def _behind(region: Region, ahead: ast.AST) -> Iterator[ast.AST]:

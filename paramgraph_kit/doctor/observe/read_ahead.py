@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.captured_before import bodies_of
+from paramgraph_kit.doctor.observe.captured_before import bodies_of, writes_of
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.drawn_ahead import SAID_DEFAULT
 from paramgraph_kit.doctor.observe.graphed_ahead import has_counted, may_draw
 from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region
-from paramgraph_kit.doctor.observe.put_back import puts_back, sets_generators
+from paramgraph_kit.doctor.observe.put_back import goes_on_from, puts_back, sets_generators, writes_elsewhere
 from paramgraph_kit.doctor.observe.warmed_up import named_as_moved, warm_up_of, warmed_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
@@ -40,28 +40,37 @@ def moved_as_read(regions: Iterable[Region], known: Callable[[object], OneGraph 
 
 def _moved(region: Region) -> Iterator[str]:
     block = warm_up_of(region)
-    if block is None or any(isinstance(n, _KEPT) for n in ast.walk(block)) or _goes_on(region, block):
+    if block is None or any(isinstance(n, _KEPT) for n in ast.walk(block)) or _sets_rate(region, block):
         return
     called = warmed_in(region, block)
     bodies = [(code, nodes) for code, nodes, _ in bodies_of(region)]
     inside = {code.co_name for code, _ in bodies if code is not region.code}
     texts = {ast.unparse(call) for call in called}
     warms_all = any(last_name(call.func) in inside for call in called)
+    moved = set[int]()
     if called and not puts_back(region, block):
-        moved = set[int]()
         for optimizer in _stepped(region, texts, warms_all):
             moved |= {storage_key(p) for p in parameters_at(optimizer) if p.grad is not None}
             moved |= {storage_key(t) for t in tensors_in([*optimizer.state.values()])}
         for module in _called(region, texts, warms_all):
             counted = (part for part in module.modules() if has_counted(part))
             moved |= {storage_key(b) for part in counted for b in part.buffers(recurse=False)}
+    if called:
+        moved |= {storage_key(t) for t in _states(region, block, texts, warms_all)}
         yield from named_as_moved(region, block, moved)
     if called and not sets_generators(region, block) and _draws(region, bodies, texts, warms_all):
         yield SAID_DEFAULT.format(line=block.lineno)
 
 
-def _goes_on(region: Region, block: ast.stmt) -> bool:
-    """Whether the warm-up is one with a rate of zero, or on a loop's batches, which are steps of the program's."""
+def draws_by_default(region: Region) -> bool:
+    """Whether the lines of a capture draw from the default generator, as far as they tell."""
+    bodies = [(code, nodes) for code, nodes, _ in bodies_of(region)]
+    texts = {ast.unparse(n) for _, nodes in bodies for n in nodes if isinstance(n, ast.Call)}
+    return _draws(region, bodies, texts, warms_all=True)
+
+
+def _sets_rate(region: Region, block: ast.stmt) -> bool:
+    """Whether a rate is set ahead of the warm-up, as to zero, so that it moves nothing."""
     ahead = [n for n in nodes_of(region.code) if isinstance(n, ast.Assign) and n.lineno < block.lineno]
     targets = (t for n in ahead for t in n.targets if isinstance(t, ast.Subscript))
     return any(isinstance(t.slice, ast.Constant) and t.slice.value == "lr" for t in targets)
@@ -81,6 +90,17 @@ def _stepped(region: Region, texts: set[str], warms_all: bool) -> Iterator[torch
     for call, use in _uses(region, texts, warms_all):
         if last_name(call.func) == "step" and is_a(value := use.value(), torch.optim.Optimizer):
             yield value
+
+
+def _states(region: Region, block: ast.stmt, texts: set[str], warms_all: bool) -> Iterator[torch.Tensor]:
+    """Tensors that the warm-up goes on from, to which nothing else writes in place."""
+    bodies = [*bodies_of(region)]
+    outside = {n for code, nodes, _ in bodies if code is not region.code for n in nodes}
+    inside = {n for _, nodes, _ in bodies for n in nodes}
+    for node, path, tensor in writes_of(region):
+        warms = node in outside if warms_all else ast.unparse(node) in texts
+        if warms and goes_on_from(node, path) and not writes_elsewhere(region, block, path, inside):
+            yield tensor
 
 
 def _called(region: Region, texts: set[str], warms_all: bool) -> Iterator[torch.nn.Module]:

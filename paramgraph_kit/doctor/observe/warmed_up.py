@@ -21,9 +21,10 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
-_MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
+MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
 _FILLS = ("copy_", "replay", "append", "next", "item")  # what a loop has that trains
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+_PLACES = ("index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "scatter_")
 _STATE, _BEGUN = "state", "state from its first step on"
 _MOST = 20_000  # writes of one call
 
@@ -34,6 +35,7 @@ class _Write:
 
     keys: frozenset[int]
     moves: bool  # it goes on from what was there
+    places: bool  # it writes to places that tensors tell
     at: Place | None
 
 
@@ -46,6 +48,7 @@ class _Span:
     met: set[int]
     added: set[int]
     asked: set[int]  # what it has read ahead of all that it writes there
+    reads: set[int]  # and what it has read at any time
     codes: Collection[CodeType]
     launched: int | None = None
     said: bool = False
@@ -66,10 +69,11 @@ class WrittenAhead:
         met: set[int],
         added: set[int],
         asked: set[int],
+        reads: set[int],
         codes: Collection[CodeType],
     ) -> None:
         """A capture begins here; what it is given is filled while it lasts."""
-        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, asked, codes)
+        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, asked, reads, codes)
 
     def wrote(self, name: str, tensors: Iterable[torch.Tensor], at: Place) -> None:
         """An operation outside of all captures has written to these."""
@@ -81,21 +85,22 @@ class WrittenAhead:
                 keys.add(key)
                 if key not in self.held:
                     self.held[key] = _weak(tensor.untyped_storage())
-        self.writes.append(_Write(frozenset(keys), name.removeprefix("_foreach_") in _MOVES or name in _FUSED, at))
+        moves = name.removeprefix("_foreach_") in MOVES or name in _FUSED
+        self.writes.append(_Write(frozenset(keys), moves, name in _PLACES, at))
 
     def replayed(self, graph: object, written: Collection[int]) -> None:
         """A graph is replayed, which writes to these."""
         span = self.spans.get(id(graph))
         if span is not None and span.launched is None:
             span.launched = len(self.writes)
-        self.writes.append(_Write(frozenset(written), False, None))
+        self.writes.append(_Write(frozenset(written), False, False, None))
 
     def notes(self, regions: Iterable[Region]) -> Iterator[str]:
-        """What warm-ups have moved that nothing has put back ahead of the first replay, in words."""
+        """What warm-ups have moved that nothing has put back ahead of the first replay, in words, once."""
         said = set()
         for region in regions:
             span = self.spans.get(id(region.graph))
-            if span is None or len(self.writes) >= _MOST or (region.whole and span.launched is None):
+            if span is None or span.said or len(self.writes) >= _MOST or (region.whole and span.launched is None):
                 continue
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 if (line := warm_up_of(region)) is None or (region.code, line.lineno) in said:
@@ -110,8 +115,8 @@ class WrittenAhead:
         """The same where a graph is replayed for the first time, while all has its names."""
         span = self.spans.get(id(graph))
         if span is not None and not span.said:
-            span.said = True
             yield from self.notes(regions)
+            span.said = True
 
     def moved_by(self, region: Region, call: ast.Call) -> set[int]:
         """Memory that a call has written ahead of a capture there, and that nothing has written to since."""
@@ -129,19 +134,22 @@ class WrittenAhead:
         """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
         own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
         lines = _same_lines(region, block)
-        moved, spoiled = set[int](), set[int]()
+        moved, spoiled, filled = set[int](), set[int](), set[int]()
         states = span.written & span.asked
         end = span.launched if span.launched is not None else len(self.writes)
         for number, write in enumerate(self.writes[:end]):
             if number < span.begun and write.at is not None and _is_of(write.at, region.code, block, lines, own):
                 goes_on = write.keys if write.moves else write.keys & states
                 moved |= goes_on
-                spoiled |= write.keys - goes_on
+                spoiled |= write.keys - goes_on if not write.places else set()
+                filled |= write.keys if write.places else set()
                 put_back = set[int]()
             else:
                 put_back = {*write.keys}
             moved -= put_back
-        return moved - spoiled
+            filled -= put_back
+        moved -= spoiled
+        return moved | (filled & span.reads) if moved else moved  # else it has filled the same places as ever
 
 
 def _same_lines(region: Region, block: ast.stmt) -> set[int]:
@@ -255,14 +263,21 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
         if key in writes if writes is not None else name.rpartition(".")[2] in read:
             told.add(key)
             yield f"`{name}`"
-    for key in sorted(region.called.keys() & (moved - told) & (writes or set())):  # variables that it has let go
-        yield f"`{region.called[key]}`"
+    for key, name in region.called.items():  # variables that it has let go
+        if key in (moved - told) & (writes or set()):
+            yield f"`{name}`"
 
 
 def named_as_moved(region: Region, block: ast.stmt, moved: set[int]) -> Iterator[str]:
     """The sentence for memory that a warm-up has moved, where its lines tell that."""
-    if names := [*_named(region, _Span(0, moved, moved, set(), set(), ()), moved)]:
+    if names := [*_named(region, _Span(0, moved, moved, set(), set(), set(), ()), moved)]:
         yield _told(names, block.lineno, True)
+
+
+def tensors_moved(region: Region, moved: set[int]) -> list[str]:
+    """What a program calls tensors of its own that a capture moves, and that are none of modules and optimizers."""
+    named = _named(region, _Span(0, moved, moved, set(), set(), set(), ()), moved)
+    return [each.strip("`") for each in named if each.endswith("`")]
 
 
 def _told(names: list[str], line: int, whole: bool) -> str:
