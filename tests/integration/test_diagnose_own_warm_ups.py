@@ -260,3 +260,48 @@ def test_the_words_for_a_cold_library_put_back_variables_that_the_capture_moves(
     assert "put back what that moves (`h`, `[t.detach().copy_(k) for t, k in zip((h,), kept)]`, the weights" in told.fix
     assert "rng = torch.cuda.get_rng_state(); s = " in told.fix
     assert "the default generator, `torch.cuda.set_rng_state(rng)`)" in told.fix
+
+
+THIRD = """
+class Phased:
+    def __init__(self):
+        self.w, self.h = torch.eye(4, device=device), torch.zeros(2, 4, device=device)
+        self.x, self.side, self.graph = None, None, None
+    def work(self):
+        self.h.add_(SUM)
+        return self.h * 2
+    def __call__(self, x):
+        if self.x is None:
+            self.x = x.clone()
+            return x * 2
+        self.x.copy_(x)
+        if self.side is None:
+            self.side = cuda.Stream()
+            return x * 2
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.work()
+        self.graph.replay()
+        return self.out.clone()
+f, args = Phased(), (torch.randn(2, 4, device=device),)
+"""
+SUMS = {
+    "self.x.sum().item()": ("sync-item", ""),
+    "self.x @ self.w": ("cold-library", "(`self.h`, `[t.detach().copy_(k) for t, k in zip((self.h,), kept)]`); then"),
+}
+
+
+@pytest.mark.parametrize("added", SUMS)
+def test_a_capture_that_fails_in_the_third_call_is_told_alone(added: str, tmp_path: Path) -> None:
+    # GIVEN a step whose first calls make what it needs, without a count, and whose third captures in vain
+    names = load(PRELUDE + THIRD.replace("SUM", added), tmp_path / "program.py")
+    pgk.device()
+    forget()
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    # THEN what the capture refuses is told, and nothing of the calls ahead of it
+    code, words = SUMS[added]
+    assert [f.code for f in found.failures] == [code]
+    assert words in found.failures[0].fix

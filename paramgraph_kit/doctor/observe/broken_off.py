@@ -63,7 +63,8 @@ def failed(caller: Caller, found: Examination, calls: Sequence[Call], note: str)
         return None
     # At the step of an optimizer, which has a number; a tensor is read, and its scheduler stands where it belongs.
     rates = [f for call in ahead for f in call.found if f.code == "learning-rate-frozen" and AT in f.message]
-    found.calls, found.lost, found.problems, found.notes = caller.number, caller.lost, [last.ended, *rates], [note]
+    cause = with_warm_up(last.ended, regions, last.changes, ()) if last.ended.code == COLD else last.ended
+    found.calls, found.lost, found.problems, found.notes = caller.number, caller.lost, [cause, *rates], [note]
     found.regions = regions
     return found
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
-from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import is_library
 
 MOST_AHEAD = 9  # calls that have warmed up ahead of a capture
+MOST_READIED = 2  # where no number counts them: what the first ones make is there then
 MOST_FURTHER = 4  # calls that capture one more graph of a table
 _CAPTURES = ("graph", "capture_begin", "make_graphed_callables")
 
 
 def captures_late(caller: Caller, codes: Sequence[CodeType], made: Sequence[Call]) -> Call | None:
-    """The call that captures, where a runner counts its calls ahead of that; None where none does."""
+    """The call that captures, also in vain, where a runner counts its calls ahead of that; None where none does."""
     quiet = all(not call.captures and not call.replays and call.ended is None for call in made)
-    if not quiet or not counts_to_capture(codes, made[-1].changes):
+    if not quiet or not any(call.changes for call in made) or not _may_capture(codes):
         return None
-    for call in (caller.call(caller.args, caller.kwargs) for _ in range(MOST_AHEAD)):
+    counts = any(_counts(change.after) for change in made[-1].changes)
+    for call in (caller.call(caller.args, caller.kwargs) for _ in range(MOST_AHEAD if counts else MOST_READIED)):
         if call.captures or call.ended is not None:
-            return call if call.ended is None else None
+            return call if call.captures else None
     return None
 
 
@@ -47,10 +48,8 @@ def replays_alone(call: Call) -> bool:
     return bool(call.replays) and not call.captures
 
 
-def counts_to_capture(codes: Sequence[CodeType], changes: Iterable[Change]) -> bool:
-    """Whether calls move a number, and a file of what they run captures."""
-    if not any(_counts(change.after) for change in changes):
-        return False
+def _may_capture(codes: Sequence[CodeType]) -> bool:
+    """Whether a file of what calls run captures."""
     trees = map(tree_of, sorted({code.co_filename for code in codes if not is_library(code.co_filename)}))
     calls = (n for tree in trees if tree is not None for n in ast.walk(tree) if isinstance(n, ast.Call))
     return any(last_name(call.func) in _CAPTURES for call in calls)
