@@ -30,8 +30,9 @@ def stopwatch(source: Source, function: Function, hosts: Collection[ast.stmt] = 
     order = [n for n in body_of(function) if not is_text(n) and not isinstance(n, (ast.Global, ast.Nonlocal))]
     found = Stopwatch()
     asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
+    lasting = _lasting(source, function)
     for node in order:
-        if _is_wait(node) or _is_record(node, found.names):
+        if _is_wait(node) or _is_record(node, found.names | lasting):
             found.starts.append(node)
         elif isinstance(node, ast.Assign) and _is_clock(node.value, asking):
             found.starts.append(node)
@@ -45,9 +46,10 @@ def stopwatch(source: Source, function: Function, hosts: Collection[ast.stmt] = 
         for n in within(part)
         if isinstance(n, ast.Name)
     }
-    if not found.names or found.names & outer:
+    starting = any(_is_record(node, lasting) for node in found.starts)
+    if not (found.names or starting) or found.names & outer:
         return None
-    rest, known = order[len(found.starts) :], set(found.names)
+    rest, known = order[len(found.starts) :], found.names | (lasting if starting else set())
     if any(isinstance(part, ast.Return) for node in rest[:-1] for part in within(node)):
         return None
     for node in rest:
@@ -71,6 +73,20 @@ def stopwatch(source: Source, function: Function, hosts: Collection[ast.stmt] = 
         found.stops.insert(0, waits.pop())
     closed = all(isinstance(n, (ast.Assign, ast.AugAssign, ast.Expr)) and is_closed(n) for n in found.stops)
     return found if found.stops and closed else None
+
+
+def _lasting(source: Source, function: Function) -> set[str]:
+    """The events of the file between which a function takes the time, where nothing else records them."""
+    calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    timed = set[str]()
+    inside = {n for part in function.body for n in within(part)}
+    for call in (n for n in calls if n in inside and path_of(n.func).endswith(".elapsed_time") and len(n.args) == 1):
+        timed |= {path_of(call.func).rpartition(".")[0], path_of(call.args[0])}
+    records = [n for n in calls if path_of(n.func).endswith(".record")]
+    own = {path_of(n.func).rpartition(".")[0] for n in records if n in inside}
+    other = {path_of(n.func).rpartition(".")[0] for n in records if n not in inside}
+    made = stored(source.tree.body) - stored(function.body)
+    return (timed & own & made) - other if timed <= own else set()
 
 
 def asks_a_clock(source: Source, statement: ast.stmt) -> bool:
