@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
+from paramgraph_kit.rewrite.once_before import marked, once_before, unmarked
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
@@ -315,7 +316,7 @@ def _of_its_block(gone: Sequence[str], new: Sequence[str]) -> list[str]:
 def _is_in(lines: Sequence[str], blocks: Sequence[_Block]) -> bool:
     """Whether a diff puts these lines somewhere: where an optimizer is made, say."""
     new = {line.strip() for block in blocks for line in block.new}
-    return all(line.strip() in new for line in lines)
+    return all(unmarked(line.strip()) in new for line in lines)
 
 
 def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | None) -> tuple[list[str], list[str]]:
@@ -406,7 +407,8 @@ def _changed(
         for begin, end, to_begin, to_end in changes:
             before, behind = (begin - first + 1, last - end) if inside == [(begin, end, to_begin, to_end)] else (0, 0)
             gone += _dedented(old[begin - before : end + behind])
-            new += _dedented(lines[to_begin - before : to_end + behind])
+            put = _dedented(lines[to_begin - before : to_end + behind])
+            new += marked(put, once_before(source, statement, begin)) if file == source.file and begin == end else put
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 
