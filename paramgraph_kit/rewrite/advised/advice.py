@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.staged import staged
+from paramgraph_kit.rewrite.advised.host.waiting_copies import without_waiting
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
@@ -441,6 +442,7 @@ _ADVICE: tuple[Advice, ...] = (
     drawn_before_each_launch,
     drawn_until,
     staged,
+    without_waiting,
     fewer_in_each_round,
     *DRAWN_WAYS,
     spare_segment,
