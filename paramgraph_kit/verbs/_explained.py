@@ -9,16 +9,24 @@ from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.errors import cause_chain
 from paramgraph_kit.trace.model import Failure, Frame
 
+LATER = ("unjoined-work", "invalidated")  # CUDA tells of these behind the line that is the cause
+
 
 def explained(error: BaseException) -> Failure:
     """What an exception means; nothing is run for it, or tried."""
     from paramgraph_kit.doctor import explain
     from paramgraph_kit.rewrite.own_lines import in_own_lines
+    from paramgraph_kit.verbs._led_there import led_there
 
     failure = explain(error)
     frame = _running(error, failure.frame) if failure.frame is not None else None
     if frame is None:
         return failure
+    if failure.code in LATER:
+        try:
+            return led_there(failure, frame)
+        except Exception:  # names may mean anything there, and answer as they like
+            return failure
     (own,) = in_own_lines(_function_of(frame), (), {}, [failure])
     return own
 
