@@ -20,7 +20,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _DEEP = 4
 _MOST = 40  # functions that are looked into
-_RECORDS = ("record", "record_event")
+_WAITS = ("wait_event", "wait")
 _STARTS = ("Thread", "submit", "run_in_executor", "to_thread")
 _TOUCHES = re.compile(r"\.(?:to|cuda|cpu|item|tolist|synchronize|pin_memory|empty_cache)\(")
 
@@ -58,19 +58,20 @@ class _Part:
 def _unjoined(failure: Failure, frame: FrameType) -> Failure:
     parts = _parts(frame, failure, in_block=True)
     found = list[tuple[_Part, ast.With, ast.expr]]()
-    joined, events = set[int](), False
+    joined, waited = set[int](), list[Any]()
     for part in parts:
         for node in (n for each in part.body for n in within(each)):
             if isinstance(node, ast.With) and (stream := _stream_of(node)) is not None:
                 found.append((part, node, stream))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                events |= node.func.attr in _RECORDS
+                waited += [part.value(node.func.value)] if node.func.attr in _WAITS else []
                 if node.func.attr == "wait_stream" and len(node.args) == 1:
                     joined.add(id(part.value(node.args[0])))
     left = [(part, node, stream) for part, node, stream in found if id(part.value(stream)) not in joined]
     left = [each for each in left if each[0].value(each[2]) is not None]
-    if events or len({id(part.value(stream)) for part, _, stream in left}) != 1:
-        return failure
+    sides = {id(part.value(stream)) for part, _, stream in found}
+    if any(id(each) not in sides for each in waited) or len({id(part.value(stream)) for part, _, stream in left}) != 1:
+        return failure  # or an event joins one of them
     part, node, stream = left[-1]
     cuda = path_of(node.items[0].context_expr.func).rpartition(".")[0]  # type: ignore[attr-defined]
     join = f"{cuda + '.' if cuda else 'torch.cuda.'}current_stream().wait_stream({part.source.text(stream)})"

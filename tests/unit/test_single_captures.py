@@ -115,8 +115,9 @@ def test_an_unjoined_stream_is_told_where_its_work_is(tmp_path: Path) -> None:
 
 
 def test_unjoined_work_stays_at_the_block_where_events_may_join_it(tmp_path: Path) -> None:
-    # GIVEN the same with an event, which may be the join that somebody forgot or one that is there
-    text = FORKED.replace("        z = x * 2\n", "        z = x * 2\n    made = other.record_event()\n")
+    # GIVEN the same with an event that is waited for, which may be the join of one or of the other
+    waits = "    made = other.record_event()\n    cuda.current_stream().wait_event(made)\n"
+    text = FORKED.replace("        z = x * 2\n", f"        z = x * 2\n{waits}")
     # WHEN THEN no line in it is claimed
     assert "graph(graph)" in explained(text, tmp_path / "p.py").frame.text
 
@@ -155,3 +156,12 @@ def test_an_event_that_others_record_too_is_no_stopwatch_of_this_step(tmp_path: 
         fix = pgk.diagnose(names["step"], *names["args"], fix=True).fix
     # THEN it is not moved
     assert fix is None or "before_step" not in fix.diff
+
+
+def test_an_event_that_nobody_waits_for_joins_nothing(tmp_path: Path) -> None:
+    # GIVEN work on a side stream with an event behind it, for which nothing waits
+    text = FORKED.replace(
+        "    y = tower(x)\n", "    side.wait_event(cuda.current_stream().record_event())\n    y = tower(x)\n"
+    )
+    # WHEN THEN its line is known all the same
+    assert explained(text, tmp_path / "p.py").frame.text == "return net(x)"
