@@ -166,12 +166,45 @@ class Ahead(Lending):
                 found.insert(0, node)
         return found
 
-    def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:
-        """Whether nothing that stays reads what would be assigned before the launch."""
+    def _with_what_reads(
+        self, source: Source, function: Function, chosen: Sequence[ast.stmt], failures: Sequence[Failure]
+    ) -> list[ast.stmt]:
+        """What goes before the launch, with the host's lines that read what it assigns; nothing where others read that.
+
+        ``m = momentum_of(it)`` goes with ``it``. A line that reads ``m``, and was told, stays and gets ``m_in``.
+        """
         made = moving.stored(self.ahead) & locals_of(function)
         stay = [node for node in moving.body_of(function) if node not in self.ahead and node not in chosen]
-        behind = {name for node in chosen for name in names_in(node)} & made
-        return not any(names_in(node) & made - moving.stored([node]) for node in stay) and not behind & set(self.space)
+        if {name for node in chosen for name in names_in(node)} & made & set(self.space):
+            return []
+        if not any(names_in(node) & made - moving.stored([node]) for node in stay):
+            return self.ahead
+        test, arguments = self._host_test(function), set(moving.arguments_of(function))
+        along = list[ast.stmt]()
+        for node in stay:
+            plain = isinstance(node, ast.Assign) and all(isinstance(each, ast.Name) for each in node.targets)
+            if plain and names_in(node) & made and hosts.is_of_host(node, test, arguments):
+                along.append(node)
+                made |= moving.stored([node])
+        places = [place for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None]
+        told = [moving.top_of(source, function, node) or node for file, node in places if file is source]
+        readers = [node for node in stay if node not in along and names_in(node) & made - moving.stored([node])]
+        if any(node not in told for node in readers) or any(moving.stored([node]) & made for node in readers):
+            return []
+        wanted = {name for node in readers for name in names_in(node)}
+        for node in reversed(along):  # the others are moved with the tensors that they fill
+            wanted |= names_in(node) if moving.stored([node]) & wanted else set()
+        behind = {name for node in chosen for name in names_in(node)}
+        first = {
+            name
+            for node in along
+            if not moving.stored([node]) & wanted or moving.stored([node]) & behind
+            for name in moving.stored([node])
+        }
+        for node in reversed(along):
+            first |= names_in(node) if moving.stored([node]) & first else set()
+        ahead = [*self.ahead, *(node for node in along if moving.stored([node]) & first)]
+        return [node for node in moving.body_of(function) if node in ahead]
 
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
         """Host work that the function needs first, moved before the launch."""

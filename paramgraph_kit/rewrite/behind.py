@@ -84,7 +84,7 @@ class Behind(Ahead):
         parted = self.ended.gone if self.ended is not None else []  # the rest of it is read behind the launch
         chosen = [node for node in chosen if node not in [*self.ahead, *parted]]
         chosen = moving.with_their_zeros(function, chosen, self.graded)
-        self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
+        self.ahead = self._with_what_reads(source, function, chosen, failures)
         before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
         if moving.stored(before) & {*self.space, *named_around(source)}:
             before = []  # others read those, and would have these

@@ -393,7 +393,9 @@ def feed(
     blank = not source.lines[first_line(function) - 2].strip()
     off = ["@torch.no_grad()"] if head else []
     top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]
-    others_read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _below(n, head)}
+    gone = {n for each in (*moved, *parts_of.values()) for n in ast.walk(each)}  # they stand there by then, too
+    elsewhere = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n not in gone)
+    others_read = {n.id for n in elsewhere if not _below(n, head)}
     if shared_names := sorted(moving.stored(head) & local & others_read):
         top.append(f"    global {', '.join(shared_names)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):

@@ -88,11 +88,17 @@ def draws(node: ast.expr) -> bool:
 def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
     """Whether a statement reads nothing of the device but the function's arguments, and sizes."""
     asked = {node.value for node in ast.walk(statement) if isinstance(node, ast.Attribute) and node.attr in METADATA}
+    asked |= {n.value for n in ast.walk(statement) if isinstance(n, ast.Subscript) and _is_entry(n) and is_host(n)}
     return all(
         is_host(node) or node.id in arguments
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in asked
     )
+
+
+def _is_entry(node: ast.Subscript) -> bool:
+    """Whether it reads one entry by its name, ``state["step"]``, of what may hold tensors as well."""
+    return isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
 
 
 def host_test(
@@ -141,6 +147,13 @@ def host_test(
             return all(each.device.type != device for each in leaves)
         return bool(giving) and all(is_host(n.value) for n in giving)
 
+    def _is_number_of(path: str, key: ast.expr) -> bool:
+        """Whether an entry of a dictionary around the function is a number or a text, whatever the others are."""
+        first = path.partition(".")[0]
+        held = value_of(path) if first == "self" or (first not in local and first in space) else None
+        known = type(held) is dict and isinstance(key, ast.Constant)
+        return known and isinstance(held.get(key.value), (*NUMBER, str))
+
     def is_host(node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in METADATA:
             return True
@@ -156,6 +169,8 @@ def host_test(
                 drawn_by = getattr(value, "__self__", value)  # ``self.rng.random`` is of the generator
                 return isinstance(value, NUMBER) or hasattr(value, "__array__") or host_random.is_of_host(drawn_by)
             return of_path(path, node)
+        if isinstance(node, ast.Subscript) and _is_entry(node) and _is_number_of(path_of(node.value), node.slice):
+            return True
         parts: list[ast.expr] = []
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.comprehension):
