@@ -62,7 +62,7 @@ class GivenNumbers:
                     self._moved[key] = now, _of_caller(now, first.value, kind)
 
     def entries(self, told: list[Failure]) -> Iterator[Failure]:
-        """Those among ``*args`` and ``**kwargs``, which no name of the program tells, at lines that are not told yet."""
+        """Those among ``*args`` and ``**kwargs``, which have no names of their own, at lines that are not told yet."""
         known = {(f.code, f.frame) for f in told}
         moved = (failure for (_, _, entry), (_, failure) in self._moved.items() if entry is not None)
         yield from (f for f in moved if (f.code, f.frame) not in known)

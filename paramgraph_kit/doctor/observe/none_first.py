@@ -30,7 +30,8 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
         tree = tree_of(names[failure.frame.file]) if found and failure.frame and failure.frame.file in names else None
         if found and failure.frame and tree is not None and _is_none_first(found["path"], failure.frame.line, tree):
             copied = f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}"
-            own = owned(ast.parse(found["line"]).body[0])
+            at = failure.frame.line
+            own = owned(next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == at))
             failure = replace(failure, fix=f"before  {found['line']}\nafter   {copied}, and else {own}")
         yield failure
 
