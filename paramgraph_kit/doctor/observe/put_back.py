@@ -32,10 +32,11 @@ def sets_generators(region: Region, ahead: ast.AST) -> bool:
     return any(last_name(n.func) in SETS for n in calls)
 
 
-def goes_on_from(node: ast.AST, path: str) -> bool:
-    """Whether a line writes to a tensor what it computes from it."""
-    if isinstance(node, ast.Call) and last_name(node.func) == "copy_":
-        return any(ast.unparse(n) == path for arg in node.args for n in ast.walk(arg))
+def goes_on_from(node: ast.AST, path: str, body: Collection[ast.AST]) -> bool:
+    """Whether a line writes to a tensor what it, or a line ahead of it in its function, computes from that."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "copy_" and isinstance(node.func, ast.Attribute):
+        reads = (n for n in body if isinstance(n, (ast.Name, ast.Attribute)) and n is not node.func.value)
+        return any(n.lineno <= node.lineno and ast.unparse(n) == path for n in reads)
     return isinstance(node, ast.AugAssign) or (isinstance(node, ast.Call) and last_name(node.func) in MOVES)
 
 

@@ -99,7 +99,8 @@ def _states(region: Region, block: ast.stmt, texts: set[str], warms_all: bool) -
     inside = {n for _, nodes, _ in bodies for n in nodes}
     for node, path, tensor in writes_of(region):
         warms = node in outside if warms_all else ast.unparse(node) in texts
-        if warms and goes_on_from(node, path) and not writes_elsewhere(region, block, path, inside):
+        body = next((nodes for _, nodes, _ in bodies if node in nodes), [])
+        if warms and goes_on_from(node, path, body) and not writes_elsewhere(region, block, path, inside):
             yield tensor
 
 
