@@ -306,3 +306,32 @@ def test_a_capture_that_fails_in_the_third_call_is_told_alone(added: str, tmp_pa
     code, words = SUMS[added]
     assert [f.code for f in found.failures] == [code]
     assert words in found.failures[0].fix
+
+
+STEPS = """
+def f():
+    x, h, g = torch.zeros(4, device=device), torch.zeros(4, device=device), None
+    def work():
+        h.mul_(0.9).add_(x).add_(torch.randn_like(x))
+    s = cuda.Stream()
+    for i in range(6):
+        x.fill_(float(i))
+        if i < 3:
+            with cuda.stream(s):
+                work()
+            cuda.current_stream().wait_stream(s)
+        else:
+            if g is None:
+                g = cuda.CUDAGraph()
+                with cuda.graph(g):
+                    work()
+            g.replay()
+    return h.cpu()
+args = ()
+"""
+
+
+def test_first_steps_of_the_programs_own_are_no_warm_up(tmp_path: Path) -> None:
+    # GIVEN a program whose first rounds take their steps on a side stream, and whose fourth captures
+    # WHEN it is diagnosed THEN nothing is said of what they move: eager code has it moved, too
+    assert not _notes(STEPS, tmp_path)

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, is_call
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.observe.warmed_up import is_of_warm_up, warm_up_of, warmed_in
+from paramgraph_kit.doctor.observe.warmed_up import idle_warm_up, is_of_warm_up, warmed_in
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import twin
@@ -80,7 +80,7 @@ class DrawnAhead:
         captured = self._captured.pop(id(graph), {})
         for region in regions if captured else ():
             paths = {id(generator): path for path, generator in generators_in(region)} | {_DEFAULT: ""}
-            if (block := warm_up_of(region)) is None:
+            if (block := idle_warm_up(region)) is None:
                 continue
             for key in captured.keys() & paths.keys() & self._drawn.keys():
                 own = captured[key] - {region.code}
@@ -121,7 +121,7 @@ def _is_set(known: _Drawn, now: tuple[int, int]) -> bool:
 
 def drawn_as_read(region: Region) -> Iterator[str]:
     """The same for a capture of before, as its lines tell: the warm-up has its calls, and nothing sets a generator."""
-    if (block := warm_up_of(region)) is None:
+    if (block := idle_warm_up(region)) is None:
         return
     behind = [n for n in nodes_of(region.code) if isinstance(n, ast.Call) and n.lineno > block.lineno]
     if not warmed_in(region, block) or any(last_name(n.func) in _SETS for n in behind):

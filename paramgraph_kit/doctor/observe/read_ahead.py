@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.put_back import goes_on_from, puts_back, sets_generators, writes_elsewhere
-from paramgraph_kit.doctor.observe.warmed_up import named_as_moved, warm_up_of, warmed_in
+from paramgraph_kit.doctor.observe.warmed_up import idle_warm_up, named_as_moved, warmed_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
 _RANDOM = (
@@ -39,7 +39,7 @@ def moved_as_read(regions: Iterable[Region], known: Callable[[object], OneGraph 
 
 
 def _moved(region: Region) -> Iterator[str]:
-    block = warm_up_of(region)
+    block = idle_warm_up(region)
     if block is None or any(isinstance(n, _KEPT) for n in ast.walk(block)) or _sets_rate(region, block):
         return
     called = warmed_in(region, block)

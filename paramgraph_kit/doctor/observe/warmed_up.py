@@ -103,7 +103,7 @@ class WrittenAhead:
             if span is None or span.said or len(self.writes) >= _MOST or (region.whole and span.launched is None):
                 continue
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                if (line := warm_up_of(region)) is None or (region.code, line.lineno) in said:
+                if (line := idle_warm_up(region)) is None or (region.code, line.lineno) in said:
                     continue
                 moved = self._moved(region, span, line)
                 names = [*_named(region, span, moved)] if moved else []
@@ -192,6 +192,24 @@ def warm_up_of(region: Region) -> ast.stmt | None:
     body = _body_of(tree, region.code) if tree is not None and not ahead else []
     plain = [n for n in body if (n.end_lineno or n.lineno) < region.line and _is_meant_so(n)]
     return max([*ahead, *plain], key=lambda n: n.lineno, default=None)
+
+
+def idle_warm_up(region: Region) -> ast.stmt | None:
+    """The same where it only warms up: first steps of the program's are in a branch apart from the capture."""
+    block, tree = warm_up_of(region), tree_of(region.code.co_filename)
+    if block is None or tree is None:
+        return block
+    for test in (n for n in ast.walk(tree) if isinstance(n, ast.If)):
+        for branch, other in ((test.body, test.orelse), (test.orelse, test.body)):
+            leaves = bool(branch) and isinstance(branch[-1], (ast.Return, ast.Continue))
+            apart = _holds(branch, block.lineno) and not _holds(branch, region.line)
+            if apart and (leaves or _holds(other, region.line)):
+                return None
+    return block
+
+
+def _holds(branch: list[ast.stmt], line: int) -> bool:
+    return any(n.lineno <= line <= (n.end_lineno or n.lineno) for n in branch)
 
 
 def _body_of(tree: ast.Module, code: CodeType) -> list[ast.stmt]:
