@@ -462,8 +462,7 @@ class _Examiner(Caller):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
-        launched = self.graphs.launched_regions()
-        ahead = [*moved_as_read(launched, self.graphs.of)]
+        ahead = [*moved_as_read(launched := self.graphs.launched_regions(), self.graphs.of)]
         for region in launched:
             problems += moved_failures(region, problems)
             problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
