@@ -34,7 +34,8 @@ class Worth(NamedTuple):
     @property
     def is_little(self) -> bool:
         """Whether less than half of it is, and what is not would be worth a graph of its own."""
-        return self.share < 0.5 and self.behind >= ENOUGH
+        only_counts = self.inside < ENOUGH and self.products_behind > self.products == 0  # ``n.add_(1)``, and no layer
+        return self.share < 0.5 and (self.behind >= ENOUGH or only_counts)
 
 
 ALL = Worth()
