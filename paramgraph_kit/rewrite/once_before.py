@@ -1,4 +1,4 @@
-"""A line that a rewrite puts outside of the function is told with where it goes: without a diff nothing says it."""
+"""What is told of new lines where no diff shows them: where one goes that leaves the function."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def marked(lines: Sequence[str], where: str) -> list[str]:
 def unmarked(line: str) -> str:
     """The same line as a diff has it."""
     return _MARK.sub("", line)
+
+
+def picks_by_masks(lines: Sequence[str]) -> int:
+    """How often some lines pick by a comparison, ``x[i < n]``, whose result has no size that the host knows."""
+    try:
+        tree = ast.parse("\n".join(lines).replace("return ", "", 1))
+    except SyntaxError:  # a part of a statement
+        return 0
+    stored = (n for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load))
+    return sum(isinstance(part, ast.Compare) for n in stored for part in _parts(n.slice))
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
-from paramgraph_kit.rewrite.once_before import marked, once_before, unmarked
+from paramgraph_kit.rewrite.once_before import marked, once_before, picks_by_masks, unmarked
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
@@ -409,6 +409,8 @@ def _changed(
             gone += _dedented(old[begin - before : end + behind])
             put = _dedented(lines[to_begin - before : to_end + behind])
             new += marked(put, once_before(source, statement, begin)) if file == source.file and begin == end else put
+    if picks_by_masks(new) > picks_by_masks(gone):
+        raise Unseen  # a count instead of a bound: the rest of it takes shapes
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 

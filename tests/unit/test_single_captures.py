@@ -165,3 +165,42 @@ def test_an_event_that_nobody_waits_for_joins_nothing(tmp_path: Path) -> None:
     )
     # WHEN THEN its line is known all the same
     assert explained(text, tmp_path / "p.py").frame.text == "return net(x)"
+
+
+TOLD = {
+    "y = x.expand(int(n.sum()), -1)": ("sync-item", "it decides a size: take it from a shape"),
+    "y = torch.zeros(n.max() + 1, 4, device=x.device)": (
+        "tensor-bound",
+        "give it, `torch.zeros(rows, 4, device=x.device)`, with a number `rows` of which all of `n` are less",
+    ),
+    "y = x[: n.sum()].sum()": ("tensor-bound", "leave the cut out: with tensors for its ends"),
+    "y = torch.rand(4, device=x.device, generator=g)": (
+        "unregistered-generator",
+        "`graph.register_generator_state(g)` of the graph `graph`",
+    ),
+}
+
+
+@pytest.mark.parametrize("line", TOLD)
+def test_what_is_told_of_a_line_does_not_fail_in_its_turn(tmp_path: Path, line: str) -> None:
+    # GIVEN a line of which a rewrite takes another step, or that has a name of ours
+    text = "g = torch.Generator(device=device).manual_seed(1)\ndef step(x, n):\n"
+    text += f"    {line}\n    return y\nargs = (torch.ones(1, 4, device=device), torch.tensor([1, 0], device=device))\n"
+    # WHEN only the exception is explained THEN no step on the way is told, which would wait at the same line
+    failure = explained(text, tmp_path / "p.py")
+    code, words = TOLD[line]
+    assert failure.code == code
+    assert words in failure.fix
+
+
+def test_a_graph_that_only_counts_is_told_to_be_little(tmp_path: Path) -> None:
+    # GIVEN a step whose counter decides how much of its input a layer reads
+    text = 'at, net = {"n": 0}, nn.Linear(4, 1).to(device)\ndef step(x):\n    at["n"] += 1\n'
+    text += '    size = min(2 + at["n"], x.size(1))\n    return net(x[:, :size]).mean()\n'
+    names = load(f"{PRELUDE}{text}args = (torch.ones(2, 16, 4, device=device),)\n", tmp_path / "p.py")
+    # WHEN
+    with quiet():
+        fix = pgk.diagnose(names["step"], *names["args"], fix=True).fix
+    # THEN a diff that leaves the layer behind the launch says so
+    assert fix is not None
+    assert not fix.complete or "so little in its graph" in str(fix)

@@ -36,6 +36,7 @@ from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds, given
 from paramgraph_kit.rewrite.advised.sizes.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.sizes.kept_edges import kept_edges
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
+from paramgraph_kit.rewrite.advised.sizes.past_largest import past_its_largest
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
@@ -84,6 +85,8 @@ def _a_size(place: Place) -> str:
     if code == "tensor-bound" and not any(isinstance(n, ast.Subscript) for n in heads(node)):
         for call in place.calls(*SIZED):
             sizes = [n.id for each in call.args for n in ast.walk(each) if isinstance(n, ast.Name) and place.local(n)]
+            if sizes and (told := past_its_largest(place, call)):
+                return told
             if sizes:
                 return f"`{sizes[0]}` decides a size: {_call_of(place)} a number, from a shape such as `len(x)`"
     return ""

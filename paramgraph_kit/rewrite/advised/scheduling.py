@@ -118,9 +118,9 @@ def _own_generator(place: Place) -> str:
         for given in node.keywords if isinstance(node, ast.Call) else ():
             if given.arg == "generator":
                 name = place.text(given.value)
-                return (
-                    f"`g.register_generator_state({name})` of the graph `g`, once before the capture; this line stays"
-                )
+                graph = "graph" if name == "g" else "g"
+                told = f"`{graph}.register_generator_state({name})` of the graph `{graph}`"
+                return f"{told}, once before the capture; this line stays"
     return ""
 
 

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.place import Place, called, width_of
 from paramgraph_kit.rewrite.source.widths import may_be_negative
 
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
+SHAPES = ("expand", "repeat", "view", "reshape", "tile", "narrow", "unflatten")  # their arguments are numbers
 FACTORIES = frozenset(
     """zeros ones empty full arange linspace logspace eye hann_window hamming_window blackman_window bartlett_window
     kaiser_window""".split()  # noqa: SIM905 - shorter so
@@ -153,7 +154,9 @@ def is_in_size(place: Place, node: ast.AST) -> bool:
     while isinstance(above, (ast.expr, ast.keyword)):
         makes = isinstance(above, ast.Call) and called(above) in (*FACTORIES, *DRAWN, "range")
         valued = isinstance(above, ast.Call) and isinstance(below, (ast.expr, ast.keyword)) and _is_value(above, below)
-        if isinstance(above, ast.Slice) or (makes and not valued):
+        given = above.args if isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) else []
+        shapes = isinstance(above, ast.Call) and called(above) in SHAPES and below in given
+        if isinstance(above, ast.Slice) or (makes and not valued) or shapes:
             return True
         below, above = above, place.source.parents.get(above)
     return False
