@@ -327,10 +327,16 @@ def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | N
     source, statement = place
     lines, wanted = fix.texts.get(source.file, []), ast.dump(statement)
     tree = ast.parse("".join(lines))
+    found = list[str]()
     for mark, when in (("before", "before"), ("after", "behind")):
         for function in around_launches(source.file, lines, tree, mark):
             if any(ast.dump(n) == wanted for n in ast.walk(function) if isinstance(n, ast.stmt)):
-                return line, [MOVED.format(when=when, name=function.name)]
+                found.append(MOVED.format(when=when, name=function.name))
+    if found:  # of two that are written alike, as a wait around a time, the first goes before and the last behind
+        around = source.function_of(statement)
+        alike = [n for n in ast.walk(around or source.tree) if isinstance(n, ast.stmt) and ast.dump(n) == wanted]
+        is_last = len(alike) > 1 and statement is max(alike, key=lambda n: n.lineno)
+        return line, [found[-1 if is_last else 0]]
     stays = failure.code not in _WAITS or ast.unparse(statement) in ast.unparse(ast.parse("".join(lines)))
     return line, [IN_DIFF if stays else LEFT_OUT]
 

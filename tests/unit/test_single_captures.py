@@ -204,3 +204,18 @@ def test_a_graph_that_only_counts_is_told_to_be_little(tmp_path: Path) -> None:
     # THEN a diff that leaves the layer behind the launch says so
     assert fix is not None
     assert not fix.complete or "so little in its graph" in str(fix)
+
+
+def test_of_two_waits_around_a_time_each_is_told_where_it_goes(tmp_path: Path) -> None:
+    # GIVEN the same wait before and behind what is timed
+    text = "net, times = nn.Linear(4, 4).to(device), []\ndef step(x):\n"
+    text += "    cuda.synchronize()\n    t = time.perf_counter()\n"
+    text += "    y = net(x)\n    cuda.synchronize()\n    times.append(time.perf_counter() - t)\n    return y\n"
+    names = load(f"{PRELUDE}{text}args = (torch.ones(2, 4, device=device),)\n", tmp_path / "p.py")
+    # WHEN
+    with quiet():
+        found = pgk.diagnose(names["step"], *names["args"], fix=True)
+    # THEN
+    told = [each.fix for each in found.failures if each.code == "synchronize"]
+    assert ["before_step" in each for each in told] == [True, False]
+    assert ["after_step" in each for each in told] == [False, True]
