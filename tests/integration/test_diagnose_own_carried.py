@@ -92,3 +92,18 @@ def test_entries_that_one_line_exchanges_are_copied_to_by_their_names(tmp_path: 
     # THEN each has a name of its own, and is copied
     copied = "self.state['mean'].copy_(new_mean); self.state['z'].copy_(new_z)"
     assert failure.fix.endswith(f"after   new_mean, new_z = (h, c); {copied}")
+
+
+def test_what_one_method_begins_and_another_goes_on_with_is_no_state(tmp_path: Path) -> None:
+    # GIVEN a step whose methods make of the input what others of it go on with, and the same where only a branch does
+    text = (
+        FILTER.replace("LINES", "self.begin()\n        self.go_on()").replace("PLACE", "self.mean").replace("EARLY", "")
+    )
+    methods = "    def begin(self):\n        BEGINS\n    def go_on(self):\n        self.mean = self.mean + self.z\n"
+    text = text.replace("    def capture(self)", f"{methods}    def capture(self)")
+    for n, (line, told_there) in enumerate(
+        {"self.mean = self.z * 2": 0, "if self.graph is None: self.mean = self.z": 1}.items()
+    ):
+        names = load(PRELUDE + text.replace("BEGINS", line), tmp_path / f"program_{n}.py")
+        # WHEN diagnosed THEN it is told only where a replay begins with what the last one has left
+        assert len(pgk.diagnose(names["advance"], torch.ones(3, device=pgk.device())).failures) == told_there

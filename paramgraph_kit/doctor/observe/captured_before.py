@@ -21,7 +21,7 @@ from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, mad
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
 from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
-from paramgraph_kit.doctor.observe.carried_states import is_place, made_of_itself, named_as, outlives
+from paramgraph_kit.doctor.observe.carried_states import begins_anew, is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
@@ -108,7 +108,11 @@ def carried_on(region: Region) -> Iterator[Failure]:
                 own = any(_reads(n, path) for n in ast.walk(node.value)) or made_of_itself(node, path, inside)
                 first = own or any(_reads(n, path) and n.lineno < node.lineno for n in inside)  # type: ignore[attr-defined]
                 kept = (own and outlives(target, inside)) or any(_writes(n, target) for n in outside)
-                if carried.setdefault(path, first and kept) and is_a(value, torch.Tensor):
+                if not carried.setdefault(path, first and kept) or not is_a(value, torch.Tensor):
+                    continue
+                owner = Use(code, target, False, names).owner()
+                others = ((lines, Use(c, target, False, n).owner() is owner) for c, lines, n in bodies if c is not code)
+                if not any(same and begins_anew(lines, path) for lines, same in others):
                     text = f"{path} is another tensor from here on, and each replay reads the one of the capture"
                     frame = frame_at(code, node.lineno)
                     made = made_as(region, Use(code, target, False, names))

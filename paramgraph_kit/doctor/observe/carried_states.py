@@ -48,6 +48,19 @@ def made_of_itself(node: ast.Assign, path: str, inside: Iterable[ast.AST]) -> bo
     return _reads(node.value, path, derived)
 
 
+def begins_anew(inside: Collection[ast.AST], path: str) -> bool:
+    """Whether another function of the same capture gives a place, in each of its calls, what is not made of it."""
+    parents = {child: node for node in inside for child in ast.iter_child_nodes(node)}
+    assigns = [n for n in inside if isinstance(n, ast.Assign)]
+    for node in (n for n in assigns if any(ast.unparse(t) == path for each in n.targets for t in elements_of(each))):
+        above = parents.get(node)
+        while above is not None and not isinstance(above, (ast.If, ast.IfExp, ast.Try)):
+            above = parents.get(above)
+        if above is None and not made_of_itself(node, path, inside):
+            return True
+    return False
+
+
 def _reads(value: ast.AST, path: str, derived: Collection[str]) -> bool:
     """Whether the numbers of a place, or of variables, are read in an expression."""
     if isinstance(value, ast.Attribute) and value.attr in _ABOUT:
