@@ -216,10 +216,43 @@ def _writes(node: ast.AST, target: ast.expr) -> bool:
     return isinstance(target, ast.Name) and isinstance(func.value, ast.Name) and func.value.id == target.id
 
 
+def _only_replaying(plain: Any, decorated: Any) -> Any:
+    """A function under a decorator, where its class captures when an object is made; else the decorated one.
+
+    What a call of it captures is seen there, or is told better by what is gone.
+    """
+    code = code_of(plain)
+    tree = tree_of(code.co_filename) if code is not None else None
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)) if tree is not None else ():
+        methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+        own = methods.get(getattr(plain, "__name__", ""))
+        if (
+            own is None
+            or code is None
+            or not own.lineno <= code.co_firstlineno + len(own.decorator_list) <= (own.end_lineno or 0)
+        ):
+            continue
+        made = methods.get("__init__")
+        called = {n.func.attr for n in ast.walk(own) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+        return (
+            plain
+            if made is not None and not any(_captures_in(methods[n]) for n in {own.name, *called} & {*methods})
+            else decorated
+        )
+    return decorated
+
+
+def _captures_in(method: ast.FunctionDef) -> bool:
+    calls = [n for n in ast.walk(method) if isinstance(n, ast.Call)]
+    return any(last_name(n.func) in (*CAPTURES, "capture_begin", GRAPHED) for n in calls)
+
+
 def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     """The captures in the file of a function, at its top or in a method of an object that it can name."""
     own = unwrap(getattr(function, "forward", None) or function)
     plain = own if isinstance(own, FunctionType) else getattr(own, "__func__", None) or type(own).__call__
+    if is_library(getattr(getattr(plain, "__code__", None), "co_filename", "")):
+        plain = _only_replaying(unwrap(plain), plain)  # under torch.no_grad()
     code, space = getattr(plain, "__code__", None), getattr(plain, "__globals__", None)
     if not isinstance(code, CodeType) or space is None or is_library(code.co_filename):
         return
