@@ -31,6 +31,7 @@ ANEW = (
 )
 AHEAD = "draw or count it before each launch, into a tensor that this line reads"
 BY_FIX = {BEHIND: "fix=True moves it there", ANEW: "fix=True writes that", AHEAD: "fix=True writes that"}
+AS_IT_IS = "stays as it is, with what the diff writes elsewhere"
 LEFT_OUT = "leave it out, as in the diff"
 MORE = "; fix=True looks at shapes, and may write the line itself"
 IN_DIFF = "as in the diff, with what belongs to it elsewhere"
@@ -185,10 +186,15 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         return failure
     if pair and pair[1] == [IN_DIFF] and fix is not None and PLAIN in fix.pieces:
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
+    if pair and pair[1] == [IN_DIFF] and fix is not None and fix.complete and not _is_touched(failure, at, blocks):
+        pair = pair[0], [AS_IT_IS]
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
     if fix is not None and fix.pieces and (id(failure) in attempt.unsafe or (PLAIN in fix.pieces and follows(failure))):
         pair = _in_pieces(failure, pair, fix)
+    elif pair and in_diff and fix is not None and PLAIN in fix.pieces and not (fix.complete or fix.alone):
+        told = pair[1] if len(pair[1]) == 1 and "as in the diff" in pair[1][0] else ["as in the diff"]
+        pair = _in_pieces(failure, ([failure.frame.text if failure.frame is not None else ""], told), fix)
     if not pair:
         return failure
     return replace(failure, fix=_text(pair))
@@ -325,20 +331,45 @@ def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | N
     if place is None or fix is None:
         return line, [IN_DIFF]
     source, statement = place
-    lines, wanted = fix.texts.get(source.file, []), ast.dump(statement)
+    lines, wanted, head = fix.texts.get(source.file, []), ast.dump(statement), _head(statement)
     tree = ast.parse("".join(lines))
-    found = list[str]()
+    found, headed = list[str](), list[str]()
     for mark, when in (("before", "before"), ("after", "behind")):
         for function in around_launches(source.file, lines, tree, mark):
-            if any(ast.dump(n) == wanted for n in ast.walk(function) if isinstance(n, ast.stmt)):
-                found.append(MOVED.format(when=when, name=function.name))
+            every, text = [*ast.walk(function)], MOVED.format(when=when, name=function.name)
+            found += [text] if any(isinstance(n, ast.stmt) and ast.dump(n) == wanted for n in every) else []
+            headed += [text] if head and any(_head(n) == head for n in every) else []
     if found:  # of two that are written alike, as a wait around a time, the first goes before and the last behind
         around = source.function_of(statement)
         alike = [n for n in ast.walk(around or source.tree) if isinstance(n, ast.stmt) and ast.dump(n) == wanted]
         is_last = len(alike) > 1 and statement is max(alike, key=lambda n: n.lineno)
         return line, [found[-1 if is_last else 0]]
+    # What a branch or a loop has inside may be another thing by then, and the rest of it may have stayed.
+    if headed and _count(tree, head) == _count(source.tree, head):
+        return line, headed[:1]
     stays = failure.code not in _WAITS or ast.unparse(statement) in ast.unparse(ast.parse("".join(lines)))
     return line, [IN_DIFF if stays else LEFT_OUT]
+
+
+def _head(node: ast.AST) -> str:
+    """What a branch asks, or a loop goes through; "" for any other."""
+    if not isinstance(node, (ast.If, ast.While, ast.For)):
+        return ""
+    asked = [node.target, node.iter] if isinstance(node, ast.For) else [node.test]
+    return f"{type(node).__name__} {' '.join(map(ast.dump, asked))}"
+
+
+def _count(tree: ast.AST, head: str) -> int:
+    return sum(_head(node) == head for node in ast.walk(tree))
+
+
+def _is_touched(failure: Failure, place: tuple[Source, ast.stmt] | None, blocks: Sequence[_Block]) -> bool:
+    """Whether a diff takes out a line of the statement that has a problem."""
+    if failure.frame is None or place is None:
+        return True
+    first, last = _lines_of(place[1])
+    mine = (each for each in blocks if each.file == failure.frame.file)
+    return any(each.first <= last and first < each.first + max(len(each.gone), 1) for each in mine)
 
 
 def _lines_of(statement: ast.stmt) -> tuple[int, int]:
