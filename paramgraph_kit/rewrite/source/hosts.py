@@ -151,8 +151,9 @@ def host_test(
         """Whether an entry of a dictionary around the function is a number or a text, whatever the others are."""
         first = path.partition(".")[0]
         held = value_of(path) if first == "self" or (first not in local and first in space) else None
-        known = type(held) is dict and isinstance(key, ast.Constant)
-        return known and isinstance(held.get(key.value), (*NUMBER, str))
+        if type(held) is not dict or not isinstance(key, ast.Constant):
+            return False
+        return isinstance(held.get(key.value), (*NUMBER, str))
 
     def is_host(node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in METADATA:
