@@ -319,7 +319,7 @@ def changed_where(
     to = place.text(part.targets[0]) if isinstance(part, ast.Assign) and len(part.targets) == 1 else ""
     if not isinstance(value, ast.expr) or not may_run(place, value, node, to):
         return []
-    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True))
+    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True), node.test)
     if isinstance(part, ast.Assign) and len(part.targets) == 1:
         target = part.targets[0]
         name = place.text(target)
@@ -339,11 +339,15 @@ def changed_where(
     return []
 
 
-def _of_torch(place: Place, text: str) -> str:
-    """``math.sqrt(x)`` of a tensor as ``torch.sqrt(x)``: it may be computed of what Python's refuses."""
+def _of_torch(place: Place, text: str, test: ast.expr | None = None) -> str:
+    """``math.sqrt(x)`` of a tensor as ``torch.sqrt(x)``: it may be computed of what Python's refuses.
+
+    What the branch asks is one by then, too, where nothing else is in its test: a number that was read.
+    """
     found = ast.walk(ast.parse(text, mode="eval")) if "math." in text and "\n" not in text else ()
     calls = (node for node in found if isinstance(node, ast.Call) and path_of(node.func).startswith("math."))
-    given = [node for node in calls if names_in(node) & place.tensors.keys()]
+    asked = names_in(test) - place.space.keys() if test is not None else set()
+    given = [n for n in calls if (len(asked) == 1 and asked <= names_in(n)) or names_in(n) & place.tensors.keys()]
     for call in sorted(given, key=lambda node: -node.col_offset):
         text = f"{text[: call.col_offset]}torch{text[call.col_offset + len('math') :]}"
     return text
