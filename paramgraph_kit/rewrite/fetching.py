@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.fetched_anew import FETCHED
 from paramgraph_kit.rewrite.around import feeding, later
 from paramgraph_kit.rewrite.foreseen import Foreseeing
 from paramgraph_kit.rewrite.helping import call_of
@@ -46,7 +47,7 @@ class Fetching(Foreseeing):
         at = self._definition()
         found: dict[ast.stmt, list[Failure]] = {}
         for failure in failures if at is not None else ():
-            place = self.place(failure) if failure.code in CODES else None
+            place = self.place(failure) if failure.code in CODES or FETCHED in failure.message else None
             if at is None or place is None or failure.frame is None:
                 continue
             source, function = at

@@ -94,8 +94,8 @@ class Diagnose:
         from paramgraph_kit.driver.collection import only_new
 
         try:
-            with aside(), _untold(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs):
-                found = self._of(what, args, kwargs, limit_s, confirm, fix)
+            with aside(), _untold(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs) as given:
+                found = self._of(what, *given, limit_s, confirm, fix)
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise

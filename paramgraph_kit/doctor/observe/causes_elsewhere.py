@@ -10,6 +10,7 @@ from types import CodeType
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.fetched_anew import told_where_fetched
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.restore.holder import Change
@@ -29,8 +30,11 @@ def exchanged_at(changes: Iterable[Change], codes: Sequence[CodeType]) -> dict[i
 
 
 def with_what_sets_it(problems: Iterable[Failure], codes: Sequence[CodeType]) -> list[Failure]:
-    """The same, with the line that sets a number of an optimizer's groups, where only one does: ``g["lr"] = lr``."""
-    return [_with_its_line(f, codes) if MOVED in f.message else f for f in problems]
+    """The same, with the line that sets a number of an optimizer's groups, where only one does: ``g["lr"] = lr``.
+
+    What is fetched anew is told at the line that fetches it.
+    """
+    return told_where_fetched([_with_its_line(f, codes) if MOVED in f.message else f for f in problems], codes)
 
 
 def _with_its_line(failure: Failure, codes: Sequence[CodeType]) -> Failure:

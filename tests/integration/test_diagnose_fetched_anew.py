@@ -1,0 +1,78 @@
+"""Tensors of the device that a line fetches anew: told at that line, and fetched before each launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+HEAD = """
+import itertools, queue
+net = nn.Linear(4, 2).to(device)
+data = [torch.randn(3, 4).to(device) for _ in range(12)]
+pairs = [(each, each[:, :2]) for each in data]
+"""
+PROGRAMS = {
+    "a list's iterator": """
+args = (iter(data),)
+def f(it):
+    x = next(it)
+    return net(x).sum()
+""",
+    "pairs in turn": """
+args = (itertools.cycle(pairs),)
+def f(it):
+    x, y = next(it)
+    return (net(x) * y).sum()
+""",
+    "a dictionary's parts": """
+args = (iter([{"x": x, "y": y} for x, y in pairs]),)
+def f(it):
+    batch = next(it)
+    x = batch["x"]
+    y = batch["y"]
+    return (net(x) * y).sum()
+""",
+    "a queue": """
+q = queue.Queue()
+for each in data * 10:
+    q.put(each)
+args = (q,)
+def f(q):
+    x = q.get()
+    return net(x).sum()
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_fetch_is_told_at_its_line_and_goes_before_the_launch(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that takes its batch, which is on the device, out of something of the host's
+    names = run(HEAD + PROGRAMS[name], tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN it is told where it is fetched, and a diff that holds fetches it before each launch
+    told = [f.frame.text for f in found if f.code == "stale-input" and f.frame is not None]
+    assert len(told) == 1
+    assert "next(it)" in told[0] or "q.get()" in told[0]
+    assert found.fix is not None
+    assert "before_f(" in found.fix.diff
+    assert found.fix.complete
+    assert any("replays of one graph give eager's results" in line for line in found.fix.verified)
+
+
+def test_an_iterator_of_a_list_is_where_it_was_behind_a_diagnosis(tmp_path: Path) -> None:
+    # GIVEN an iterator with fewer batches than a diagnosis asks for
+    names = run(HEAD + PROGRAMS["a list's iterator"], tmp_path)
+    (it,) = names["args"]
+    next(it)
+    # WHEN
+    pgk.diagnose(names["f"], it, fix=True)
+    # THEN it gives the next of its batches, and all behind that
+    assert next(it) is names["data"][1]
+    assert len([*it]) == len(names["data"]) - 2
