@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
@@ -119,6 +120,7 @@ class Diagnose:
                 f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
+        what = _as_called(what)
         found, regions, inside = _from_function(what, args, kwargs, limit_s, confirm)
         if regions is not None:
             failed = {r.code.co_filename for r in regions if any(not each.whole for each in regions)}
@@ -261,6 +263,17 @@ def _name_of(what: Any) -> str:
     from paramgraph_kit.doctor.explain.naming import name_of
 
     return name_of(what)
+
+
+def _as_called(what: Any) -> Any:
+    """What is called; of an object that has an answer to whatever it is asked for, its method, which has none."""
+    try:
+        answers = "__wrapped__" not in vars(what) and what.__wrapped__ is not None
+    except (AttributeError, TypeError):  # a function, or an object without such answers or attributes
+        return what
+    except Exception:
+        answers = True
+    return MethodType(type(what).__call__, what) if answers else what
 
 
 def _is_compiled(what: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -328,3 +329,39 @@ def test_a_rate_that_falls_with_a_count_on_the_cpu_is_frozen() -> None:
             return loss.detach()  # type: ignore[no-any-return]
 
         assert pgk.diagnose(step, torch.ones(3, device=DEVICE)).codes == codes
+
+
+class AnswersAll:
+    def __getattr__(self, name: str) -> Any:
+        return AnswersAll()
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return x * x.sum().item()
+
+
+class AnswersWithErrors:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return x * x.sum().item()
+
+
+@pytest.mark.parametrize("kind", [AnswersAll, AnswersWithErrors])
+def test_an_object_with_an_answer_to_everything_is_called_by_its_method(kind: type[Any]) -> None:
+    # GIVEN an object that any attribute can be asked of, or none WHEN it is examined
+    found = pgk.diagnose(kind(), torch.ones(3, device=pgk.device()))
+    # THEN what its call does is told, and nothing that it answers
+    assert found.codes == ("sync-item",)
+
+
+def test_the_depth_of_recursion_is_put_back() -> None:
+    # GIVEN a function that changes how deep Python goes WHEN it is examined THEN it is as before
+    before = sys.getrecursionlimit()
+
+    def deeper(x: torch.Tensor) -> torch.Tensor:
+        sys.setrecursionlimit(before + 100)
+        return x * 2
+
+    pgk.diagnose(deeper, torch.ones(3, device=DEVICE))
+    assert sys.getrecursionlimit() == before

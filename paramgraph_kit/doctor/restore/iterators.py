@@ -34,7 +34,7 @@ def repeatable(
 
     holders = HostState(function, args, kwargs).holders
     put = [(holder, key, repeated_of(value)) for holder in holders for key, value in _held_by(holder)]
-    put = [(holder, key, value) for holder, key, value in put if isinstance(value, Repeated)]
+    put = [(holder, key, value) for holder, key, value in put if type(value) is Repeated]
     for holder, key, repeated in put:
         _put(holder, key, repeated)
     given = tuple(map(repeated_of, args)), {name: repeated_of(value) for name, value in kwargs.items()}

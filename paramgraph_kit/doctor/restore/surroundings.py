@@ -55,7 +55,7 @@ class Surroundings:
         self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
         self._cache, self._depth = torch.is_autocast_cache_enabled(), autocast_depth()
         self._folder, self._printed = _folder(), (sys.stdout, sys.stderr)
-        self._environment = dict(os.environ)
+        self._environment, self._deepest = dict(os.environ), sys.getrecursionlimit()
         self._tensors = [entry for tensor in tensors for entry in _as_it_is(tensor)]
         self._frozen: list[tuple[torch.Tensor, bool]] = []  # parameters, and whether each needs gradients
 
@@ -81,6 +81,7 @@ class Surroundings:
         if dict(os.environ) != self._environment:
             os.environ.clear()
             os.environ.update(self._environment)
+        sys.setrecursionlimit(self._deepest)
         for tensor, then, _ in self._tensors:
             if _made_of(tensor) != _made_of(then):
                 tensor.data = then
