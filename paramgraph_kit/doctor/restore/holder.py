@@ -30,6 +30,7 @@ class Holder:
     of_torch: bool = False  # torch's own bookkeeping, not the user's
     goes_on: bool = False  # from call to call all the same, as what a library's module counts
     entry: Any = None  # the key under which a dictionary has it, where that gives it its name
+    of: type | None = None  # the class of the object whose attributes these are
 
     def read(self) -> Any:
         """What it holds now; containers are copied, one level deep."""

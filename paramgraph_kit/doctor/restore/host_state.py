@@ -332,7 +332,7 @@ class HostState:
         if own:
             self._visit(type(value), name, depth)
         goes_on = is_module and of_library and not torchs
-        self.holders.append(Holder("attributes", name, attributes, not own, goes_on))
+        self.holders.append(Holder("attributes", name, attributes, not own, goes_on, of=type(value)))
         for key, part in list(attributes.items()):
             if torchs and isinstance(part, (list, dict)) and not is_module:
                 self._container(part, key, depth + 1, of_torch=True)

@@ -149,10 +149,11 @@ def edits_of(
     edits: list[Edit] = []
     each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
     for counter in each.values():
-        fields = [] if cell.is_made_of(source.file) else list(_fields(source, counter))
-        made = [] if cell.is_made_of(source.file) else list(first_values(source, counter))
+        apart = of_other_classes(source, counter)
+        fields = [] if cell.is_made_of(source.file) else [n for n in _fields(source, counter) if n not in apart]
+        made = [] if cell.is_made_of(source.file) else [n for n in first_values(source, counter) if n not in apart]
         if not made and not fields and not cell.is_made_of(source.file):
-            made = list(_set_up(source, counter, ran))
+            made = [n for n in _set_up(source, counter, ran) if n not in apart]
         kind = ", dtype=torch.float64" if counter.real else ""
         if len(fields) == 1 and not made:
             edits.append(_after_init(source, fields[0], counter, kind, device))
@@ -161,7 +162,7 @@ def edits_of(
         else:
             text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
             edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
-        for node in _writing_statements(source, counter):
+        for node in (n for n in _writing_statements(source, counter) if n not in apart):
             if made and made[0] in set(ast.walk(node)) and not isinstance(node, COMPOUND):
                 continue
             written = _written(source, node, counter, found)
@@ -173,6 +174,19 @@ def edits_of(
                 edits += _on_device(source, node.value, tensors, exact=exact)
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
+
+
+def of_other_classes(source: Source, counter: Counter) -> set[ast.AST]:
+    """What is in the classes of a file whose objects have a number of that name of their own: the object is of none."""
+    kind = counter.holder.of
+    own = {each.__name__ for each in kind.__mro__} if kind is not None else set()
+    classes = [n for n in source.tree.body if isinstance(n, ast.ClassDef)]
+    if not any(each.name in own for each in classes):
+        return set()
+    heirs = {each.name: {last_of(base) for base in each.bases} for each in classes}
+    while more := {name for name, bases in heirs.items() if bases & own} - own:  # their objects may run its methods
+        own |= more
+    return {n for each in classes if each.name not in own for n in ast.walk(each)}
 
 
 def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramgraph_kit.rewrite.counting.advance import Kept, is_writing
+from paramgraph_kit.rewrite.counting.advance import Kept, is_writing, of_other_classes
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of
 
@@ -44,6 +44,7 @@ def as_numbers(
     if any(isinstance(n, ast.stmt) and is_writing(n, fields) for n in elsewhere):
         return None
     inside = {part for top in ran for part in ast.walk(top)}
+    inside |= {part for each in found for part in of_other_classes(source, each)}
     edits = [_as_number(source, node, found) for node in _reads(source, inside, found)]
     names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in found if each.made))
     loaded = f"{names} of a checkpoint from before is a number: make it a tensor once it is loaded" if names else ""
@@ -154,6 +155,9 @@ def _is_of_several(source: Source, counter: Counter) -> bool:
     """Whether classes that have nothing to do with each other have an attribute of its name."""
     if counter.holder.kind != "attributes":
         return False
+    attributes = (n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == counter.name)
+    if all(getattr(n.value, "id", "") == "self" for n in attributes) and of_other_classes(source, counter):
+        return False  # each object's is named in its own class alone
     classes = [n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef)]
     own = [each for each in classes if _has(source, each, counter.name)]
     related = {each.name: {getattr(b, "id", getattr(b, "attr", "")) for b in each.bases} for each in classes}
