@@ -191,10 +191,10 @@ with cuda.graph(g):
 x = torch.randn(4, device=device)
 s = cuda.Stream()
 g = cuda.CUDAGraph()
-with cuda.graph(g):  # problem: unjoined-work
+with cuda.graph(g):
     s.wait_stream(cuda.current_stream())
     with cuda.stream(s):
-        y = x * 2
+        y = x * 2  # problem: unjoined-work
     z = x + 1
 """,
     "capture of a training step with plain Adam": """
