@@ -263,7 +263,7 @@ class Prover:
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
             versions = {id(grad): grad._version for _, grad in begun if grad is not None}
             drawn = HostDraws(self.state.holders)
-            with keeper.paused(), capturing(), capture(graph, lines=look is not None):
+            with keeper.captured(self.state.tensors), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
             # Those that are there still, and that it wrote: others it has not met, or the host puts them there.
@@ -310,9 +310,8 @@ class Prover:
         self.operations[:], self.products[:], self._results = (0, 0), (0, 0), None
         gradients = torch.is_grad_enabled()
         keeper = Writes(self.state.tensors, self._count, self.deadline)
-        if not watched:
-            for tensor in self._written.values():
-                keeper.keeper.before_write(tensor)
+        for tensor in self._written.values():  # a replay writes unseen what its warm-up may have left
+            keeper.keeper.before_write(tensor)
         current = twin().current_stream()
         try:
             self._random.put_back()

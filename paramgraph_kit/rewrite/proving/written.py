@@ -61,6 +61,16 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         finally:
             self.__enter__()  # type: ignore[no-untyped-call]
 
+    @contextmanager
+    def captured(self, tensors: list[torch.Tensor]) -> Iterator[None]:
+        """Do not look at a capture; what it writes of these is copied behind it, as its replays write it unseen."""
+        before = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
+        with self.paused():
+            yield
+        for tensor, version in before:
+            if tensor._version != version:
+                self.keeper.keep(tensor)
+
     def reading(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, of which is noted what memory it reads, and not of what comes around it."""
 
