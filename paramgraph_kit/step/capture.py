@@ -239,6 +239,9 @@ class _Taker:
         base = self._starts.get(self._driver.storage_of(tensor)[0])
         if base is None:
             return tensor
+        if type(tensor) is not torch.Tensor:
+            text = f"it leaves a view of its state that is a {type(tensor).__name__}, which no launch can make"
+            raise RefusedError(Reason("unknown-output", f"{text}: leave plain tensors"))
         lies = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
         return Alias(base, *lies, tensor.dtype, bits_of(tensor))
 

@@ -107,7 +107,7 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
         leaves, spec = flatten(change.after)
         entry = pytree.tree_leaves(change.before)
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        wrappers = [x for x in (*tensors, *entry) if isinstance(x, torch.Tensor) and not has_memory(x)]
+        wrappers = [x for x in (*tensors, *entry) if isinstance(x, torch.Tensor) and not _is_plain(x)]
         if wrappers:
             text = f"{change.place} holds a {type(wrappers[0]).__name__}, which no launch can put together"
             raise RefusedError(Reason("unknown-output", f"{text}: keep plain tensors there, or nothing after the step"))
@@ -161,3 +161,8 @@ def _instead(change: Change) -> str:
     if any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves(change.after)):
         return "make it once, before the first call, and write into it"
     return f"set {change.place} before or behind each launch"
+
+
+def _is_plain(x: torch.Tensor) -> bool:
+    """Whether a launch gives what the call does: of a class of the user's it would give a plain tensor."""
+    return has_memory(x) and type(x) in (torch.Tensor, torch.nn.Parameter)
