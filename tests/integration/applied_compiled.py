@@ -330,4 +330,24 @@ COMPILED = (
             return f(x)
         """,
     ),
+    Applied(
+        "unknown-input",
+        setup="vectors = torch.eye(4, device=device)\n",
+        before="""
+        @compiled
+        def f(x):
+            return x.sin() * x
+        def call(n):
+            there = x(n).requires_grad_()
+            return torch.autograd.grad(f(there), there, vectors, is_grads_batched=True)[0]
+        """,
+        after="""
+        @compiled
+        def f(x):
+            return x.sin() * x
+        def call(n):
+            there = x(n).requires_grad_()
+            return torch.stack([torch.autograd.grad(f(there), there, v)[0] for v in vectors])
+        """,
+    ),
 )

@@ -36,7 +36,6 @@ NOT_APPLIED = {
     "inductor-skip": _INDUCTOR,
     "no-graph": "stands for reasons without a class, of which there are none",
     "capture-under-way": "passes: a report says called-elsewhere, and a call outside of the capture makes graphs",
-    "unknown-input": "what is sparse or of a class of its own is an unknown-argument; Dynamo breaks before it",
     "stale-address": "a fault of ours, if ever: no operation of the user's brings it about",
     "no-metadata": "Dynamo refuses an operation without register_fake; only an FX graph made by hand has no metadata",
     "phantom-exhausted": "takes a call that addresses more than the simulated device has",
