@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from types import CellType, FrameType, FunctionType
 
 from paramgraph_kit.driver.files import display_name
@@ -23,10 +24,9 @@ def explained(error: BaseException) -> Failure:
     if frame is None:
         return failure
     if failure.code in LATER:
-        try:
-            return led_there(failure, frame)
-        except Exception:  # names may mean anything there, and answer as they like
-            return failure
+        with suppress(Exception):  # names may mean anything there, and answer as they like
+            if (led := led_there(failure, frame)) is not failure:
+                return led
     (own,) = in_own_lines(_function_of(frame), (), {}, [failure])
     return own
 
