@@ -98,9 +98,9 @@ def _failure(place: Place, text: str, is_one: bool = True, in_one: bool = False)
     line = ast.unparse(call)
     if in_one:
         name = ast.unparse(call.func)
-        words = (
-            f"one call for both, which is given torch.cat of what they are given: `{name}(torch.cat([...])).chunk(2)`, "
-            "graphed with a sample of as many rows; or the backward() of each ahead of the next call"
+        words = (  # torch.cat of both is another thing to a batch normalization
+            f"one call for both: a module whose forward has what `{name}` was made of for each, `return module(a), "
+            "module(b)`, graphed with a sample of each; or the backward() of each ahead of the next call"
         )
     else:
         words = f"{line}.clone()" if is_one else f"clone() of each tensor that {line} gives, ahead of the next call"
