@@ -241,7 +241,7 @@ autocast, two in memory of a probe, two in signs of zeros, one each in other thi
 of those written later, with torch 2.13, in 79 of 81, 379 of 392 (3 say so, 10 differed), 280 of 287 (1 says so, 6
 differed), 148 of 149, 251 of 261 (2 say so, 2 are refused by name, 6 differed: two in texts, one each in `is_cuda`, in
 padding of nested tensors, in `record_stream` of a host tensor, and in what a second backward leaves of a capture), and
-75 of the last 77 (2 say so, none differed). Of all those these still differ, beside names of the device, wordings, and
+74 of the last 76 (2 say so, none differed). Of all those these still differ, beside names of the device, wordings, and
 warnings, which are not compared:
 
 - `tensor.is_cuda` and `torch.cuda.is_available()`, which are False here;
