@@ -341,21 +341,16 @@ def _outputs(
             outputs.append(Output(Kind.ARGUMENT, by_identity[id(value)]))
         elif (kind := not_carried(value)) is not None:
             raise RefusedError(Reason("unknown-output", f"output {index} is {kind}, which a launch cannot make"))
-        elif type(value) is not torch.Tensor and _made(driver, value, contains):  # memory as any other's, and a class
+        elif value.device != driver.device or (value.numel() and not contains(driver.address_of(value))):
+            outputs.append(_outside(driver, value, index))
+        elif type(value) is not torch.Tensor:  # memory as any other's, and a class
             kind = type(value).__name__
             raise RefusedError(Reason("unknown-output", f"output {index} is a {kind}, which a launch cannot make"))
-        elif value.device == driver.device and value.numel() == 0:  # wherever it points, there is nothing
+        elif value.numel() == 0:  # wherever it points, there is nothing
             outputs.append(Output(Kind.FRESH, -1, 0, *_layout(value), bits=bits_of(value)))
-        elif value.device != driver.device or not contains(driver.address_of(value)):
-            outputs.append(_outside(driver, value, index))
         else:
             outputs.append(_inside(driver, value, index, standing, positions))
     return outputs
-
-
-def _made(driver: Driver, value: torch.Tensor, contains: Callable[[int], bool]) -> bool:
-    """Whether the capture made it: what was there before comes back as itself."""
-    return value.device == driver.device and (value.numel() == 0 or contains(driver.address_of(value)))
 
 
 def _outside(driver: Driver, value: torch.Tensor, index: int) -> Output:

@@ -21,9 +21,10 @@ from paramgraph_kit.rewrite.source.set_later import is_set_later
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 3
-_NUMBERS = (  # keywords that take no tensor
-    *("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end", "negative_slope", "delta", "lambd", "scale"),
-    *("max_norm", "clip_value", "dropout_p", "label_smoothing", "margin", "std", "low", "high", "steps"),
+# Keywords that take no tensor.
+_NUMBERS = frozenset(
+    """alpha beta value fill_value eps p start end negative_slope delta lambd scale max_norm clip_value dropout_p
+    label_smoothing margin std low high steps""".split()  # noqa: SIM905 - shorter so
 )
 AGAIN = (
     "`{path}` is set outside of the step, and a graph keeps the number that it has at the capture (`{line}`): capture "

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
-from paramgraph_kit.rewrite.once_before import marked, once_before, picks_by_masks, unmarked
+from paramgraph_kit.rewrite.new_lines import marked, once_before, picks_by_masks, unmarked
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within

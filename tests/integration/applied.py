@@ -118,6 +118,16 @@ def run(program: Applied, which: Which, file: Path, *, eager: bool) -> Ran:
     return Ran(results, tuple(codes), sum(row.launches for f in made for row in pgk.report(f).rows))
 
 
+def same(got: Any, expected: Any, *, exact: bool = True) -> bool:
+    """Whether two results have the same numbers, or those within rounding, whatever class their tensors are of."""
+    if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor):
+        a, b = got.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor)
+        return torch.equal(a, b) if exact else torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+    if isinstance(got, list | tuple):
+        return len(got) == len(expected) and all(same(a, b, exact=exact) for a, b in zip(got, expected, strict=True))
+    return bool(got == expected)
+
+
 def _maker(made: list[Made], eager: bool, wrap: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator, with options or without."""
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from paramgraph_kit.doctor import catalogue
 from paramgraph_kit.doctor.known.program import STEPS
 from paramgraph_kit.driver.select import device, twin
-from tests.integration.applied import Applied, run
+from tests.integration.applied import Applied, run, same
 from tests.integration.applied_compiled import COMPILED
 from tests.integration.applied_operations import OPERATIONS
 from tests.integration.applied_others import OTHERS
@@ -49,15 +48,6 @@ def cuda() -> Iterator[Any]:
     yield twin()
     twin().recover()
     torch._dynamo.reset()
-
-
-def same(got: Any, expected: Any, *, exact: bool) -> bool:
-    if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        a, b = got.as_subclass(Tensor), expected.as_subclass(Tensor)
-        return torch.equal(a, b) if exact else torch.allclose(a, b, rtol=1e-5, atol=1e-6)
-    if isinstance(got, list | tuple):
-        return len(got) == len(expected) and all(same(a, b, exact=exact) for a, b in zip(got, expected, strict=True))
-    return bool(got == expected)
 
 
 def by_steps(got: list[Any], expected: list[Any], program: Applied) -> list[int]:

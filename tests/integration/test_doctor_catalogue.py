@@ -21,6 +21,7 @@ from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
+from tests.integration.applied import same
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
@@ -53,12 +54,6 @@ def run(program: Program, which: Which, file: Path) -> list[Any]:
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return program.run(which, file)
-
-
-def same(got: Any, expected: Any, *, exact: bool = True) -> bool:
-    if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor):
-        return torch.equal(got, expected) if exact else torch.allclose(got, expected, rtol=1e-5, atol=1e-6)
-    return bool(got == expected)
 
 
 def known(name: str) -> tuple[FailureClass, Program]:

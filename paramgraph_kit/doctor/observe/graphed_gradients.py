@@ -18,10 +18,10 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.learning import ZEROS, learning
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
-_GRAPHED = "make_graphed_callables"
 _TITLE = "Gradients of a graphed callable are written over"
 _TEXT = "p.grad is the graph's own tensor here: the replay writes over it, and then it is added to itself"
 _CAUSE = (
@@ -54,12 +54,12 @@ def _failure(place: Place, code: CodeType) -> Failure:
     failure = BY_ID["gradients-accumulate"].failure(_TEXT, place.frame())
     tree = tree_of(code.co_filename)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)] if tree is not None else []
-    given = [n.args[0] for n in calls if last_name(n.func) == _GRAPHED and n.args]
+    given = [n.args[0] for n in calls if last_name(n.func) == GRAPHED and n.args]
     name = ast.unparse(given[0]) if len(given) == 1 and isinstance(given[0], (ast.Name, ast.Attribute)) else "module"
     line = failure.frame.text if failure.frame is not None else "loss.backward()"
     zeros = f"`for p in {name}.parameters(): p.grad = {ZEROS}`"
     after = (
-        f"the same, and once behind `{_GRAPHED}(...)`: {zeros}; each `zero_grad()` is `zero_grad(set_to_none=False)`: "
+        f"the same, and once behind `{GRAPHED}(...)`: {zeros}; each `zero_grad()` is `zero_grad(set_to_none=False)`: "
         "autograd adds to these tensors, which no graph writes"
     )
     return replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {line}\nafter   {after}")

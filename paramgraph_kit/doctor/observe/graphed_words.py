@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.trace.model import Failure
 
 _MADE = re.compile(r"before the capture: [^;\n]*")
@@ -18,7 +19,7 @@ def as_graphed(found: Iterable[Failure], files: Iterable[str]) -> Iterator[Failu
     """The same, where the files only have torch graph their callables."""
     trees = [tree for file in files if (tree := tree_of(file)) is not None]
     calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    by_torch = any(last_name(n.func) == "make_graphed_callables" for n in calls)
+    by_torch = any(last_name(n.func) == GRAPHED for n in calls)
     if not by_torch or any(last_name(n.func) in ("replay", "graph") for n in calls):
         yield from found
         return
@@ -41,7 +42,7 @@ def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(call := node.value, ast.Call) or not call.args:
             continue
-        if last_name(call.func) != "make_graphed_callables" or len(node.targets) != 1:
+        if last_name(call.func) != GRAPHED or len(node.targets) != 1:
             continue
         new, old = (getattr(each, "elts", [each]) for each in (node.targets[0], call.args[0]))
         if len(new) == len(old):

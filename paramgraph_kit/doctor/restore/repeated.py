@@ -51,7 +51,7 @@ class Repeated:
             self.draws = before.host_moved()
             before.put_back_host()  # others draw in each trial
         self.at += 1
-        if not self._made and not _is_of_host(value):
+        if not _is_of_host(value):
             return value
         with _disable_current_modes():  # who writes in what it gives, does so once
             return copy.deepcopy(value)

@@ -1,4 +1,4 @@
-"""What is told of new lines where no diff shows them: where one goes that leaves the function."""
+"""New lines that are told where no diff shows them: where one goes, and what it must not ask for."""
 
 from __future__ import annotations
 
