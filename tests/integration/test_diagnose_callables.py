@@ -196,7 +196,7 @@ ODD: dict[str, tuple[Callable[[], Any], tuple[str, ...] | None]] = {
     "next": (lambda: itertools.count, None),
     "slots": (lambda: Slotted().step, ("scalar-frozen", "host-counter")),
     "it asks itself for ever": (Loops, None),
-    "it refuses every question": (lambda: object.__new__(Refuses), ("raises",)),
+    "it refuses every question": (lambda: object.__new__(Refuses), ()),
     "it answers everything": (AnswersAll, None),
     "it cannot be copied": (NoCopy, ("scalar-frozen", "host-counter")),
     "it cannot be compared": (NoComparison, ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ def name_of(what: Any) -> str:
         if not isinstance(own, str):
             return type(what).__name__
         last = own.rpartition(".")[2]
+        if last == "__call__" and isinstance(what, types.MethodType):
+            return type(what.__self__).__name__
         for where, holder in _WHERE.items():
             if isinstance(what, type(torch.sum)) and getattr(holder, last, None) is what:
                 return f"{where}.{last}"
