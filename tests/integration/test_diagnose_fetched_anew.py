@@ -38,6 +38,12 @@ def f(it):
     y = batch["y"]
     return (net(x) * y).sum()
 """,
+    "a place": """
+args = (iter([torch.randint(3, (2,)).to(device) for _ in range(12)]),)
+def f(it):
+    x = next(it)
+    return net(data[0])[x].sum()
+""",
     "a queue": """
 q = queue.Queue()
 for each in data * 10:
@@ -76,3 +82,21 @@ def test_an_iterator_of_a_list_is_where_it_was_behind_a_diagnosis(tmp_path: Path
     # THEN it gives the next of its batches, and all behind that
     assert next(it) is names["data"][1]
     assert len([*it]) == len(names["data"]) - 2
+
+
+def test_a_key_that_is_fetched_is_no_tensor(tmp_path: Path) -> None:
+    # GIVEN weights that are chosen by a name from an iterator WHEN diagnosed
+    program = """
+weights = {"en": torch.randn(4, 3).to(device), "de": torch.randn(4, 3).to(device)}
+names = itertools.cycle(weights)
+args = (torch.ones(2, 4, device=device),)
+def f(x):
+    name = next(names)
+    return x @ weights[name]
+"""
+    names = run(HEAD + program, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN the tensor is told at the line that reads it, and no name becomes one
+    stale = [f for f in found if f.code == "stale-input"]
+    assert [f.frame.text for f in stale if f.frame] == ["return x @ weights[name]"]
+    assert "name_in" not in str(found)

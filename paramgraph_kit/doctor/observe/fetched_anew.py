@@ -39,7 +39,10 @@ def _at_its_fetch(failure: Failure, codes: Sequence[CodeType], counted: set[str]
     if code is None:
         return None
     nodes = [*nodes_of(code)]
-    asked = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno == at.line]
+    parts = [] if failure.message.startswith("index") else [n for n in nodes if isinstance(n, ast.Subscript)]
+    keys = {id(n) for part in parts for n in ast.walk(part.slice)}  # of a dictionary, which are no tensors
+    here = (n for n in nodes if isinstance(n, ast.Name) and n.lineno == at.line and id(n) not in keys)
+    asked = [n.id for n in here if isinstance(n.ctx, ast.Load)]
     found = {node for name in asked if (node := _fetch_of(name, nodes, at.line, counted)) is not None}
     if len(found) != 1:
         return None

@@ -56,8 +56,8 @@ args = (torch.randn(4, device=device),)
 ignore = {"free", "slot_in", "result", "slots"}
 class Allocator:
     def take(self):
-        slot = free.pop()  # expect: host-counter
-        free.insert(0, slot)  # may: host-counter
+        slot = free.pop()  # may: host-counter
+        free.insert(0, slot)  # expect: host-counter
         return slot
 
 alloc = Allocator()
