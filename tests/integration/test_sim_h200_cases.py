@@ -75,6 +75,24 @@ def test_waiting_can_be_made_an_error(cuda: Any) -> None:
         cuda.set_sync_debug_mode("loud")
 
 
+def test_the_mode_is_called_a_prototype_once(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a process that has not asked for the mode yet
+    monkeypatch.setattr("paramgraph_kit.driver.sim.under_way._debug.told", False, raising=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # WHEN a name that torch does not know, a number that it does not know, and the mode of always are asked for
+        with pytest.raises(RuntimeError, match="one of `default`, `warn`, `error`"):
+            cuda.set_sync_debug_mode("loud")
+        before = len(caught)
+        with pytest.raises(RuntimeError, match="one of 0,1,2"):
+            cuda.set_sync_debug_mode(3)
+        cuda.set_sync_debug_mode(0)
+        cuda.set_sync_debug_mode("default")
+    # THEN torch's words are told once, at the first that reaches CUDA
+    assert (before, len(caught)) == (0, 1)
+    assert "prototype feature" in str(caught[0].message)
+
+
 def test_nothing_is_left_out_without_need() -> None:
     # GIVEN the cases that are left out THEN each is one of the data's, and they are few
     assert set(LEFT_OUT) <= set(CASES)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .stream import Event, Stream
 
 MODES = ("global", "thread_local", "relaxed")
+DEBUG_MODES = ("default", "warn", "error")
+PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
 
 
 class Capture:
@@ -116,6 +118,7 @@ class _Debug:
     """What a wait of the host is answered with: 0 nothing, 1 a warning, 2 an error."""
 
     mode = 0
+    told = False  # that it is a prototype
 
 
 _debug = _Debug()
@@ -172,10 +175,16 @@ def note_wait() -> None:
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Say what a call that makes the host wait does: 0 "default" nothing, 1 "warn", 2 "error"."""
-    names = ("default", "warn", "error")
-    if debug_mode not in names and debug_mode not in (0, 1, 2):
-        raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
-    _debug.mode = names.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if isinstance(debug_mode, str):
+        if debug_mode not in DEBUG_MODES:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        debug_mode = DEBUG_MODES.index(debug_mode)
+    if not _debug.told:  # once in a process, whatever the mode
+        _debug.told = True
+        warnings.warn(PROTOTYPE, UserWarning, stacklevel=2)
+    if debug_mode not in range(len(DEBUG_MODES)):
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    _debug.mode = debug_mode
 
 
 def get_sync_debug_mode() -> int:
