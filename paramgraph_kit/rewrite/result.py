@@ -48,9 +48,9 @@ class Rewriting:
     def applied(self) -> Iterator[Any]:
         """While this lasts the user's own function runs the rewritten lines; nothing is written to a file.
 
-        Gives the function of one round or part, where that is what is captured, or None. What the diff calls around
-        each launch is not called: who launches does ``around.prepare((args, kwargs))`` before it and ``around.finish``
-        after it, with the arguments of what is captured.
+        Gives the function of one round or part, where that is what is captured, or None. The user's function calls it
+        with what goes around its launches. What is captured, that or the user's function itself, leaves that to who
+        launches it: ``around.prepare((args, kwargs))`` before, and ``around.finish`` after.
         """
         if self._borrow is None:
             yield None

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.observe.kept_results import KEEPS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
 from paramgraph_kit.rewrite.loops.spans import Block
+from paramgraph_kit.rewrite.proving.launches import plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_calls import called, named, with_calls
@@ -82,7 +83,8 @@ def shown_of(
 
     @contextmanager
     def both() -> Iterator[Any]:
-        with run.applied(), with_its_lines(whole, fix):
+        with run.applied() as call, with_its_lines(whole, fix):
+            call(plainly(run.made, fix.around, len(run.bound)))  # its function calls it by name, and nothing else
             yield run.made
 
     return replace(

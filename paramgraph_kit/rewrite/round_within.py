@@ -203,7 +203,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
         with ExitStack() as stack:
             made = [stack.enter_context(fix.applied()) for fix in found]
             for one, fix in zip(made, found, strict=True):
-                one.__globals__[fix.alone] = one
+                one.__globals__[fix.alone] = plainly(one, fix.around, fix.bound)
             stack.enter_context(borrowed(whole.functions, under, {}))
             yield made[0]
 
@@ -214,7 +214,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             return None
         with all_of() as first:
             space = first.__globals__
-            rounds = {fix.alone: (space[fix.alone], fix.around, fix.bound, fix.anew) for fix in found}
+            rounds = {fix.alone: (inspect.unwrap(space[fix.alone]), fix.around, fix.bound, fix.anew) for fix in found}
             share = Share(whole.prover)
             taken = {name: Taken(share.counted(plainly(*each))) for name, each in rounds.items()}
             space.update(taken)

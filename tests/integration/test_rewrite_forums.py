@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path:
     assert fix.complete or fix.alone or program.title.startswith(NOT_WHOLE), str(fix)
     if fix.alone:  # with rounds from graphs the loop gives eager's numbers, too
         with fix.applied() as made:
-            every = [(fix, made), *((each, names[each.alone]) for each in fix.more)]
+            every = [(fix, made), *((each, unwrap(names[each.alone])) for each in fix.more)]
             rounds = {each.alone: Launches(one, each.around, each.bound, each.anew) for each, one in every}
             names.update(rounds)
             seen = eager(names, program.function)

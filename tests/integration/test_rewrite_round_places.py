@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_each_loop_that_a_function_comes_to_has_a_round_of_its_own(
     # AND with launches of both it does over ten other calls what it does as it is
     with fix.applied() as made:
         launched = [Launches(made, fix.around, fix.bound)]
-        launched += [Launches(names[each.alone], each.around, each.bound) for each in fix.more]
+        launched += [Launches(unwrap(names[each.alone]), each.around, each.bound) for each in fix.more]
         names.update(zip(rounds, launched, strict=True))
         assert not differences(truth, eager(names, "f"), TIMES)
     assert all(each.replays > 6 for each in launched)

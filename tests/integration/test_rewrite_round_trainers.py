@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def test_a_round_of_a_trainers_loop_is_whole(name: str, program: Program) -> Non
     assert ("capture it where `run` has set `.optimizer`, for each call anew" in fix.verified) == (text is NEXT)
     # AND launched it gives the same over ten other steps
     with fix.applied() as made:
-        every = [(fix, made), *((each, names[each.alone]) for each in fix.more)]
+        every = [(fix, made), *((each, unwrap(names[each.alone])) for each in fix.more)]
         launches = {each.alone: Launches(one, each.around, each.bound, each.anew) for each, one in every}
         names.update(launches)
         seen = eager(names, "f")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -108,8 +109,9 @@ def _apart(value: Any) -> Any:
 
 
 def plainly(made: Callable[..., Any], around: Around, bound: int, _: Sequence[str] = ()) -> Callable[..., Any]:
-    """A round with what goes around its launches, and no launch."""
+    """A round with what goes around its launches, and no launch; ``inspect.unwrap`` gives it bare."""
 
+    @wraps(made, updated=())
     def one(*given: Any) -> Any:
         inputs: Arguments = (Given(given) if bound else given, {})
         around.prepare(inputs)
