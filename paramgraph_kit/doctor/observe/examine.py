@@ -61,7 +61,7 @@ from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
-from paramgraph_kit.doctor.observe.stale_tails import tried, tried_in_program
+from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
-from paramgraph_kit.doctor.observe.held import tensors_in
-from paramgraph_kit.doctor.observe.narrowed import as_slice
-from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at
+from paramgraph_kit.doctor.observe.padded_rows import PaddedRows
+from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.trace.model import Failure
-
-if TYPE_CHECKING:
-    from paramgraph_kit.doctor.observe.one_call import Caller
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOST = 64  # writes to one memory between two replays that are looked at
 _MOST_ELEMENTS = 1 << 24
-_LARGER = 3.0
 
 
 class StaleTails:
@@ -42,6 +36,7 @@ class StaleTails:
         self.watches = False  # also what the call itself has made, as a program does that captures by itself
         self.carries = False  # the graph goes on from what its replay before has left
         self._filled: dict[int, tuple[Any, torch.Tensor]] = {}  # of that, by memory, what such lines have filled
+        self.padded = PaddedRows()
 
     def saw(self, tensors: list[torch.Tensor], written: set[int], keeper: Keeper, place: Place) -> None:
         """An operation outside of all captures."""
@@ -54,21 +49,23 @@ class StaleTails:
         """The same ahead of all captures, where it is a part of something that is filled."""
         for tensor in written:
             is_part = isinstance(tensor, torch.Tensor) and tensor._base is not None and tensor.device.type != "cpu"
-            if is_part and _cut_in(place) is not None and len(writes := self._written[storage_key(tensor)]) < _MOST:
+            if is_part and cut_in(place) is not None and len(writes := self._written[storage_key(tensor)]) < _MOST:
                 writes.append((tensor.detach(), place))
 
     def launched(self, keeper: Keeper, reads: Collection[int] = (), written_too: Collection[int] = ()) -> None:
         """A graph is replayed now, which reads and writes this memory, with what was written since the one before."""
         written, self._written = self._written, defaultdict(list)
         self.carries = self.carries or any(key in written_too for key in reads)
+        with suppress(RuntimeError):  # of a tensor without memory
+            self.padded.launched(written.values(), keeper)
         for key, writes in written.items():
-            lines = [(place, cut) for _, place in writes if (cut := _cut_in(place)) is not None]
+            lines = [(place, cut) for _, place in writes if (cut := cut_in(place)) is not None]
             with suppress(RuntimeError):  # of another size of element, or of no strides
                 rest = _rest(writes) if lines else None
                 if rest is not None and not keeper.is_outside(writes[0][0]):
                     rest = rest[0], self._left_by_others(key, *rest) if key in reads else torch.zeros_like(rest[1])
                 if rest is not None and rest[1].any():
-                    self.found |= {_line(place): (place, cut) for place, cut in lines}
+                    self.found |= {line_at(place): (place, cut) for place, cut in lines}
                     if self.changes:
                         _change(*rest, keeper, self.changes)
 
@@ -92,90 +89,6 @@ class StaleTails:
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
                 words = _of_each_length(cut, whole)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
-
-
-def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
-    """What a shorter input leaves of a longer one, if what comes of a call depends on that: else nothing is told.
-
-    Args:
-        caller: who calls the function.
-        number: of the call whose random numbers are drawn.
-        told: what the lines alone tell of it.
-    """
-    tails = caller.graphs.tails
-    if not tails.found:
-        return told
-    try:
-        depends = _depends(lambda times: _made_with(caller, number, times))
-    finally:
-        tails.changes = 0.0
-    return told if depends is None else (told or [*tails.failures()]) if depends else []
-
-
-def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
-    """The same of a program that captures by itself, whose replays were seen: what is told more."""
-    graphs = caller.graphs
-    if not graphs.tails.found or any(f.code == "size-frozen" for f in told):
-        return []  # a line that uses the other rows is told already
-    regions, misread = graphs.regions, graphs.misread
-    number = caller.number  # all draw the same
-
-    def made(times: float) -> list[torch.Tensor] | None:
-        graphs.regions, graphs.misread = [], []
-        return _made_with(caller, number, times, plainly=True)
-
-    try:
-        graphs.tails.watches = True
-        depends = _depends(made)
-    finally:
-        graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, 0.0, False
-    if not depends:
-        return []
-    frozen = {f.message.partition(" is ")[0] for f in told if f.code == "scalar-frozen"}
-    return [f for f in graphs.tails.failures() if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
-
-
-def _depends(made: Callable[[float], list[torch.Tensor] | None]) -> bool | None:
-    """Whether what a call makes is another where other numbers are left there; None where nobody knows.
-
-    Rows that the input has, too, change no maximum: then larger ones are tried.
-    """
-    plain, again = made(0.0), made(0.0)
-    if plain is None or again is None or not _is_alike(plain, again):
-        return None
-    if (other := made(1.0)) is None:
-        return None
-    return not _is_alike(plain, other) or ((larger := made(_LARGER)) is not None and not _is_alike(plain, larger))
-
-
-def _made_with(caller: Caller, number: int, times: float, *, plainly: bool = False) -> list[torch.Tensor] | None:
-    caller.graphs.tails.changes = times
-    return _made(caller, number, plainly=plainly)
-
-
-def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.Tensor] | None:
-    """What a call returns, and the weights that it leaves; None where it fails."""
-    function, found = caller.function, list[torch.Tensor]()
-
-    def kept(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        read = (t for r in caller.graphs.regions or () if r.values is not None for t in r.values.read())
-        weights = [t for t in (*caller.state.tensors, *read) if isinstance(t, torch.nn.Parameter)]
-        found.extend(t.detach().cpu().clone() for t in [*tensors_in(result), *weights])
-        return result
-
-    caller.function = kept
-    try:
-        call = caller.call(caller.args, caller.kwargs, drawing=number, plainly=plainly)
-    finally:
-        caller.function = function
-    return found if call.ended is None else None
-
-
-def _is_alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    pairs = zip(some, others, strict=False)
-    same = (a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
-    return len(some) == len(others) and all(same)
 
 
 def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -204,43 +117,6 @@ def _change(flat: torch.Tensor, is_left: torch.Tensor, keeper: Keeper, times: fl
         other = torch.where(other == left, left + 1, other) * times
     held[is_left] = other
     flat.copy_(held)
-
-
-def _line(place: Place) -> tuple[str, int]:
-    user = place.user
-    return (user[0].co_filename, line_of(*user)) if user is not None else ("", 0)
-
-
-def _cut_in(place: Place) -> ast.Subscript | None:
-    """``x[:, :n]`` of the line that writes, where `n` is not the same each time, and no line fills what is behind."""
-    user = place.user
-    own = [n for n in nodes_of(user[0]) if getattr(n, "lineno", 0) == _line(place)[1]] if user is not None else []
-    own += [each for n in own for each in _named_ahead(n, user)]
-    into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
-    # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
-    for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
-        if (cut := as_slice(node)) is not None and _ends(cut):
-            tree: Any = tree_of(user[0].co_filename) if user is not None else None
-            nodes = ast.walk(tree) if tree is not None else ()
-            name = ast.unparse(cut.value).rpartition(".")[2]
-            others = (n for each in nodes if (n := as_slice(each)) is not None and _begins(n))
-            if all(ast.unparse(n.value).rpartition(".")[2] != name for n in others):
-                return cut
-    return None
-
-
-def _named_ahead(node: ast.AST, user: tuple[CodeType, int] | None) -> Iterator[ast.expr]:
-    """What a variable is that a line writes to, where one line gives it a part: ``rows = self.x[:n]``."""
-    written = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-    if written is None and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        written = node.value
-    if not isinstance(written, ast.Name) or user is None:
-        return
-    nodes = [*nodes_of(user[0])]
-    stores = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == written.id]
-    assigns = [n for n in nodes if isinstance(n, ast.Assign) and n.targets[0] in stores]
-    if len(stores) == len(assigns) == 1:
-        yield assigns[0].value
 
 
 def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
@@ -292,17 +168,3 @@ def _filling(value: ast.expr) -> str:
     if kind in ("full", "new_full", "full_like") and of:
         return f"fill_({ast.unparse(of[0])})"
     return plain.get(kind, "")
-
-
-def _parts(node: ast.Subscript) -> list[ast.Slice]:
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return [part for part in parts if isinstance(part, ast.Slice)]
-
-
-def _ends(node: ast.Subscript) -> bool:
-    ends = [p.upper for p in _parts(node) if p.lower is None and p.upper is not None]
-    return any(not isinstance(upper, (ast.Constant, ast.UnaryOp)) for upper in ends)
-
-
-def _begins(node: ast.Subscript) -> bool:
-    return any(part.lower is not None for part in _parts(node))
