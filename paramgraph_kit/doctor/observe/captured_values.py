@@ -18,6 +18,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.short_names import first_of, in_full, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
 
@@ -53,6 +54,7 @@ class Names:
     cells: dict[str, Any] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     known: dict[str, Any] = field(default_factory=dict)  # of its own
+    short: dict[str, ast.expr] = field(default_factory=dict)  # variables that stand for a path: ``s = self.state``
 
     def get(self, name: str) -> Any:
         """What a name means now."""
@@ -210,7 +212,7 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
     while waiting:
         own, nodes, names = waiting.pop()
         for node, decides in nodes:
-            use = Use(own, node, decides, names)
+            use = Use(own, in_full(node, names.short), decides, names)
             value = use.value()
             if value is not NOTHING:
                 found.append(use)
@@ -343,13 +345,6 @@ def _is_path(node: ast.AST) -> bool:
     return bool(first_of(node))
 
 
-def first_of(node: ast.AST) -> str:
-    """The variable that a path begins at; "" where it is none."""
-    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
     """Names that are given something there."""
     names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
@@ -371,7 +366,7 @@ def names_in(function: FunctionType, owner: Any) -> Names:
     code = function.__code__
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
     known = {code.co_varnames[0]: owner} if owner is not None and code.co_argcount else {}
-    return Names(function.__globals__, cells, frozenset(code.co_varnames), known)
+    return Names(function.__globals__, cells, frozenset(code.co_varnames), known, short_names(code))
 
 
 def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
@@ -398,6 +393,8 @@ def path_value(node: ast.expr | None, known: dict[str, Any], space: dict[str, An
 def _value(node: ast.expr, names: Names) -> Any:
     if isinstance(node, ast.Name):
         return names.get(node.id)
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = in_full(node, names.short)
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, names)
         return NOTHING if owner is NOTHING else _attribute(owner, node.attr)

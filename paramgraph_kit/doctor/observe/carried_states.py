@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from paramgraph_kit.doctor.explain.syntax import elements_of
+from paramgraph_kit.doctor.observe.short_names import first_of
 
 _ABOUT = ("shape", "device", "dtype", "size", "ndim", "dim", "numel")  # no numbers of a tensor
 
@@ -31,7 +32,8 @@ def outlives(target: ast.expr, inside: Collection[ast.AST]) -> bool:
     if not isinstance(target, ast.Subscript):
         return False
     holder = ast.unparse(target.value)
-    made = (each for node in inside if isinstance(node, ast.Assign) for t in node.targets for each in elements_of(t))
+    assigns = (node for node in inside if isinstance(node, ast.Assign) and not first_of(node.value))
+    made = (each for node in assigns for t in node.targets for each in elements_of(t))
     return all(ast.unparse(each) != holder for each in made)
 
 

@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.given_names import (
     table_of,
 )
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
+from paramgraph_kit.doctor.observe.left_alone import never_loaded
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
@@ -139,13 +140,18 @@ class FedInputs:
     ) -> None:
         known = set[int]()
         for frame in frames[:_NEAR]:
-            for text, tensor in _arguments(frame) if places else ():
+            made = [*_made_in_vain(frame)] if places else []
+            for text, tensor in (*_arguments(frame), *made) if places else ():
                 key = storage_key(tensor)
                 if key and key not in known and not is_a(tensor, torch.nn.Parameter):
                     known.add(key)
                     ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
-                    self._given.append(_Given(text, key, ref, *kind, at.frame(), own, places, by_name=code is None))
+                    self._given.append(
+                        _Given(
+                            text, key, ref, *kind, at.frame(), own, places, by_name=code is None or text in dict(made)
+                        )
+                    )
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
         """The call ends; ``of_graphs``: memory that graphs read or make."""
@@ -312,6 +318,12 @@ def _arguments(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
         if is_a(value, torch.Tensor):
             yield name, value
         yield from _entries(name, value)
+
+
+def _made_in_vain(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of variables that no line of a function reads: what is computed for a graph, and not copied there."""
+    held = frame.f_locals
+    yield from ((name, held[name]) for name in never_loaded(frame.f_code) if is_a(held.get(name), torch.Tensor))
 
 
 def _is_copy_of(path: str, given: _Given) -> bool:

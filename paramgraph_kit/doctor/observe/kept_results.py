@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
-from paramgraph_kit.doctor.observe.kept_rows import row_with_clones
+from paramgraph_kit.doctor.observe.kept_rows import result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -97,6 +97,9 @@ class KeptResults:
                     if is_first:
                         first[graph] = there  # several names of one result, as of a graph for several sizes
                         self._before.setdefault(id(value), set()).update(_twice(value, owns) | _twice(value, reads))
+                row = result_in_row(frame, name, value, owns) if issubclass(kind, (tuple, list, dict)) else None
+                if row is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
+                    self._names[frame.f_code, name] = _failure(frame.f_code, row.node, row.node.value, row.held)
                 if number and issubclass(kind, _RESULTS) and (frame.f_code, name) not in self._names:
                     node = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
                     if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):

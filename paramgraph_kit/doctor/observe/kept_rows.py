@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import LOOPS, nodes_of
 from paramgraph_kit.doctor.observe.held import is_a
 
 _MOST = 4096  # entries that are looked at
@@ -45,6 +49,38 @@ def row_with_clones(row: ast.expr, held: Any) -> str:
         parts = [f"{k.arg}={_part(k.value, [each[k.arg] for each in named if k.arg in each])}" for k in row.keywords]
         return f"dict({', '.join(parts)})"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line that keeps several things as one, with which of them are a graph's memory."""
+
+    node: ast.Assign
+    held: list[Any]
+
+
+def result_in_row(frame: FrameType, name: str, value: Any, owns: Callable[[torch.Tensor], bool]) -> Row | None:
+    """The line of a loop that has kept a result behind a replay beside other things: ``best = (score, out)``.
+
+    Args:
+        frame: of the function whose loop replays a graph now.
+        name: of what is kept.
+        value: what it is.
+        owns: whether a tensor is memory that the graph writes.
+    """
+    parts = [*value.values()] if type(value) is dict else [*value] if type(value) in (list, tuple) else []
+    is_own = [is_a(each, torch.Tensor) and owns(each) for each in parts[:_MOST]]
+    if len(parts) > _MOST or not any(is_own):
+        return None
+    mine = [each if own else None for each, own in zip(parts, is_own, strict=True)]
+    held: Any = dict(zip(value, mine, strict=True)) if type(value) is dict else type(value)(mine)
+    nodes, line = [*nodes_of(frame.f_code)], frame.f_lineno
+    for loop in (n for n in nodes if isinstance(n, LOOPS) and n.lineno <= line <= (n.end_lineno or line)):
+        for node in (n for n in ast.walk(loop) if isinstance(n, ast.Assign) and n.lineno > line):
+            is_row = isinstance(node.value, (ast.Tuple, ast.List, ast.Dict)) and len(node.targets) == 1
+            if is_row and ast.unparse(node.targets[0]) == name and row_with_clones(node.value, [held]):
+                return Row(node, [held])
+    return None
 
 
 def _part(part: ast.expr, known: list[Any]) -> str:

@@ -6,14 +6,16 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, path_value
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 
 _BEFORE = "before the capture"
+_EMPTY = ("None", "{}", "dict()")
 _READ = re.compile(r"((?:what is captured reads|captured is) .*?(?=, and ahead of |; and ahead of |$)|; here: .*$)")
 _OWNED = re.compile(r"\bself\.")
 _MADE = re.compile(r"before the capture:? `?(?P<name>self\.[\w.]+) = (?P<value>[^`;]*)")
@@ -113,4 +115,16 @@ def _is_known_first(value: str, region: Region) -> bool:
         return False
     names = {n.id for n in nodes if isinstance(n, ast.Name)} - {"self", "torch", "math", "np", *vars(builtins)}
     own = [n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"]
-    return first is not None and not names and set(own) <= {*first.co_names}
+    return first is not None and not names and set(own) <= {*first.co_names} - _nothing_yet(first)
+
+
+def _nothing_yet(first: CodeType) -> set[str]:
+    """What an ``__init__`` sets to None, or to an empty dictionary: it has no numbers there."""
+    found = set[str]()
+    for node in (n for n in nodes_of(first) if isinstance(n, ast.Assign)):
+        for target in node.targets:
+            paths = [*elements_of(target)]
+            values = [*elements_of(node.value)] if len(paths) > 1 else [node.value]
+            pairs = zip(paths, values, strict=False) if len(paths) == len(values) else ()
+            found |= {p.attr for p, v in pairs if isinstance(p, ast.Attribute) and ast.unparse(v) in _EMPTY}
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.settings_given import with_others
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -32,16 +33,25 @@ def _others(caller: Caller) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(map(another, caller.args)), {name: another(value) for name, value in caller.kwargs.items()}
 
 
+def _with_objects(caller: Caller, kinds: tuple[type, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a function, with other numbers also in the objects and dictionaries among them."""
+
+    def moved(value: Any) -> Any:
+        return another(value) if type(value) in kinds else with_others(value, kinds, another)
+
+    return tuple(map(moved, caller.args)), {name: moved(value) for name, value in caller.kwargs.items()}
+
+
 def call_with_others(caller: Caller) -> None:
     """Call a function that replays once more with other numbers: what they set is seen at its replays."""
-    args, kwargs = _others(caller)
-    given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
-    if all(a is b for a, b in given):
-        return
-    held = [(r.values, dict(r.values.moved)) for r in caller.graphs.regions or () if r.values is not None]
-    if caller.call(args, kwargs).ended is not None:  # it takes no others
-        for values, moved in held:
-            values.moved = moved
+    for args, kwargs in (_others(caller), _with_objects(caller, (bool, int, float)), _with_objects(caller, (float,))):
+        given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
+        if all(a is b for a, b in given):
+            continue
+        held = [(r.values, dict(r.values.moved)) for r in caller.graphs.regions or () if r.values is not None]
+        if caller.call(args, kwargs).ended is not None:  # it takes no others
+            for values, moved in held:
+                values.moved = moved
 
 
 def is_key(caller: Caller, name: str) -> bool:
