@@ -42,6 +42,9 @@ MASK = "(torch.arange(6, device=device)[None] < lengths[:, None]).float()"
 RIGHT = (f"self.weights[:n].copy_({MASK})", f"weights = {MASK}; self.weights[:n] = weights")
 
 
+SLOTS = '    __slots__ = ("graph", "w", "weights", "x", "y")\n'
+
+
 def told(tmp_path: Path, makes: str, rows: int) -> list[tuple[str, str]]:
     """What is told of such a program, with what is written there."""
     program = PRELUDE + PROGRAM.replace("MAKES", makes).replace("ROWS", str(rows))
@@ -58,6 +61,17 @@ def test_what_is_computed_and_copied_nowhere_is_told(rows: int, part: str, tmp_p
     found = told(tmp_path, f"weights = {MASK}", rows)
     # THEN the graph has to be given them
     assert found == [("stale-input", f"self.weights{part}.copy_(weights); self.graph.replay()")]
+
+
+def test_an_object_with_slots_is_asked_as_any_other(tmp_path: Path) -> None:
+    # GIVEN the same of a class that declares slots
+    slotted = PROGRAM.replace("class Pooler:\n", f"class Pooler:\n{SLOTS}")
+    names = load(PRELUDE + slotted.replace("MAKES", f"weights = {MASK}").replace("ROWS", "4"), tmp_path / "program.py")
+    # WHEN
+    with quiet():
+        found = pgk.diagnose(names["pool"], *names["args"])
+    # THEN
+    assert [f.code for f in found.failures] == ["stale-input"]
 
 
 @pytest.mark.parametrize("makes", RIGHT)

@@ -436,7 +436,7 @@ def _write(owner: Any, name: str, value: Any) -> None:
     if is_a(owner, type):
         if has and type(owner).__setattr__ is type.__setattr__:
             type.__setattr__(owner, name, value)
-    elif has:
-        vars(owner)[name] = value
     elif owner is not NOTHING and isinstance(slot := getattr_static(owner, name, None), MemberDescriptorType):
         slot.__set__(owner, value)
+    elif has:
+        vars(owner)[name] = value

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from inspect import unwrap
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch.utils._pytree import tree_leaves
+
+from paramgraph_kit.driver.files import is_library
 
 T = TypeVar("T")
 
@@ -59,11 +63,27 @@ def addresses_of(module: torch.nn.Module) -> list[int]:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """What an object has of its own; nothing where it does not tell."""
+    """What an object has of its own, also by the slots of its class; nothing where it does not tell."""
+    found: dict[str, Any] = {}
     with suppress(Exception):
-        found: dict[str, Any] = vars(value)
-        return found
-    return {}
+        found = vars(value)
+    slots = _slots(type(value))
+    return {**found, **{n: each for n, slot in slots for each in _in_slot(value, slot)}} if slots else found
+
+
+@lru_cache(1024)
+def _slots(kind: type) -> tuple[tuple[str, MemberDescriptorType], ...]:
+    """Those that a class of the user's declares, and the classes that it is made of."""
+    slotted = [vars(k) for k in kind.__mro__ if "__slots__" in vars(k)]
+    codes = [code_of(each) for held in slotted for each in held.values()]
+    if all(code is None or is_library(code.co_filename) for code in codes):
+        return ()
+    return tuple((n, v) for held in slotted for n, v in held.items() if type(v) is MemberDescriptorType)
+
+
+def _in_slot(value: Any, slot: MemberDescriptorType) -> Iterator[Any]:
+    with suppress(AttributeError):  # nothing is there yet
+        yield slot.__get__(value)
 
 
 def code_of(value: Any) -> CodeType | None:
