@@ -25,7 +25,7 @@ WORDS = {
     ),
     "loaded behind a replay": ("opt.load_state_dict(best)", "[opt.state[p][k].copy_(v) for k, v in best['state']"),
     "cleared ahead": ("opt.state.clear()", "for state in opt.state.values(): [v.zero_() for v in state.values()"),
-    "has made": ("self.opt.step()", "ahead of the capture run what is captured once on a side stream"),
+    "has made": ("self.opt.step()", "ahead of the capture this step runs once alone"),
     "manager of the file's own": (
         "self.loss = self.work(ramp)",
         "ahead of self.captured.graph.replay() comes `self.ramp_in.f",

@@ -10,6 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
 from paramgraph_kit.doctor.observe.narrowed import as_slice
 from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.set_once import is_set_once
 
 
 def line_at(place: Place) -> tuple[str, int]:
@@ -26,8 +27,8 @@ def cut_in(place: Place, *, alone: bool = True) -> ast.Subscript | None:
     into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
     for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
-        if (cut := as_slice(node)) is not None and _ends(cut):
-            tree: Any = tree_of(user[0].co_filename) if user is not None else None
+        tree: Any = tree_of(user[0].co_filename) if user is not None else None
+        if (cut := as_slice(node)) is not None and _ends(cut, tree):
             nodes = ast.walk(tree) if tree is not None else ()
             name = ast.unparse(cut.value).rpartition(".")[2]
             others = (n for each in nodes if (n := as_slice(each)) is not None and _begins(n))
@@ -55,9 +56,9 @@ def _parts(node: ast.Subscript) -> list[ast.Slice]:
     return [part for part in parts if isinstance(part, ast.Slice)]
 
 
-def _ends(node: ast.Subscript) -> bool:
+def _ends(node: ast.Subscript, tree: ast.Module | None) -> bool:
     ends = [p.upper for p in _parts(node) if p.lower is None and p.upper is not None]
-    return any(not isinstance(upper, (ast.Constant, ast.UnaryOp)) for upper in ends)
+    return any(not isinstance(upper, (ast.Constant, ast.UnaryOp)) and not is_set_once(upper, tree) for upper in ends)
 
 
 def _begins(node: ast.Subscript) -> bool:

@@ -67,7 +67,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with suppress(Exception):
         found = vars(value)
-    slots = _slots(type(value))
+    slots = _slots(type(value))  # type: ignore[arg-type]  # mypy: a type is none that is Hashable
     return {**found, **{n: each for n, slot in slots for each in _in_slot(value, slot)}} if slots else found
 
 

@@ -164,9 +164,11 @@ def state_begun_inside(optimizer: torch.optim.Optimizer, frame: Frame | None) ->
             f"`{path}.zero_grad(set_to_none=True)`: else each replay adds to these gradients"
         )
         return replace(BY_ID["branch-frozen"].failure(text, frame), fix=f"before  {line}\nafter   {after}")
+    zeros = f"for group in {path}.param_groups: [setattr(p, 'grad', torch.zeros_like(p)) for p in group['params']]"
     after = (
-        "the same, and no first step: ahead of the capture run what is captured once on a side stream, put back the "
-        f"parameters that it has moved, in place (`copy_`), zero its state in place, `{ZERO.format(path)}`, "
-        f"and right before the capture `{path}.zero_grad(set_to_none=True)`: else each replay adds to these gradients"
+        "the same, and no first step: ahead of the capture this step runs once alone, as what else is captured may "
+        f"move more: `{zeros}`, `{line}`, its parameters put back in place (`copy_`), as a decay moves them, its state "
+        f"zeroed in place, `{ZERO.format(path)}`, and right before the capture `{path}.zero_grad(set_to_none=True)`: "
+        "else each replay adds to these gradients"
     )
     return replace(BY_ID["branch-frozen"].failure(text, frame), fix=f"before  {line}\nafter   {after}")

@@ -27,6 +27,7 @@ _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _PLACES = ("index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "scatter_")
 _STATE, _BEGUN = "state", "state from its first step on"
 _MOST = 20_000  # writes of one call
+_STATES = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, list, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +235,15 @@ def _is_meant_so(node: ast.stmt) -> bool:
 def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
     """What the program calls what was moved."""
     known: dict[str, Any] = {}
-    own = region.own if region.code.co_name != "<module>" else ()
-    there = {n: v for n, v in region.space.items() if n not in own and v is not region.names.get("self", region)}
+    local = region.own if region.code.co_name != "<module>" else ()
+    there = {n: v for n, v in region.space.items() if n not in local and v is not region.names.get("self", region)}
     held = {n: v for n, v in region.names.items() if n in region.own or n not in region.space}
     for name, value in {**there, **held}.items():
         known[name] = value
         if not is_a(value, torch.nn.Module) and not is_a(value, torch.Tensor) and hasattr(value, "__dict__"):
             parts_of = attributes_of(value).items()
-            known |= {f"{name}.{part}": each for part, each in parts_of if name == "self" or not part.startswith("_")}
+            own = {f"{name}.{part}": each for part, each in parts_of if name == "self" or not part.startswith("_")}
+            known |= {**{n: v for path, each in own.items() for n, v in _inner(path, each)}, **own}
         elif name == "self":
             known |= {f"self.{part}": each for part, each in attributes_of(value).items()}
     known = dict(sorted(known.items(), key=lambda each: "." in each[0]))  # names of its own go first
@@ -284,6 +286,14 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
     for key, name in region.called.items():  # variables that it has let go
         if key in (moved - told) & (writes or set()):
             yield f"`{name}`"
+
+
+def _inner(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object of the user's holds that another one has, or a dictionary: ``self.ema.shadow``."""
+    if type(value) is dict:
+        yield from ((f"{path}[{key!r}]", part) for key, part in value.items() if is_a(part, torch.Tensor))
+    elif not is_a(value, (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type)):
+        yield from ((f"{path}.{part}", each) for part, each in attributes_of(value).items() if is_a(each, _STATES))
 
 
 def named_as_moved(region: Region, block: ast.stmt, moved: set[int]) -> Iterator[str]:
