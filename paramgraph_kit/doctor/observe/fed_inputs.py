@@ -32,6 +32,7 @@ from paramgraph_kit.doctor.observe.left_alone import never_loaded
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -53,6 +54,7 @@ class _Given:
     code: CodeType  # in which the capture stands
     places: dict[str, torch.Tensor]  # what the graph reads, as the lines of its capture write it
     by_name: bool = False  # nobody knows these lines: only what has its name is for it
+    made: Frame | None = None  # the line that has computed it, of a variable that nobody reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +142,16 @@ class FedInputs:
     ) -> None:
         known = set[int]()
         for frame in frames[:_NEAR]:
-            made = [*_made_in_vain(frame)] if places else []
-            for text, tensor in (*_arguments(frame), *made) if places else ():
+            made = _made_in_vain(frame) if places else {}
+            for text, tensor in (*_arguments(frame), *((n, frame.f_locals[n]) for n in made)) if places else ():
                 key = storage_key(tensor)
                 if key and key not in known and not is_a(tensor, torch.nn.Parameter):
                     known.add(key)
                     ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
-                    self._given.append(
-                        _Given(
-                            text, key, ref, *kind, at.frame(), own, places, by_name=code is None or text in dict(made)
-                        )
-                    )
+                    by_name = code is None or text in made
+                    given = _Given(text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text))
+                    self._given.append(given)
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
         """The call ends; ``of_graphs``: memory that graphs read or make."""
@@ -200,15 +200,13 @@ class FedInputs:
         if is_apart(given.text, path, places[path], given.code, calls, given.places):
             return
         text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
-        failure = BY_ID["stale-input"].failure(text, given.replay)
-        line = given.replay.text if given.replay is not None else "the replay"
+        failure = BY_ID["stale-input"].failure(text, given.made or given.replay)
         filled = f"{path}.copy_({given.text})"
         if (
             not alike and path not in named and not _is_copy_of(path, given)
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
-        words = f"before  {line}\nafter   {filled}; {line}"
-        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
+        self._unfed.setdefault((given.replay, path), replace(failure, fix=_words(given, filled)))
 
     def _note_unfed_part(self, given: _Given, device: str) -> None:
         """The same for what fills the beginning of what a graph reads, or of which each part does, as named there."""
@@ -225,11 +223,10 @@ class FedInputs:
         if is_apart(given.text, path, given.places[path], given.code):
             return
         text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
-        failure = BY_ID["stale-input"].failure(text, given.replay)
-        line = given.replay.text if given.replay is not None else "the replay"
+        failure = BY_ID["stale-input"].failure(text, given.made or given.replay)
         if PART in form and (part := part_in_loop(given.text, given.replay)):
             form = f"{{path}}.copy_({part})"
-        words = f"before  {line}\nafter   {form.format(path=path, given=given.text)}; {line}"
+        words = _words(given, form.format(path=path, given=given.text))
         self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
 
     def _is_open(self, tensor: torch.Tensor, given: _Given, device: str) -> bool:
@@ -320,10 +317,18 @@ def _arguments(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _entries(name, value)
 
 
-def _made_in_vain(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of variables that no line of a function reads: what is computed for a graph, and not copied there."""
-    held = frame.f_locals
-    yield from ((name, held[name]) for name in never_loaded(frame.f_code) if is_a(held.get(name), torch.Tensor))
+def _words(given: _Given, filled: str) -> str:
+    """Where a copy goes: ahead of the replay, or right behind the line that computes what is copied."""
+    if given.made is not None:
+        return f"before  {given.made.text}\nafter   {given.made.text}; {filled}"
+    line = given.replay.text if given.replay is not None else "the replay"
+    return f"before  {line}\nafter   {filled}; {line}"
+
+
+def _made_in_vain(frame: FrameType) -> dict[str, Frame | None]:
+    """The lines that give tensors to variables which nobody reads: what is computed for a graph is not copied there."""
+    lines, held = never_loaded(frame.f_code), frame.f_locals
+    return {name: frame_at(frame.f_code, line) for name, line in lines if is_a(held.get(name), torch.Tensor)}
 
 
 def _is_copy_of(path: str, given: _Given) -> bool:
