@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.explain.syntax import nodes_of
 
 @lru_cache(1024)
 def never_loaded(code: CodeType) -> tuple[tuple[str, int], ...]:
-    """Their names, each with its last line, of assignments of one variable: one of several may be there for the others."""
+    """Their names, each with its last line, of assignments of one variable alone."""
     nodes = [*nodes_of(code)]
     assigns = [n for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1]
     stored = {n.targets[0].id: n.lineno for n in assigns if isinstance(n.targets[0], ast.Name)}
