@@ -12,6 +12,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.filled_anew import with_new_values
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at, to_keep
 from paramgraph_kit.driver.files import display_name
@@ -20,6 +21,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 _FREED = "freed-input"
 _NAMED = re.compile(r"is replayed, and (?P<names>.+), which it reads here,")
 _SEVERAL = re.compile(r"is replayed, and (?P<count>\d+) tensors that it reads here")
+_READS = re.compile(r"\.reads = \((?P<names>[^)]*)\)")
 _CAST = "autocast keeps the cast of a weight that is read here: it is gone with the block, and no replay casts again"
 
 
@@ -69,10 +71,16 @@ def as_read(failure: Failure, region: Region, gone: Collection[str] = ()) -> Fai
     if frame is None:
         return failure
     kept, cached = to_keep(region, gone), without_cache(region)
-    own = {*re.findall(r"\w+", kept.rpartition(".reads = ")[2])}
+    own = {*names_kept(kept)}
     if cached and own.isdisjoint(re.findall(r"\w+", frame.text) if _is_there(frame, region) else own):
         return replace(BY_ID["autocast-cache"].failure(_CAST, frame), fix=cached)
-    return replace(failure, fix=kept) if kept else failure
+    return replace(failure, fix=with_new_values(kept, names_kept(kept), region)) if kept else failure
+
+
+def names_kept(fix: str) -> list[str]:
+    """What the words keep with a graph."""
+    found = _READS.search(fix)
+    return re.findall(r"\w+", found["names"]) if found is not None else []
 
 
 def _is_there(frame: Frame, region: Region) -> bool:
@@ -100,8 +108,7 @@ def _with_names(failure: Failure, regions: Collection[Region]) -> Failure:
     for region in regions:
         if _is_there(frame, region):
             named = as_read(failure, region)
-            names = re.findall(r"\w+", named.fix.rpartition(".reads = ")[2])
-            if named.code != _FREED or not set(names).isdisjoint(re.findall(r"\w+", frame.text)):
+            if named.code != _FREED or not set(names_kept(named.fix)).isdisjoint(re.findall(r"\w+", frame.text)):
                 return named
             return failure
     if shared := _shared(frame, regions):

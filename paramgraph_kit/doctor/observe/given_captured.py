@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
@@ -12,6 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.places import Place
@@ -48,8 +50,11 @@ def captured_alone(
     return [not_read(found, at)] if found else []
 
 
-def not_read(said: list[str], at: Place) -> Failure:
-    """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one."""
+def not_read(said: list[str], at: Place, told: Iterable[Failure] = ()) -> Failure:
+    """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one.
+
+    ``told``: what may say already what is to be copied there.
+    """
     failure = BY_ID["stale-input"].failure(f"{', '.join(said)}: {UNREAD}", at.frame())
     code = at.user[0] if at.user is not None else None
     if code is None or len(said) != 1 or failure.frame is None:
@@ -58,9 +63,12 @@ def not_read(said: list[str], at: Place) -> Failure:
     _, _, number = said[0].partition("argument ")
     name = names[int(number) - 1] if number.isdigit() and int(number) <= len(names) else said[0]
     places = [*_unpacked(code, name, failure.frame.line)] if name in names else []
+    line = failure.frame.text
+    copied = {copied_ahead(each.fix) for each in told if name in re.findall(r"\w+", copied_ahead(each.fix))}
+    if len(places) != 1 and len(copied) == 1:
+        return replace(failure, fix=f"before  {line}\nafter   {copied.pop()}; {line}")
     if len(places) != 1:
         return failure
-    line = failure.frame.text
     return replace(failure, fix=f"before  {line}\nafter   {places[0]}.copy_({name}); {line}")
 
 

@@ -445,7 +445,8 @@ class OwnGraphs:
             return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
-        return [not_read(ignored, at)]
+        gone = (f for own in self._known.values() if own.launched for f in self.lost(own.graph))
+        return [not_read(ignored, at, gone)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""

@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_line, last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
     Names,
@@ -381,9 +381,10 @@ def to_keep(region: Region, gone: Collection[str] = ()) -> str:
     """
     tree, code = tree_of(region.code.co_filename), region.code
     graphs = [*_graphs_at(region)]
-    locals_ = {*code.co_varnames[code.co_argcount > 0 and code.co_varnames[0] == "self" :], *code.co_cellvars}
+    locals_ = {*code.co_varnames, *code.co_cellvars} - {"self"}
     read = list(_read_in(region.body))
     inner = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name in read] if tree is not None else []
+    inner = [n for n in inner if n.name not in code.co_varnames or code.co_firstlineno < n.lineno <= last_line(code)]
     read += _read_in([s for each in inner for s in each.body])
     there = {*region.cells, *stored_in(region.body), *(each.name for each in inner)}
     kept = [name for name in dict.fromkeys(read) if name in locals_ - there]

@@ -12,7 +12,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_before import bodies_of
-from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.filled_cuts import cut_in
 from paramgraph_kit.doctor.observe.held import is_a, tensors_in
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -36,7 +36,7 @@ class _Write:
     path: str
     state: torch.Tensor | None  # where it is known
     node: ast.AST
-    indices: frozenset[int]  # memory that the line reads
+    indices: frozenset[int]  # memory that tells where
 
     @property
     def overwrites(self) -> bool:
@@ -49,9 +49,7 @@ class _Write:
         """The dimension that the index is of."""
         if isinstance(self.node, ast.Call) and last_name(self.node.func) != "index_put_" and self.node.args:
             return ast.unparse(self.node.args[0])
-        targets = self.node.targets if isinstance(self.node, ast.Assign) else [getattr(self.node, "target", None)]
-        keys = next((_keys(t) for t in targets if isinstance(t, ast.Subscript)), [])
-        return str(next((at for at, key in enumerate(keys) if _is_index(key)), 0))
+        return str(next((at for at, key in enumerate(_indices(self.node)) if _is_index(key)), 0))
 
 
 def padded_places(caller: Caller, number: int) -> Iterator[Failure]:
@@ -134,10 +132,20 @@ def _writes(regions: Iterable[Region]) -> Iterator[_Write]:
                 if (target := _written(node)) is None:
                     continue
                 value = Use(code, target, False, names).value()
-                given = [n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute)) and n is not target]
+                if value is not NOTHING and not is_a(value, torch.Tensor):
+                    continue  # an entry of a dictionary, or of a list
+                given = [n for key in _indices(node) for n in ast.walk(key) if isinstance(n, (ast.Name, ast.Attribute))]
                 held = [v for n in given if is_a(v := Use(code, n, False, names).value(), torch.Tensor)]
                 state = value if is_a(value, torch.Tensor) else None
                 yield _Write(ast.unparse(target), state, node, frozenset(map(storage_key, held)))
+
+
+def _indices(node: ast.AST) -> list[ast.expr]:
+    """What tells a line where to write."""
+    if isinstance(node, ast.Call):
+        return [each for each in node.args if not isinstance(each, ast.Constant)][:1]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [key for t in targets if isinstance(t, ast.Subscript) for key in _keys(t)]
 
 
 def _written(node: ast.AST) -> ast.expr | None:
