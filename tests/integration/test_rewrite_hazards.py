@@ -161,6 +161,33 @@ def test_what_is_set_by_another_name_or_file_is_read_before_each_launch(name: st
     torch.testing.assert_close(found, names["f"](*names["args"]))
 
 
+# a file that sets what is asked for by name, and whether it knows the program
+OTHERS = {
+    "of something else": (
+        "import torch\ndef change(net, key, scale):  # a program\n    setattr(net, key, scale)\n",
+        False,
+    ),
+    "of the program": ("def change(key, scale):\n    import program as own\n    setattr(own, key, scale)\n", True),
+    "of the program by its text": (
+        "import sys\ndef change(key, scale):\n    setattr(sys.modules['program'], key, scale)\n",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_file_that_does_not_know_the_program_sets_nothing_in_it(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that makes a tensor of a constant, and another file that sets attributes WHEN it is rewritten
+    other, knows = OTHERS[name]
+    head = f"import driving\n# file: driving.py\n{other}# file: the program\nscale = 2.0\n"
+    fix = fix_of(
+        f"{head}def f(x):\n    w = torch.tensor([scale, 1.0], device=device)\n    return x[:2] * w\n{ARGS}", tmp_path
+    )
+    # THEN it is made once, unless that file may set the constant
+    assert fix.complete, fix
+    assert ("w = torch.tensor([scale, 1.0], device=device)" in lines_of(fix)) is not knows, fix
+
+
 TOLD = {
     "an attribute": (
         """\

@@ -105,9 +105,26 @@ def _others(
     sought, own = (re.compile(r"\b(" + "|".join(map(re.escape, each)) + r")\b") for each in (words, sorted(stems)))
     for file in _files(source):
         text = "".join(linecache.getlines(file))
-        known = is_cell(file) or Path(file).stem in stems or own.search(text) is not None
-        if known and sought.search(text) and (other := Source.of(file)) is not None:
+        known = is_cell(file) or Path(file).stem in stems
+        if not (known or own.search(text)) or not sought.search(text) or (other := Source.of(file)) is None:
+            continue
+        if known or _imports(other, stems):
             yield other
+
+
+def _imports(source: Source, stems: Collection[str]) -> bool:
+    """Whether a file imports any of these modules, or names one as ``sys.modules["settings"]`` does."""
+    named = set[str]()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            named |= {part for each in node.names for part in each.name.split(".")}
+        elif isinstance(node, ast.ImportFrom):
+            held = getattr(sys.modules.get(node.module or ""), "__dict__", {})  # whose functions may have such a name
+            named |= {each.name for each in node.names if isinstance(held.get(each.name, sys), ModuleType)}
+            named |= {*(node.module or "").split(".")}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.add(node.value.rpartition(".")[2])
+    return bool(named & {*stems})
 
 
 def _files(source: Source) -> list[str]:

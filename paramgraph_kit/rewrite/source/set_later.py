@@ -43,7 +43,8 @@ def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[
             root = path_of(node).partition(".")[0]
             held = space.get(root)
             attributes |= {node.attr} if root and not is_of_library(held) else set()
-            modules |= {held.__name__.rpartition(".")[2]} if isinstance(held, ModuleType) else set()
+            if isinstance(held, ModuleType) and not is_of_library(held):
+                modules.add(held.__name__.rpartition(".")[2])
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             keys |= {node.slice.value} if isinstance(node.slice.value, str) else set()
     if any(_sets(source, statement, node, names, attributes) for node in ast.walk(source.tree)):
