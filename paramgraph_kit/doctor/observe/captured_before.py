@@ -19,7 +19,14 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, made_as
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
-from paramgraph_kit.doctor.observe.captured_in_calls import Made, given_to_method, kept_in, made_again, made_by
+from paramgraph_kit.doctor.observe.captured_in_calls import (
+    Made,
+    given_to_method,
+    graph_at,
+    kept_in,
+    made_again,
+    made_by,
+)
 from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.carried_states import begins_anew, is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
@@ -315,7 +322,7 @@ def _with_tables(
     tables = [*kept_in(body, graph, names, {})]
     last = [names] if not loops or not tables else []
     for known in (*last, *(rest | each for each in tables)):
-        value = path_value(graph, known, {})
+        value = graph_at(graph, known)
         if is_graph(value) and id(value) not in seen:
             seen.add(id(value))
             yield made(block.lineno, known, value, unknown=frozenset() if known is names else own)

@@ -38,6 +38,7 @@ def made_by(
     calls = [*_calls(tree.body, node.name, {}, space)]
     for method, known in _methods(tree, space, objects):
         calls += _calls(method.body, node.name, known, space)
+    calls += _calls_by_functions(tree, node.name, space)
     inner = [f for f in held if is_a(f, FunctionType) and f.__qualname__.startswith(_LOCALS.format(node.name))]
     given = _given(function, calls[0][0], calls[0][1], space) if len(calls) == 1 else {}
     for each in {id(f): f for f in inner}.values():
@@ -48,6 +49,23 @@ def made_by(
         if names := dict(_unpacked(_result(node), value)):
             made = Made(function.__code__, {**_constants(node), **_given(function, call, known, space), **names})
             yield _with_functions(made, node, space)
+
+
+def _calls_by_functions(
+    tree: ast.Module, name: str, space: dict[str, Any]
+) -> Iterator[tuple[ast.Call, dict[str, Any], Any]]:
+    """Calls by functions at the top of a file that put it into a table of it: ``graphs[n] = make(fn)``."""
+    for each in (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name != name):
+        args = each.args
+        own = {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg) if a}
+        nodes = [n for s in each.body for n in here(s, FUNCTIONS)]
+        own |= {n.id for n in nodes if _is_stored(n)}
+        known = {n: value for n, value in space.items() if n not in own}  # its variables hide those of the file
+        into = (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript))
+        for node in (n for n in into if _is_call(n.value, name)):
+            table = path_value(node.targets[0].value, {}, known)  # type: ignore[attr-defined]
+            for entry in [*table.values()][:_MOST] if type(table) is dict else ():
+                yield node.value, dict.fromkeys(own, NOTHING), entry  # type: ignore[misc]
 
 
 def given_to_method(
@@ -211,22 +229,51 @@ def kept_in(
     body: list[ast.stmt], graph: ast.expr | None, names: dict[str, Any], space: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """What variables meant whose values were put into a table, or a list, with a graph: ``graphs[n] = g, x, y``."""
-    if not isinstance(graph, ast.Name):
-        return
-    for node in (n for s in body for n in here(s, FUNCTIONS)):
+    name = graph.id if isinstance(graph, ast.Name) else ""
+    nodes = [n for s in body for n in here(s, FUNCTIONS)]
+    for node in nodes:
         held: Any = None
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        key: ast.expr | None = None
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        target = next((t for t in targets if isinstance(t, ast.Subscript)), None)
         value: Any = node.value if isinstance(node, ast.Assign) else None
-        key = ""
-        if isinstance(target, ast.Subscript):
-            held = path_value(target.value, names, space)
-            key = target.slice.id if isinstance(target.slice, ast.Name) else ""
+        if target is not None:
+            held, key = path_value(target.value, names, space), target.slice
+            # ``graphs[n] = g = CUDAGraph()``
+            value = next((t for t in targets if isinstance(t, ast.Name) and t.id == name), value)
         elif isinstance(node, ast.Call) and last_name(node.func) == "append" and len(node.args) == 1:
             held, value = path_value(getattr(node.func, "value", None), names, space), node.args[0]
         entries = held.items() if type(held) is dict else enumerate(held) if type(held) is list else ()
-        if value is None or all(not isinstance(n, ast.Name) or n.id != graph.id for n in ast.walk(value)):
+        is_place = target is not None and graph is not None and ast.unparse(target) == ast.unparse(graph)
+        if not is_place and (value is None or not _names(value, name)):
             continue
         for at, entry in [*entries][:_MOST]:
             found = dict(_unpacked(value, entry))
-            if graph.id in found:
-                yield found | ({key: at} if key else {})
+            if is_place or name in found:
+                beside = _kept_beside(nodes, key, at, names, space)
+                yield beside | found | ({key.id: at} if isinstance(key, ast.Name) else {})
+
+
+def _names(value: ast.expr, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(value))
+
+
+def _kept_beside(
+    nodes: Iterable[ast.AST], key: ast.expr | None, at: Any, names: dict[str, Any], space: dict[str, Any]
+) -> dict[str, Any]:
+    """What other tables have of the same key: ``graphs[n] = g`` goes with ``inputs[n] = x``."""
+    found: dict[str, Any] = {}
+    for node in (n for n in nodes if isinstance(n, ast.Assign) and key is not None):
+        for target in (t for t in node.targets if isinstance(t, ast.Subscript)):
+            held = path_value(target.value, names, space)
+            if type(held) is dict and at in held and ast.unparse(target.slice) == ast.unparse(key):  # type: ignore[arg-type]
+                found |= dict(_unpacked(node.value, held[at]))
+    return found
+
+
+def graph_at(graph: ast.expr | None, known: dict[str, Any]) -> Any:
+    """The graph of a path, also of one in a table: ``graphs[n]``."""
+    if isinstance(graph, ast.Subscript) and isinstance(graph.slice, ast.Name):
+        held, key = path_value(graph.value, known, {}), known.get(graph.slice.id, NOTHING)
+        return held.get(key, NOTHING) if type(held) is dict and key is not NOTHING else NOTHING
+    return path_value(graph, known, {})

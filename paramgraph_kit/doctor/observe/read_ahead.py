@@ -5,20 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from types import CodeType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_before import bodies_of, writes_of
-from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.drawn_ahead import SAID_DEFAULT
 from paramgraph_kit.doctor.observe.graphed_ahead import has_counted, may_draw
-from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.held import code_of, is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.left_gradients import left_gradients
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.put_back import goes_on_from, puts_back, sets_generators, writes_elsewhere
-from paramgraph_kit.doctor.observe.warmed_up import idle_warm_up, named_as_moved, warmed_in
+from paramgraph_kit.doctor.observe.warmed_up import MOVES, idle_warm_up, named_as_moved, warmed_in
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
 _RANDOM = (
@@ -34,11 +36,11 @@ def moved_as_read(regions: Iterable[Region], known: Callable[[object], OneGraph 
         own = known(region.graph)
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             if own is not None and own.before and not own.by_torch:
-                told |= dict.fromkeys(_moved(region))
+                told |= dict.fromkeys(_moved(region, own))
     yield from told
 
 
-def _moved(region: Region) -> Iterator[str]:
+def _moved(region: Region, own: OneGraph) -> Iterator[str]:
     block = idle_warm_up(region)
     if block is None or any(isinstance(n, _KEPT) for n in ast.walk(block)) or _sets_rate(region, block):
         return
@@ -46,7 +48,8 @@ def _moved(region: Region) -> Iterator[str]:
     bodies = [(code, nodes) for code, nodes, _ in bodies_of(region)]
     inside = {code.co_name for code, _ in bodies if code is not region.code}
     texts = {ast.unparse(call) for call in called}
-    warms_all = any(last_name(call.func) in inside for call in called)
+    codes = {code for code, _ in bodies if code is not region.code}
+    warms_all = any(last_name(call.func) in inside or _leads_to(call, region) in codes for call in called)
     moved = set[int]()
     if called and not puts_back(region, block):
         for optimizer in _stepped(region, texts, warms_all):
@@ -57,9 +60,15 @@ def _moved(region: Region) -> Iterator[str]:
             moved |= {storage_key(b) for part in counted for b in part.buffers(recurse=False)}
     if called:
         moved |= {storage_key(t) for t in _states(region, block, texts, warms_all)}
-        yield from named_as_moved(region, block, moved)
+        left = [*left_gradients(region, block, [n for _, nodes in bodies for n in nodes], own)]
+        yield from named_as_moved(region, block, moved, left)
     if called and not sets_generators(region, block) and _draws(region, bodies, texts, warms_all):
         yield SAID_DEFAULT.format(line=block.lineno)
+
+
+def _leads_to(call: ast.Call, region: Region) -> CodeType | None:
+    """The function that a captured call runs, also by a name that it was given by."""
+    return code_of(path_value(call.func, region.names, region.space))
 
 
 def draws_by_default(region: Region) -> bool:
@@ -102,6 +111,31 @@ def _states(region: Region, block: ast.stmt, texts: set[str], warms_all: bool) -
         body = next((nodes for _, nodes, _ in bodies if node in nodes), [])
         if warms and goes_on_from(node, path, body) and not writes_elsewhere(region, block, path, inside):
             yield tensor
+    for code, nodes, names in bodies if warms_all else ():
+        if code is not region.code:
+            yield from _listed(region, code, nodes, names)
+
+
+def _listed(region: Region, code: CodeType, nodes: list[ast.AST], names: Names) -> Iterator[torch.Tensor]:
+    """Tensors of lists that a loop goes on from, one by one: ``for e, p in zip(ema, weights): e.lerp_(p, 0.1)``."""
+    tree = tree_of(region.code.co_filename)
+    every = [n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))] if tree is not None else []
+    for loop in (n for n in nodes if isinstance(n, ast.For)):
+        lists = (
+            loop.iter.args if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "zip" else [loop.iter]
+        )
+        targets = [*elements_of(loop.target)]
+        for target, given in zip(targets, lists, strict=False) if len(targets) == len(lists) else ():
+            path, calls = ast.unparse(target), [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
+            in_place = [
+                n.func for n in calls if isinstance(n.func, ast.Attribute) and ast.unparse(n.func.value) == path
+            ]
+            value = Use(code, given, False, names).value()
+            if not any(func.attr in MOVES for func in in_place) or type(value) not in (list, tuple):
+                continue
+            # Read where else than it is made, something may put it back.
+            if sum(last_name(n) == last_name(given) and isinstance(n.ctx, ast.Load) for n in every) <= 1:
+                yield from tensors_in([*value])
 
 
 def _called(region: Region, texts: set[str], warms_all: bool) -> Iterator[torch.nn.Module]:

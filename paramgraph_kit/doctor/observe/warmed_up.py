@@ -174,9 +174,36 @@ def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: se
 
 
 def warmed_in(region: Region, block: ast.stmt) -> list[ast.Call]:
-    """The calls of a warm-up that are captured, too."""
-    captured = {ast.unparse(n) for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)}
-    return [n for n in ast.walk(block) if isinstance(n, ast.Call) and ast.unparse(n) in captured]
+    """The calls of a capture that its warm-up makes, too: by itself, or through a function of the file."""
+    captured = {ast.unparse(n): n for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)}
+    same = [n for n in ast.walk(block) if isinstance(n, ast.Call) and ast.unparse(n) in captured]
+    return same or list(_through_others(region, block, [*captured.values()]))
+
+
+def _through_others(
+    region: Region, block: ast.stmt, captured: list[ast.Call], *, repeats: bool = False
+) -> Iterator[ast.Call]:
+    """Captured calls whose functions another function calls, by the same name or as it is given them.
+
+    ``repeats``: where it does so in a loop, or on another stream.
+    """
+    tree = tree_of(region.code.co_filename)
+    makes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree is not None else {}
+    for call in (n for n in ast.walk(block) if isinstance(n, ast.Call)):
+        other = makes.get(last_name(call.func))
+        if other is None or defines(other, region.code) or any(last_name(c.func) == other.name for c in captured):
+            continue
+        stored = {n.id for n in ast.walk(other) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own = [a.arg for a in (*other.args.posonlyargs, *other.args.args)]
+        given = own[1:] if isinstance(call.func, ast.Attribute) and own[:1] == ["self"] else own
+        means = {name: ast.unparse(value) for name, value in zip(given, call.args, strict=False)}
+        means |= {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg}
+        means |= {name: "" for name in stored | {*own} if name not in means and name != "self"}
+        parts = [n for n in ast.walk(other) if isinstance(n, (ast.For, ast.With))] if repeats else [other]
+        inner = [n.func for part in parts for n in ast.walk(part) if isinstance(n, ast.Call)]
+        paths = {means.get(each.id, each.id) for each in inner if isinstance(each, ast.Name)}
+        paths |= {text for each in inner if (text := ast.unparse(each)).startswith("self.")}
+        yield from (each for each in captured if ast.unparse(each.func) in paths)
 
 
 def warm_up_of(region: Region) -> ast.stmt | None:
@@ -191,7 +218,11 @@ def warm_up_of(region: Region) -> ast.stmt | None:
         if any(isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) == "stream" for i in n.items)
     ]
     body = _body_of(tree, region.code) if tree is not None and not ahead else []
-    plain = [n for n in body if (n.end_lineno or n.lineno) < region.line and _is_meant_so(n)]
+    before = [n for n in body if (n.end_lineno or n.lineno) < region.line]
+    calls = [n for part in region.body for n in ast.walk(part) if isinstance(n, ast.Call)] if before else []
+    plain = [n for n in before if _is_meant_so(n)] or [
+        n for n in before if isinstance(n, ast.Expr) and any(_through_others(region, n, calls, repeats=True))
+    ]
     return max([*ahead, *plain], key=lambda n: n.lineno, default=None)
 
 
@@ -296,9 +327,13 @@ def _inner(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}.{part}", each) for part, each in attributes_of(value).items() if is_a(each, _STATES))
 
 
-def named_as_moved(region: Region, block: ast.stmt, moved: set[int]) -> Iterator[str]:
-    """The sentence for memory that a warm-up has moved, where its lines tell that."""
-    if names := [*_named(region, _Span(0, moved, moved, set(), set(), set(), ()), moved)]:
+def named_as_moved(
+    region: Region, block: ast.stmt, moved: set[int], left: Collection[torch.Tensor] = ()
+) -> Iterator[str]:
+    """The sentence for memory that a warm-up has moved, where its lines tell that; ``left``: with these gradients."""
+    added = {storage_key(p.grad) for p in left if p.grad is not None}
+    moved, met = moved | added, moved | {storage_key(p) for p in left}
+    if names := [*_named(region, _Span(0, moved, met, added, set(), set(), ()), moved)]:
         yield _told(names, block.lineno, True)
 
 
