@@ -83,3 +83,32 @@ def test_a_position_that_a_function_indexes_with_gets_a_graph_for_each(text: str
     # THEN no tensor is said for it, which the host would have to read
     assert f"`pos` is {what}, and each graph has one" in fixes["pos"]
     assert "`self.held_temperature.fill_(temperature)`" in fixes["temperature"]
+
+
+COMPARED = """
+class Gate:
+    def __init__(self):
+        self.limit, self.x = 0.5, torch.zeros(4, device=device)
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = self.body()
+    def body(self):
+        p = torch.sigmoid(self.x)
+        return (p > self.limit).METHOD
+    def step(self, x, limit):
+        self.limit = limit
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+gate = Gate()
+"""
+
+
+@pytest.mark.parametrize("method", ["float()", "sum()", "to(torch.int64)"])
+def test_a_limit_that_tensors_are_compared_with_becomes_a_tensor(method: str, tmp_path: Path) -> None:
+    # GIVEN a capture that compares with a number, and goes on with a tensor's method
+    gate = load(PRELUDE + COMPARED.replace("METHOD", method), tmp_path / "program.py")["gate"]
+    # WHEN
+    (told,) = pgk.diagnose(gate.step, torch.ones(4, device=pgk.device()), 0.7).failures
+    # THEN it is told as a tensor, and needs no graph for each value
+    assert "here: self.limit.fill_(limit)" in told.fix

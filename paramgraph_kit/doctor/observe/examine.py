@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.observe import (
     other_readings,
     other_ways,
     taken_before,
+    used_up,
 )
 from paramgraph_kit.doctor.observe.adopted import adopt
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
@@ -164,8 +165,7 @@ class _Examiner(Caller):
                 silent = self.compare(*pair)
         if second.ended is None:
             silent = self.without_counted(pair[1], silent + self.random_ways(pair[1], silent, found))
-        ended = [call.ended for call in pair if call.ended is not None]
-        if ended:
+        if ended := used_up.ended(self, first, pair):
             silent = []  # the calls differ because one of them stopped
         elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)

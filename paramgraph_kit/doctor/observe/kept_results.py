@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
-from paramgraph_kit.doctor.observe.kept_rows import result_in_row, row_with_clones
+from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -111,14 +111,15 @@ class KeptResults:
             if sys.getrefcount(self._lists[key].held) <= _OURS_ALONE:
                 kept = self._lists.pop(key)
                 if self._is_wrong(kept, owns, self._before.pop(key, set())):
-                    self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
+                    kept, lines = _told_inside(kept, owns)
+                    self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(lines)}
 
     def joined(self, tensors: list[torch.Tensor], owns: Owns, makes: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before. ``makes``: and was there not."""
         if _twice(tensors, owns) and (user := place.user) is not None:
             wrong = [k for k in self._lists.values() if _twice(k.held, owns) - self._before.get(id(k.held), set())]
-            for kept in wrong:  # now, as it may be emptied behind that
-                self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(_kept_at(kept))}
+            for own, lines in (_told_inside(kept, owns) for kept in wrong):  # now, as it may be emptied behind that
+                self._names |= {(own.code, f"{own.name}[{n}]"): f for n, f in enumerate(lines)}
             nodes = [*nodes_of(user[0])]
             given = {id(n) for call in nodes if isinstance(call, ast.Call) for n in _given_to_others(call)}
             comprehensions = [n for n in nodes if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
@@ -145,7 +146,7 @@ class KeptResults:
         for kept in self._lists.values():
             before = self._before.get(id(kept.held), set())
             if self._is_wrong(kept, owns, before):
-                yield from _kept_at(kept)
+                yield from _told_inside(kept, owns)[1]
             elif type(kept.held) is list and _twice(kept.held, given) - before:
                 yield from (replace(each, message=_SAID_OF_INPUTS) for each in _kept_at(kept))
 
@@ -155,6 +156,15 @@ class KeptResults:
         overwritten = key in self._overwritten
         self._overwritten.discard(key)
         return bool(_twice(kept.held, owns) - before) or (overwritten and any(_owned(kept.held, owns)))
+
+
+def _told_inside(kept: _Kept, owns: Owns) -> tuple[_Kept, list[Failure]]:
+    """Who keeps results, with the lines: of an object in a list, as a request that is done, what it has itself."""
+    inner = (each for part in _parts(kept.held) for each in lists_in(part))
+    for name, held in {id(each): (name, each) for name, each in inner if name and _twice(each, owns)}.values():
+        if lines := [*_kept_at(own := _Kept(held, kept.code, name))]:
+            return own, lines
+    return kept, [*_kept_at(kept)]
 
 
 def _is_look(comprehension: Any) -> bool:
@@ -292,7 +302,7 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     name = kept.name.rpartition(".")[2]  # of a dictionary's entry also where a loop gives the key
     names = [name, name.partition("[")[0]] if name.endswith("]") else [name]
     for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
-        found = [(node, what) for node in nodes for what in [_added(node, last)] if what is not None]
+        found = [(node, what) for node in nodes for what in [_added(node, last)] if may_be_kept(what)]
         for node, what in found:
             if filled := of_empty(kept.code, kept.held, what, _tensors):
                 yield from filled

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, nodes_of
-from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 
 _MOST = 4096  # entries that are looked at
 _PATHS = (ast.Name, ast.Attribute, ast.Subscript)
@@ -49,6 +49,24 @@ def row_with_clones(row: ast.expr, held: Any) -> str:
         parts = [f"{k.arg}={_part(k.value, [each[k.arg] for each in named if k.arg in each])}" for k in row.keywords]
         return f"dict({', '.join(parts)})"
     return ""
+
+
+def may_be_kept(what: ast.expr | None) -> TypeGuard[ast.expr]:
+    """Whether what a line adds can be another tensor's memory: what is computed there has its own."""
+    return what is not None and not isinstance(what, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.JoinedStr))
+
+
+def lists_in(part: Any, deep: int = 3) -> Iterator[tuple[str, Any]]:
+    """The lists that objects of the user's in an entry have as attributes, with these attributes' names."""
+    if not deep or is_a(part, (torch.Tensor, torch.nn.Module)):
+        return
+    if type(part) in (list, tuple, deque):
+        for each in islice(part, _MOST):
+            yield from lists_in(each, deep - 1)
+    for name, each in attributes_of(part).items():
+        if type(each) in (list, deque):
+            yield name, each
+        yield from lists_in(each, deep - 1)
 
 
 @dataclass(frozen=True, slots=True)

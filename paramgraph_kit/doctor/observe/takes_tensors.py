@@ -47,6 +47,8 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
             return False
         if isinstance(above, ast.Compare) and _is_with_a_tensor(above, use):
             return True
+        if isinstance(above, ast.Attribute) and isinstance(node, ast.Compare) and not hasattr(bool, above.attr):
+            return True  # (p > self.threshold).float(): of two numbers it would have no such method
         computed = computed or isinstance(above, ast.BinOp)
         node = above
     return computed and not _is_asked(use, node, parents)
