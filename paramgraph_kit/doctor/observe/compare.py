@@ -31,6 +31,7 @@ NOWHERE: Mapping[int, tuple[Frame, str]] = {}
 MOST = 4000  # differing operations that are aligned with care
 _OF_GRADIENTS = ("create_graph", "requires_grad")
 _SET_GRADIENTS = ("requires_grad_", "set_grad_enabled")
+_RESIZES = ("resize_", "resize_as_")
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 _NO_DRAW = re.compile(r"normali[sz]|(?:up|down|grid)_?sampl|(?:pixel|channel)_(?:un)?shuffle|operand", re.IGNORECASE)
@@ -153,6 +154,10 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         else:
             code = "scalar-frozen"
         yield _failure(code, f"{a.name} got {then} in one call and {now} in the next", a.place)
+    elif a.name in _RESIZES and a.shapes != b.shapes and a.outside[0] and a.outside[0] == b.outside[0]:
+        sizes = f"had {list(a.shapes[0])} in one call and {list(b.shapes[0])} in the next"
+        said = f"a tensor that lives on {sizes}: make it as large as it gets, once, and its place a tensor"
+        yield _failure("size-frozen", said, a.place)
     if not _equal(a.from_cpu, b.from_cpu):
         then, now = _differing(a.from_cpu, b.from_cpu)
         drawn = random_drawn and frame is not None and may_draw(frame.text)

@@ -177,13 +177,13 @@ class _Examiner(Caller):
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
-            told = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
-            silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in told]
+            known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
+            silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
             if self.first is not None:
-                given = self.args, self.kwargs
-                silent += kept_arguments.problems(self.first, given, self.codes(self.first), [*pair[1].found, *silent])
+                told = [*pair[1].found, *silent]
+                silent += kept_arguments.problems(self, self.first, pair[1], self.codes(self.first), told)
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
             if self.others:
                 silent += other_readings.problems(self, pair[1], [*silent, *first.found])

@@ -196,7 +196,10 @@ class OtherWays:
     def _is_other(self, way: _Way, inside: _Inside, call: Call) -> bool:
         """Whether the device does other things that way, as far as that is read from where its operations stand."""
         if not isinstance(way.node, Within):
-            return any(step.on_device and inside.runs(step.place) for step in call.steps)
+            there = [step for step in call.steps if step.on_device]
+            returns = isinstance(way.part[-1], ast.Return) and call.ended is None and not call.captures
+            leaves_out = returns and len(there) < sum(step.on_device for step in self.plain.steps)
+            return leaves_out or any(inside.runs(step.place) for step in there)
         if call.ended is not None:
             return False
         lines = lines_of((*self.base.found, *self.seen, *self.more))  # a rate that moves is told where it is used
@@ -319,6 +322,9 @@ def _is_work(part: Sequence[ast.stmt | ast.expr]) -> bool:
     if part and isinstance(part[-1], ast.Raise):
         return False
     calls = (ast.Call, ast.Assign, ast.AugAssign, ast.If, ast.Subscript)
+    results = (each.value for each in does if isinstance(each, ast.Return))
+    if any(value is not None and not isinstance(value, ast.Constant) for value in results):
+        return True  # another result than that of what stands behind
     return any(isinstance(n, calls) for each in does for n in ast.walk(each))
 
 
