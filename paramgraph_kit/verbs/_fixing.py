@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.doctor.observe.kept_arguments import BY_OBJECT
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
@@ -68,12 +69,13 @@ def _rewritten(
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
-        from paramgraph_kit.verbs._pieces import in_pieces
+        from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces
 
         if (in_a_function := as_step(what)) is not None:
             found.fix = in_a_function
             return []
-        pieces = in_pieces(what, args, kwargs, rewritten)
+        by_object = any(BY_OBJECT in each.message for each in found.failures)  # for which Dynamo has no guard
+        pieces = NOT_PROVED if by_object else in_pieces(what, args, kwargs, rewritten)
         rewritten.pieces = pieces.text
         leads_on = bool(rewritten.left) and all_told(rewritten.instead, rewritten.left)
         # Several places of which nobody has tried what is to be written: one that is wrong makes all of it wrong.

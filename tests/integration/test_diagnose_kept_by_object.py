@@ -53,6 +53,23 @@ def test_features_of_an_image_that_is_asked_for_by_identity_are_told() -> None:
     assert [code for code, _ in told(by_cache, x, query)] == ["branch-frozen"]
 
 
+def test_pieces_are_not_promised_of_what_is_kept_by_object() -> None:
+    # GIVEN a step that computes features where the image is another object, for which Dynamo has no guard
+    image, net = SimpleNamespace(now=None, features=None), torch.nn.Linear(4, 4).to(DEVICE)
+
+    @torch.no_grad()
+    def step(x: torch.Tensor, query: torch.Tensor) -> Any:
+        if x is not image.now:
+            image.now, image.features = x, net(x)
+        return image.features @ query
+
+    # WHEN it is to be mended
+    found = pgk.diagnose(step, torch.rand(2, 4, device=DEVICE), torch.rand(4, 1, device=DEVICE), fix=True)
+    # THEN nothing is said to be proved, and the words say where what is kept belongs
+    assert found.fix is None or not (found.fix.pieces or found.fix.complete)
+    assert "in each launch, or ahead of them" in " ".join(str(found).split())
+
+
 def test_what_is_made_once_whoever_asks_is_not_told() -> None:
     # GIVEN a table that the first call makes by its size, and a mask that it keeps
     tables, kept = dict[int, torch.Tensor](), SimpleNamespace(mask=None)

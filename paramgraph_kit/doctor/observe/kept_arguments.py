@@ -21,7 +21,10 @@ from paramgraph_kit.doctor.observe.source_lines import written_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
 
-BY_OBJECT = "it goes another way for another tensor, and what is replayed is given one and the same"
+BY_OBJECT = (
+    "it goes another way for another tensor, and a graph is given one and the same: "
+    "make that in each launch, or ahead of them"
+)
 
 
 def problems(
