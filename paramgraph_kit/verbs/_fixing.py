@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
-from paramgraph_kit.doctor.observe.kept_arguments import BY_OBJECT
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
@@ -69,6 +68,7 @@ def _rewritten(
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
+        from paramgraph_kit.doctor.observe.kept_arguments import BY_OBJECT
         from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces
 
         if (in_a_function := as_step(what)) is not None:
