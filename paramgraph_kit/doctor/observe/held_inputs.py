@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, defines, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.ran import has_run
@@ -134,6 +135,8 @@ class HeldInputs:
         for moved in self._moved.values():
             path = _written(moved.chain)
             if moved.chain[-1] in said or any(f.frame is not None and path in f.frame.text for f in alike):
+                continue
+            if any(is_handed_on(code, str(moved.chain[-1])) for code, _ in moved.running):
                 continue
             text = f"{path} has other memory from here on, and the graph reads that of its capture"
             lines = [*_given_at(moved, ran)]

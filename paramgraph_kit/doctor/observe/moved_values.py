@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
@@ -99,7 +100,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         ]
         lines = without_data_of_others(done or lines, moved)
         lines = [line for line in lines if not leaves_ahead(region, line.node)] or lines
-        if any(is_switched_back(region, line.node) for line in lines):
+        if any(is_switched_back(region, line.node) for line in lines) or is_handed_on(region.code, name):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
         if further:  # of a module's parameters one is told, and another where lines of its own alone give it

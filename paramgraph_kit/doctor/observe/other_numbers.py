@@ -60,9 +60,13 @@ def is_key(caller: Caller, name: str) -> bool:
         bound = inspect.signature(caller.function).bind(*caller.args, **caller.kwargs)
     except (TypeError, ValueError):
         return False
-    bound.arguments[name] = another(bound.arguments[name])
-    call = caller.call(bound.args, bound.kwargs)
-    return call.captures and call.ended is None
+    number = bound.arguments[name]
+    for _ in range(2):  # a call with others may have captured for the first of them
+        bound.arguments[name] = number = another(number)
+        call = caller.call(bound.args, bound.kwargs)
+        if call.captures and call.ended is None:
+            return True
+    return False
 
 
 def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
