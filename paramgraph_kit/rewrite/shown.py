@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paramgraph_kit.rewrite.callers import take_more
 from paramgraph_kit.rewrite.proving.proof import Around
 from paramgraph_kit.rewrite.provisos import LED, provisos
 from paramgraph_kit.rewrite.result import Rewriting
@@ -31,6 +32,7 @@ def show(rounds: Rounds, found: Rewriting) -> None:
         moved = mover.moved
         text = _call(mover, moved.name, moved.parameters, moved.arguments) + " after each launch"
         usage.append(text + ", which returns the result" * moved.returns)
+        found.verified += take_more(mover, moved)
         found.verified += [LED] if moved.returns and mover.is_differentiable() else []
     found.usage = ", and ".join(usage)
     if taken := [

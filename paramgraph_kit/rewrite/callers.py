@@ -1,0 +1,69 @@
+"""Callers of what a program captures by itself, where its rewritten lines return more than before.
+
+``self.loss = self.body(self.x)`` stands in the program's own capture, and would get a tuple.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import Source, path_of
+from paramgraph_kit.rewrite.source.moving import Moved
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.ways import Ways
+
+RETURNS = "`{name}` returns `{values}` now, and whoever calls it takes that: {lines}; `{behind}` is given these behind each replay"
+MOST = 4
+_CAPTURES = ("graph", "capture")
+
+
+def take_more(mover: Ways, moved: Moved) -> list[str]:
+    """What the callers of a captured function write now, where one of them stands in a capture of the program's own."""
+    if not moved.extra or mover.entry is None:
+        return []
+    found = [
+        (source, node)
+        for source in mover.sources.values()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and called(node) == mover.entry_name and not _is_in_it(source, node, mover)
+    ]
+    if not any(_is_captured(source, node) for source, node in found):
+        return []
+    lines = [text for source, node in found if (text := _written(source, node, moved))]
+    values = ", ".join(moved.parameters[moved.arguments :])
+    told = ", ".join(dict.fromkeys(lines[:MOST]))
+    return [RETURNS.format(name=mover.entry_name, values=values, lines=told, behind=moved.name)] if lines else []
+
+
+def _is_in_it(source: Source, node: ast.AST, mover: Ways) -> bool:
+    function = source.function_of(node)
+    return function is not None and function.name == mover.entry_name
+
+
+def _is_captured(source: Source, node: ast.AST) -> bool:
+    """Whether a node stands in a ``with cuda.graph(g):``."""
+    blocks = [each for each in source.above(node) if isinstance(each, ast.With)]
+    items = [item.context_expr for each in blocks for item in each.items]
+    return any(isinstance(each, ast.Call) and called(each) in _CAPTURES for each in items)
+
+
+def _written(source: Source, call: ast.Call, moved: Moved) -> str:
+    """The line of a caller that takes all of the results; "" where it takes none, and has no use for more."""
+    statement, text = source.statement_of(call), source.text(call)
+    names = moved.parameters[moved.arguments :]
+    kept = moved.results - moved.extra
+    # Of an object's graph they are asked for in later calls, too.
+    own = "self." if isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "self" else ""
+    more = ", ".join(f"{own if _is_captured(source, call) else ''}{name}" for name in names[kept:])
+    line = f"line {call.lineno} "
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return f"{line}`{'*_, ' if kept else ''}{more} = {text}`" if _is_captured(source, call) else ""
+    if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+        target = source.text(statement.targets[0])
+        if moved.returns:
+            return f"{line}`{more} = {text}`, and `{target}` is what `{moved.name}` returns"
+        several = isinstance(statement.targets[0], (ast.Tuple, ast.List))
+        return f"{line}`{target if several or kept == 1 else '*' + target}, {more} = {text}`"
+    if moved.returns or not kept:
+        return f"{line}gets what is needed behind the launch from `{text}`, and no result"
+    return f"{line}`{text}[0]` for `{text}`" if kept == 1 else f"{line}`{text}[:{kept}]` for `{text}`"

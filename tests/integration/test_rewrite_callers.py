@@ -1,0 +1,81 @@
+"""Callers of what a program captures by itself take what its rewritten lines return now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+RUNNER = """
+net = nn.Linear(4, 4).to(device)
+class Runner:
+    def __init__(self):
+        self.graph, self.peak = None, 0.0
+        self.static = torch.zeros(2, 4, device=device)
+    def forward(self, x):
+        y = net(x).tanh()
+        top = y.abs().max()
+        {told}
+        return {result}
+    def __call__(self, x):
+        if self.graph is None:
+            self.forward(self.static)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                {call}
+        self.static.copy_(x)
+        self.graph.replay()
+        return self.out{read} + 1
+    def plain(self, x):
+        return self.forward(x)
+f = Runner()
+args = (torch.randn(2, 4, device=device),)
+"""
+PEAK = "self.peak = max(self.peak, top.item())"
+CALLS = {
+    "one value": (
+        "y * 2",
+        "self.out = self.forward(self.static)",
+        "",
+        "`self.out, self.top = self.forward(self.static)`",
+    ),
+    "two values": (
+        "y * 2, y",
+        "self.out, self.y = self.forward(self.static)",
+        "",
+        "`self.out, self.y, self.top = self.forward(self.static)`",
+    ),
+    "a tuple": (
+        "y * 2, y",
+        "self.out = self.forward(self.static)",
+        "[0]",
+        "`*self.out, self.top = self.forward(self.static)`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_who_calls_what_returns_more_is_told_what_to_write(name: str, tmp_path: Path) -> None:
+    # GIVEN a program that captures a method of its own, which reads a number for the host
+    result, call, read, wanted = CALLS[name]
+    names = run(RUNNER.format(told=PEAK, result=result, call=call, read=read), tmp_path)
+    # WHEN it is rewritten, and returns what is read behind each launch
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = next((line for line in fix.verified if "returns" in line and "whoever calls it" in line), "")
+    # THEN each caller that takes a result is told the line with all of them, and a warm-up takes none
+    assert wanted in told, fix
+    assert "`self.forward(x)[" in told, fix
+    assert told.endswith("`after_forward` is given these behind each replay"), fix
+    assert told.count("self.forward(self.static)") == 1, fix
+
+
+def test_who_calls_what_returns_the_same_is_told_nothing(tmp_path: Path) -> None:
+    # GIVEN the same where what goes behind needs nothing of the method's WHEN it is rewritten
+    names = run(RUNNER.format(told="self.peak += 1", result="y * 2", call=CALLS["one value"][1], read=""), tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN no caller is another one
+    assert fix is None or "whoever calls it" not in str(fix), fix
