@@ -12,7 +12,10 @@ from paramgraph_kit.rewrite.source.moving import Moved
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
 
-RETURNS = "`{name}` returns `{values}` now, and whoever calls it takes that: {lines}; `{behind}` is given these behind each replay"
+RETURNS = (
+    "`{name}` returns `{values}` now, and whoever calls it takes that: {lines}; `{behind}` is given these behind each "
+    "replay"
+)
 MOST = 4
 _CAPTURES = ("graph", "capture")
 
