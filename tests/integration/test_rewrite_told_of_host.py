@@ -298,3 +298,28 @@ def f(gains):
         found.fix
     )
     assert not any("make one round the function" in each for each in found.fix.instead), found.fix
+
+
+@pytest.mark.parametrize("asked", ["x, y = next(batches)\n    out = net(x) - y", "out = net(next(batches)[0])"])
+def test_what_a_generator_brings_is_asked_for_before_each_launch(asked: str, tmp_path: Path) -> None:
+    # GIVEN a generator whose own lines copy to the device
+    text = f"""
+net = nn.Linear(3, 2).to(device)
+rows = [(torch.full((4, 3), float(k)), torch.zeros(4, 2)) for k in range(5)]
+def loader():
+    while True:
+        for x, y in rows:
+            yield x.to(device), y.to(device)
+batches = loader()
+args = ()
+def f():
+    {asked}
+    return out.detach()
+"""
+    names = run(text, tmp_path)
+    # WHEN
+    found: Any = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN its loop is not told to be what is captured: the step asks it before the launch
+    told = "\n".join(map(str, found.fix.instead))
+    assert "make one round the function" not in told, told
+    assert found.fix.complete or "ask it before each launch" in told, found.fix

@@ -343,6 +343,12 @@ def at_least(place: Place) -> str:
         if (loops := place.loops()) and (loop := loops[-1]) is not node:
             if told := _filled_by(place, loop):
                 return told
+            if function is not None and any(isinstance(n, ast.Yield) for part in function.body for n in within(part)):
+                return (
+                    f"`{function.name}` brings this to the device when asked: ask it before each launch, as often "
+                    "as a step does, write what it gives into tensors of the device that stay, `held.copy_(...)`, "
+                    "and read these where the step asks it now"
+                )
             return (
                 f"each round of the loop of line {loop.lineno} brings something of the host's here: make one round the "
                 f"function that is captured, and before each launch write what it brings {written}"
