@@ -148,11 +148,7 @@ KINDS: dict[str, Maker] = {
 
 
 def who_differs(third: steps.Program, began: torch.Tensor, number: int, mine: Any, other: Any) -> str:
-    """What differs after a step, and which of the two a third program sides with, which runs ungraphed from the start.
-
-    It has happened twice, beside other processes, once of these in a call without a graph; and never in 950 runs of
-    the same steps, beside as many others.
-    """
+    """What differs after a step, and which of the two a third program sides with, which runs ungraphed."""
     torch.cuda.set_rng_state(began)
     for earlier in range(number + 1):
         result = third.step(*third.batch(earlier))

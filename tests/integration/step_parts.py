@@ -76,12 +76,12 @@ def rate() -> torch.Tensor:
 def values_of(program: Program) -> list[Any]:
     """Copies of all tensors and numbers of a program's state, in a fixed order."""
     found: list[Any] = []
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # what a program gives anew, as its state_dict(), lives on: the next has not its id
 
     def visit(value: Any) -> None:
         if id(value) in seen and not isinstance(value, (int, float, str, bool)):
             return
-        seen.add(id(value))
+        seen[id(value)] = value
         if isinstance(value, torch.Tensor):
             found.append(value.detach().cpu().clone())
             if value.is_leaf and value.grad is not None:
