@@ -50,7 +50,8 @@ SINGLE = SINGLE_H200 | CAPTURES_H100
 SEQUENCES = _recorded("h100_sequences.json")  # these go on after an error, and print what each step raised
 USERS = _recorded("h200_user_programs.json")  # written as users write theirs, most of one feature each
 OBSERVED = _recorded("h200_observed.json")  # each looks at many operations or interfaces of one theme
-BLIND = _recorded("h200_blind_captures.json")  # half as users write them, half at the edges; autocast first of all
+# Half as users write them, half at the edges; autocast first of all.
+BLIND = _recorded("h200_blind_captures.json") | _recorded("h200_blind_sequels.json")
 EVERY = SINGLE | SEQUENCES | USERS | OBSERVED | BLIND
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
@@ -114,6 +115,7 @@ ALONE = (
     "v.p6_large_blocks_addresses",
     "v.p6_large_blocks_two_segments",
     "v.user_gru_hidden_rebound",
+    "zb.de_warn_only_and_sync_warn_mode",
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
 _DEVICE = re.compile(r"\bcuda\b")

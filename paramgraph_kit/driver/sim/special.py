@@ -14,6 +14,7 @@ from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
 from .asking import ASKING, asking_kernel
+from .devices import check_devices
 from .errors import require_device
 from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
@@ -101,6 +102,7 @@ def waiting_kernel(op: Any, function: Callable[..., Any] | None = None) -> Calla
     run = Kernel(op, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        check_devices(op, args, kwargs)
         forbid_in_capture(current_stream())
         return run(*args, **kwargs)
 
