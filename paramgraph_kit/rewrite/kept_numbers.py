@@ -54,7 +54,7 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
                 if last in bound or path in found or not _is_set(source, function.name, path, attempt):
                     continue
                 line = lines[statement.lineno - 1].strip()
-                outer = path if not path.startswith("self.") else f"{_object(attempt)}.{last}"
+                outer = path if not path.startswith("self.") else f"{object_of(attempt)}.{last}"
                 found[path] = AGAIN.format(path=path, line=line)
                 if given := _given(function, path, attempt):
                     made, read = given[0].format(outer), given[1]
@@ -81,7 +81,7 @@ def _made_in(tree: ast.Module) -> list[tuple[str, ast.Assign]]:
     return [(path_of(target), node) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
 
 
-def _object(attempt: Ways) -> str:
+def object_of(attempt: Ways) -> str:
     """What stands for ``self`` around the step: the name of its object, where one is told."""
     owner = getattr(attempt.function, "__self__", None)
     return next((name for name, value in attempt.space.items() if value is owner and owner is not None), "self")

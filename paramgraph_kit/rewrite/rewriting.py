@@ -12,7 +12,7 @@ import torch
 from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite import by_hand, kept_numbers, kinds, known_on_host, summed
+from paramgraph_kit.rewrite import by_hand, kept_numbers, kept_tensors, kinds, known_on_host, summed
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
@@ -279,6 +279,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
                 break
             made.verified += truth.conditions.provided(rounds) if truth.conditions.prover is attempt.prover else []
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
+            made.verified += kept_tensors.told(attempt, rounds)
             made.begins = begun_inside(attempt, rounds) if is_replayed_as_it_is() else []
             made.verified += [*summed.told(attempt, rounds, truth), *elsewhere.told(attempt.sources, rounds.texts)]
             return made
