@@ -76,7 +76,6 @@ HOST_ONLY = (
 # Operations that are made of others on the CPU, or ask for a device's own kernel in C++: one kernel each here.
 WHOLE = ("_grouped_mm", "conj_physical_", "embedding", "kaiser_window", "kaiser_window.periodic", "kaiser_window.beta")
 
-
 # Those that fill with a number, and where that is where it comes in a tensor.
 VALUED = {
     "masked_fill.Tensor": 2,
@@ -128,10 +127,8 @@ def masked_fill_kernel(op: Any) -> Callable[..., Any]:
 
     def call(tensor: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
         if mask.device != tensor.device:
-            raise RuntimeError(
-                f"expected self and mask to be on the same device, but got mask on {mask.device} and self on "
-                f"{tensor.device}"
-            )
+            places = f"mask on {mask.device} and self on {tensor.device}"
+            raise RuntimeError(f"expected self and mask to be on the same device, but got {places}")
         return run(tensor, mask, value)
 
     return call

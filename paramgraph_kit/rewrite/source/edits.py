@@ -140,11 +140,13 @@ class Source:
     # edits
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
-        """A node written anew."""
+        """A node written anew; what stands for an ``elif`` stays in its branch."""
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-        return Edit(
-            node.lineno, self._column(node.lineno, node.col_offset), end_line, self._column(end_line, end_column), text
-        )
+        column, line = self._column(node.lineno, node.col_offset), self.lines[node.lineno - 1]
+        if isinstance(node, ast.If) and line.startswith("elif", column) and not text.startswith(("elif ", "else:")):
+            deeper = f"\n{self.indent(node)}    "
+            text = f"else:{deeper}" + text.replace(deeper[:-4], deeper)
+        return Edit(node.lineno, column, end_line, self._column(end_line, end_column), text)
 
     def before(self, node: ast.stmt, lines: Iterable[str], rank: int = 0) -> Edit:
         """New lines before a statement, as deep as it is; in its line, where it is not the first there."""
