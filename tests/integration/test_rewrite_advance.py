@@ -181,17 +181,6 @@ def f(a):
         i += 1
     return x * 1
 """,
-    "work that an early return skips": """
-lin, kept = nn.Linear(3, 3).to(device), []
-args = (torch.rand(4, 3, device=device),)
-limit = 5
-def f(x):
-    y = lin(x).detach()
-    if len(kept) > limit + 1:
-        return y
-    kept.append(y.sum().item())
-    return y * 2
-""",
     "rows that are mixed, all of which the mask keeps": """
 args = (torch.rand(8, 2, device=device),)
 def f(x):
@@ -227,6 +216,26 @@ def test_what_the_rewrite_would_change_unseen_is_left(name: str, fixed: Fixed) -
     found = fixed(NOT_SAFE[name])
     # THEN it is left to do by hand
     assert not found.complete, found
+
+
+def test_work_that_an_early_return_skips_goes_behind_the_launch_with_the_return(fixed: Fixed) -> None:
+    # GIVEN a step that ends early once enough is kept, which no call of a diagnosis does
+    found = fixed("""
+lin, kept = nn.Linear(3, 3).to(device), []
+args = (torch.rand(4, 3, device=device),)
+limit = 5
+def f(x):
+    y = lin(x).detach()
+    if len(kept) > limit + 1:
+        return y
+    kept.append(y.sum().item())
+    return y * 2
+""")
+    # THEN what is kept goes nowhere without the question ahead of it
+    assert found.complete, found
+    assert "after_f(y) after each launch, which returns the result" in found.usage
+    assert "return y.detach()" in lines_of(found)
+    assert not any("kept" in line for line in lines_of(found))
 
 
 def test_a_branch_that_is_not_taken_has_a_gradient(fixed: Fixed) -> None:
