@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name
 from paramgraph_kit.doctor.observe.kept_results import KEEPS
 from paramgraph_kit.driver.files import REWRITTEN
@@ -24,6 +26,15 @@ from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Source, path_of, without_gradients
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
+
+_EMPTY = types.CellType()
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether it is a number, or has values of the call in which it was made: ``lambda v: jacobian(u, v)``."""
+    cells = getattr(value, "__closure__", None) or ()
+    own = (cell.cell_contents for cell in cells if cell != _EMPTY)
+    return isinstance(value, (int, float, str)) or any(isinstance(each, (int, float, torch.Tensor)) for each in own)
 
 
 def shown_of(
@@ -51,7 +62,7 @@ def shown_of(
     ]
     if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
-    if kept := [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, (int, float, str))]:
+    if kept := [n for n, value in zip(run.bound, given, strict=False) if _is_kept(value)]:
         told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
     outer = source.function_of(loop) or loop
     if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):

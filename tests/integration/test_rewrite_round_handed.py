@@ -41,3 +41,37 @@ def test_what_a_helper_returns_of_its_part_is_copied_for_its_caller(tmp_path: Pa
     assert fix.alone == "trial_part", fix
     assert "+    y = y.clone()" in fix.diff, fix
     assert "s.clone()" not in fix.diff, fix
+
+
+SOLVER = """\
+def solve(apply, b):
+    x, r = torch.zeros_like(b), b.clone()
+    p, rs = r.clone(), (r * r).sum()
+    while rs.sqrt() > 1e-4:
+        ap = apply(p)
+        alpha = rs / (p * ap).sum()
+        x = x + alpha * p
+        r = r - alpha * ap
+        new = (r * r).sum()
+        p = r + (new / rs) * p
+        rs = new
+    return x
+args = (torch.rand(4).to(device), torch.randn(4).to(device))
+def f(u, b):
+    return solve({apply}, b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("apply", "says"), [("lambda v: v * (1 + u)", True), ("double", False)], ids=["of the call", "of the file"]
+)
+def test_a_round_with_a_function_of_its_call_says_that_its_graph_keeps_it(
+    apply: str, says: bool, tmp_path: Path
+) -> None:
+    # GIVEN a loop that is given a function, which has a tensor of the call that made it, or nothing
+    names = run("def double(v):\n    return v * 2\n" + SOLVER.replace("{apply}", apply), tmp_path)
+    # WHEN one round is cut out
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN it is told that another function needs another graph
+    assert fix.alone == "solve_round", fix
+    assert ("its graph keeps `apply`: capture it anew where that changes" in str(fix)) == says
