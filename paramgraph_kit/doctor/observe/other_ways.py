@@ -25,7 +25,7 @@ from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_readings import grow
 from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of, reached
-from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, takes_away, written_in
+from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, path_of, takes_away, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
@@ -198,6 +198,7 @@ class OtherWays:
         if not isinstance(way.node, Within):
             there = [step for step in call.steps if step.on_device]
             returns = isinstance(way.part[-1], ast.Return) and call.ended is None and not call.captures
+            returns = returns and not _moves_away(_test(way.node), way.part is way.node.body, self.base.changes)
             leaves_out = returns and len(there) < sum(step.on_device for step in self.plain.steps)
             return leaves_out or any(inside.runs(step.place) for step in there)
         if call.ended is not None:
@@ -300,6 +301,17 @@ def _length(value: object) -> int:
 
 def _test(node: Test) -> ast.expr:
     return node.iter if isinstance(node, ast.For) else node.test
+
+
+def _moves_away(test: ast.expr, wanted: bool, changes: Iterable[Change]) -> bool:
+    """Whether a number only goes further from a limit each time: ``if self.seen < 4:``, of a count that is 9 by now."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.comparators[0], ast.Constant):
+        return False
+    name, below = path_of(test.left).rpartition(".")[2], isinstance(test.ops[0], (ast.Lt, ast.LtE))
+    if not name or not (below or isinstance(test.ops[0], (ast.Gt, ast.GtE))):
+        return False
+    found = [c for c in changes if c.name.rpartition(".")[2] == name and type(c.before) is type(c.after) is int]
+    return bool(found) and all((c.after > c.before) == (below == wanted) for c in found)
 
 
 def _key(code: CodeType, node: Test) -> Key:
