@@ -146,7 +146,7 @@ def edits_of(
     source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt], tensors: Mapping[str, Form]
 ) -> list[Edit] | None:
     """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
-    edits: list[Edit] = []
+    edits, made_after = list[Edit](), dict[ast.ClassDef, list[str]]()  # in a dataclass's `__post_init__`, all in one
     each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
     for counter in each.values():
         apart = of_other_classes(source, counter)
@@ -156,7 +156,7 @@ def edits_of(
             made = [n for n in _set_up(source, counter, ran) if n not in apart]
         kind = ", dtype=torch.float64" if counter.real else ""
         if len(fields) == 1 and not made:
-            edits.append(_after_init(source, fields[0], counter, kind, device))
+            made_after.setdefault(fields[0], []).append(_kept_in_tensor(counter, kind, device))
         elif len(made) != 1 or fields:
             return None
         else:
@@ -172,6 +172,7 @@ def edits_of(
             if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
                 exact = counter.real and _is_compared(source, counter)
                 edits += _on_device(source, node.value, tensors, exact=exact)
+    edits += [source.after(n.body[-1], ["", "def __post_init__(self):", *lines]) for n, lines in made_after.items()]
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
 
@@ -281,11 +282,9 @@ def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:
             yield node
 
 
-def _after_init(source: Source, node: ast.ClassDef, counter: Counter, kind: str, device: str) -> Edit:
+def _kept_in_tensor(counter: Counter, kind: str, device: str) -> str:
     """Has a dataclass keep a field in a tensor."""
-    made = f"self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
-    last = node.body[-1]
-    return source.after(last, ["", "def __post_init__(self):", f"    {made}"])
+    return f"    self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
 
 
 def _is_outer(function: Function, name: str) -> bool:
