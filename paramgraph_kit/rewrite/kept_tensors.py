@@ -8,15 +8,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paramgraph_kit.rewrite.counting.counted import pairs_of
 from paramgraph_kit.rewrite.kept_numbers import object_of
 from paramgraph_kit.rewrite.rounds import Rounds
-from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.ways import Ways
 
-MOST = 3
+MOST = 4
 TOLD = (
-    "`{path}` is one tensor now, which a graph reads where it is: line {line} writes `{path}.copy_({value})` for "
-    "`{path} = {value}`, or capture again behind it"
+    "`{path}` is one tensor, which a graph reads where it is: once that is captured, line {line} writes "
+    "`{path}.{how}_({value})` for `{path} = {value}`, or capture again behind it"
+)
+GONE = (
+    "`{path}` is one tensor, which a graph reads where it is: once that is captured, capture again behind line {line}, "
+    "`{path} = {value}`"
 )
 
 
@@ -29,28 +34,51 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
             continue
         ran = {code.co_qualname for code in attempt.ran}
         inside = [*functions_of(source.tree, ran)]
-        before = {path for each in inside for path, _ in _bound(each)}
-        after = {path for each in functions_of(ast.parse("".join(lines)), ran) for path, _ in _bound(each)}
+        after = [*functions_of(ast.parse("".join(lines)), ran)]
+        bound = [{path for each in part for path, _ in _bound(each)} for part in (inside, after)]
+        in_place = {path for each in after for path in _written(each)} - bound[1]
         owner = object_of(attempt)
-        each = [at for path in before - after for at in _elsewhere(source, inside, path, owner)]
+        each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
         found += [
-            TOLD.format(path=path, line=node.lineno, value=source.text(node.value))
-            for path, node in sorted(each, key=lambda at: (at[1].lineno, at[0]))
+            _words(value).format(path=path, line=value.lineno, value=source.text(value), how=_how(value))
+            for path, value in sorted(each, key=lambda at: (at[1].lineno, at[0]))
         ]
     return found[:MOST]
 
 
-def _bound(part: ast.AST) -> Iterator[tuple[str, ast.Assign]]:
+def _words(value: ast.expr) -> str:
+    return GONE if isinstance(value, ast.Constant) and not isinstance(value.value, (int, float)) else TOLD
+
+
+def _how(value: ast.expr) -> str:
+    return "fill" if isinstance(value, (ast.Constant, ast.UnaryOp)) else "copy"
+
+
+def _bound(part: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What assignments give another value that lives on: attributes, and names of the module's."""
     nodes = [n for each in getattr(part, "body", ()) for n in within(each)]
     shared = {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
-    for node in (n for n in nodes if isinstance(n, ast.Assign)):
-        for path in (path_of(t) for t in node.targets if isinstance(t, (ast.Name, ast.Attribute))):
-            if "." in path or path in shared or not isinstance(part, Function):
-                yield path, node
+    for target, value in (pair for n in nodes if isinstance(n, ast.Assign) for pair in pairs_of(n)):
+        path = path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""
+        if "." in path or path in shared or (path and not isinstance(part, Function)):
+            yield path, value
 
 
-def _elsewhere(source: Source, inside: list[Function], path: str, owner: str) -> Iterator[tuple[str, ast.Assign]]:
+def _written(function: Function) -> Iterator[str]:
+    """What lines of a step write in place, and lives on: ``self.keys[i] = k``, ``self.sum += x``, ``w.mul_(2)``."""
+    own = locals_of(function) - {"self"}
+    for node in (n for part in function.body for n in within(part)):
+        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            target = node.func.value
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            target = node
+        path = path_of(target) if target is not None else ""
+        if path and path.partition(".")[0] not in own:
+            yield path
+
+
+def _elsewhere(source: Source, inside: list[Function], path: str, owner: str) -> Iterator[tuple[str, ast.expr]]:
     """Lines that no step runs and that give it another value, as they call it; where an object is made, it is new."""
     classes = {source.parents.get(each) for each in inside}
     loops = [n for n in source.tree.body if isinstance(n, (ast.For, ast.While))]
@@ -58,7 +86,7 @@ def _elsewhere(source: Source, inside: list[Function], path: str, owner: str) ->
         own = source.parents.get(part) in classes
         if isinstance(part, Function) and part.name == "__init__" and own:
             continue
-        for other, node in _bound(part):
+        for other, value in _bound(part):
             first, _, rest = other.partition(".")
             if (other == path and (first != "self" or own)) or (path == f"self.{rest}" and first == owner != "self"):
-                yield other, node
+                yield other, value

@@ -37,8 +37,43 @@ def test_lines_that_rebind_what_a_step_writes_in_place_are_told(tmp_path: Path) 
     # GIVEN a state that becomes one tensor, and lines elsewhere that give it another WHEN it is rewritten
     found = rewritten(AVERAGE, tmp_path)
     # THEN the diff says what these write, by their own names, and nothing of another class's or of __init__
-    told = [line for line in found.verified if "is one tensor now" in line]
-    assert [line.partition(", or capture")[0].partition("is: ")[2].partition(" ")[2] for line in told] == [
+    told = [line for line in found.verified if "is one tensor, which" in line]
+    assert [line.partition(", or capture")[0].partition("captured, line ")[2] for line in told] == [
         "17 writes `self.value.copy_(w)` for `self.value = w`",
         "26 writes `average.value.copy_(x)` for `average.value = x`",
+    ]
+
+
+MEMORY = """\
+class Memory:
+    def __init__(self):
+        self.reset()
+    def reset(self):
+        self.rows, self.count = torch.zeros(99, 3, device=device), 0
+        self.pos = 0
+        self.last = torch.zeros(3, device=device)
+    def step(self, x):
+        self.rows[self.pos] = x
+        self.pos += 1
+        self.last = self.last * 0.5 + x
+        return self.rows[: self.pos].sum(0) + self.last
+    def sized(self):
+        self.width = 3
+memory = Memory()
+args = (torch.randn(3, device=device),)
+f = memory.step
+"""
+
+
+def test_a_method_that_makes_all_state_anew_is_told_what_to_write(tmp_path: Path) -> None:
+    # GIVEN a state that one method makes, at first and between sequences WHEN its step is rewritten
+    found = rewritten(MEMORY, tmp_path)
+    # THEN each part of it that a graph reads in place is told, numbers as what fills a tensor, and nothing else
+    told = [
+        line.partition("captured, line ")[2].partition(",")[0] for line in found.verified if "is one tensor" in line
+    ]
+    assert told == [
+        "14 writes `self.rows.copy_(torch.zeros(99",
+        "15 writes `self.pos.fill_(0)` for `self.pos = 0`",
+        "16 writes `self.last.copy_(torch.zeros(3",
     ]
