@@ -146,19 +146,27 @@ def edits_of(
     source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt], tensors: Mapping[str, Form]
 ) -> list[Edit] | None:
     """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
-    edits, made_after = list[Edit](), dict[ast.ClassDef, list[str]]()  # in a dataclass's `__post_init__`, all in one
-    each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
-    for counter in each.values():
+    edits: list[Edit] = []
+    begun: dict[ast.Assign, list[Counter]] = {}
+    posted: dict[ast.ClassDef, list[str]] = {}
+    of_one = {(n.holder.kind, n.holder.of, n.name, repr(n.key)): n for n in found}  # of many parameters
+    for counter in of_one.values():
         apart = of_other_classes(source, counter)
         fields = [] if cell.is_made_of(source.file) else [n for n in _fields(source, counter) if n not in apart]
         made = [] if cell.is_made_of(source.file) else [n for n in first_values(source, counter) if n not in apart]
         if not made and not fields and not cell.is_made_of(source.file):
             made = [n for n in _set_up(source, counter, ran) if n not in apart]
         kind = ", dtype=torch.float64" if counter.real else ""
+        at = source.statement_of(made[0]) if made else None
         if len(fields) == 1 and not made:
-            made_after.setdefault(fields[0], []).append(_kept_in_tensor(counter, kind, device))
+            begins = f"self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
+            posted.setdefault(fields[0], []).append(begins)
         elif len(made) != 1 or fields:
             return None
+        elif isinstance(at, ast.Assign) and len(at.targets) > 1 and not isinstance(counter, Listed):
+            if made[0] is not at.value:
+                return None
+            begun.setdefault(at, []).append(counter)
         else:
             text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
             edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
@@ -172,9 +180,27 @@ def edits_of(
             if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
                 exact = counter.real and _is_compared(source, counter)
                 edits += _on_device(source, node.value, tensors, exact=exact)
-    edits += [source.after(n.body[-1], ["", "def __post_init__(self):", *lines]) for n, lines in made_after.items()]
+    for node, lines in posted.items():  # has a dataclass keep fields in tensors
+        edits.append(source.after(node.body[-1], ["", "def __post_init__(self):", *(f"    {line}" for line in lines)]))
+    for node, counters_there in begun.items():
+        edits += _each_its_own(source, node, counters_there, device)
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
+
+
+def _each_its_own(source: Source, node: ast.Assign, found: Sequence[Counter], device: str) -> Iterator[Edit]:
+    """``self.a = self.b = 0`` with a tensor for each: of one under two names, what adds to ``a`` adds to ``b``."""
+    value, again = source.text(node.value), isinstance(node.value, ast.Constant)
+    lines = [] if again else [source.text(node)]  # what is called is called once
+    for target in node.targets:
+        counter, text = next((each for each in found if each.is_at(target)), None), source.text(target)
+        if counter is not None:
+            kind = ", dtype=torch.float64" if counter.real else ""
+            lines.append(f"{text} = torch.tensor({value if again else text}{kind}, device={device})")
+        elif again:
+            lines.append(f"{text} = {value}")
+    yield source.replace(node, lines[0])
+    yield source.after(node, lines[1:])
 
 
 def of_other_classes(source: Source, counter: Counter) -> set[ast.AST]:
@@ -280,11 +306,6 @@ def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:
         frozen = any("frozen" in ast.dump(each) for each in node.decorator_list)
         if any(isinstance(each, ast.Name) and each.id == counter.name for each in named) and not (after or frozen):
             yield node
-
-
-def _kept_in_tensor(counter: Counter, kind: str, device: str) -> str:
-    """Has a dataclass keep a field in a tensor."""
-    return f"    self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
 
 
 def _is_outer(function: Function, name: str) -> bool:
