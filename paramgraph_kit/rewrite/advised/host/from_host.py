@@ -242,7 +242,10 @@ def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None
     target = made.targets[0]
     if not isinstance(made.value, ast.Call) or not isinstance(target, ast.Tuple):
         return None
-    at = [n.id if isinstance(n, ast.Name) else "" for n in target.elts].index(name)
+    own = [n.id if isinstance(n, ast.Name) else "" for n in target.elts]
+    if name not in own:  # of an attribute, `logits, self.hidden = ...`, or of a starred name
+        return None
+    at = own.index(name)
     for function in ast.walk(place.source.tree):
         if not isinstance(function, Function) or function.name != called(made.value):
             continue
