@@ -366,8 +366,10 @@ def _together(
             return None  # the host would draw in another order
         every = [(own, min(lines)), *found] if max(lines) <= min(at) else [*found, (own, min(lines))]
     name = around_launch(source, function, "before")
+    own_arguments = moving.arguments_of(function)
     needed = {parameter for fed, _ in every for parameter in fed.parameters}
-    arguments = [each for each in moving.arguments_of(function) if each in needed]
+    needed |= {*own_arguments[:1]} if is_method(source, function) else set()  # it stands beside the method
+    arguments = [each for each in own_arguments if each in needed]
     body, edits = list[str](), list[Edit]()
     for fed, _ in every:
         inside = next((each for each in fed.edits if f"def {fed.name}(" in each.text), None)

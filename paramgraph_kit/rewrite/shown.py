@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.callers import take_more
@@ -9,7 +10,9 @@ from paramgraph_kit.rewrite.proving.proof import Around
 from paramgraph_kit.rewrite.provisos import LED, provisos
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rounds import Rounds
+from paramgraph_kit.rewrite.source.edits import Function, is_method, path_of
 from paramgraph_kit.rewrite.source.given import OfLoop, name_of, written
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.ways import Ways
 
 
@@ -76,12 +79,26 @@ def _call(first: Ways, name: str, parameters: Sequence[str], arguments: int) -> 
 
 
 def _called(first: Ways, name: str, parameters: Sequence[str]) -> str:
-    own = _is_own(first, parameters)
-    made = first.entry is not None and "<locals>" in first.entry.__qualname__ and not own
+    own, at = _is_own(first, parameters), first._definition()
+    scope = first.entry.__qualname__.rpartition(".")[0] if first.entry is not None else ""
+    if not own and at is not None and isinstance(at[0].parents.get(at[1]), ast.ClassDef):  # what gets no object
+        kind = scope.rpartition("<locals>.")[2]
+        given = [kind if n == 0 and each == _class_given(at[1]) else each for n, each in enumerate(parameters)]
+        return f"{kind}.{name}({', '.join(given)})"
+    made = "<locals>" in scope and not own
     by = f"_of[{name_of(first.function, first.space)}]" if made else ""
-    return f"{'self.' * own}{name}{by}({', '.join(parameters[own:])})"
+    return f"{f'{parameters[0]}.' if own else ''}{name}{by}({', '.join(parameters[own:])})"
+
+
+def _class_given(function: Function) -> str:
+    """What a classmethod calls its class."""
+    named = any(path_of(each) == "classmethod" for each in function.decorator_list)
+    return next(iter(arguments_of(function)), "") if named else ""
 
 
 def _is_own(first: Ways, parameters: Sequence[str]) -> bool:
     """Whether a function beside the step is a method as that is."""
-    return parameters[:1] == ["self"] and first.entry is not None and "." in first.entry.__qualname__
+    at = first._definition()
+    if at is None:
+        return parameters[:1] == ["self"] and first.entry is not None and "." in first.entry.__qualname__
+    return bool(parameters) and is_method(*at) and parameters[0] == arguments_of(at[1])[0]
