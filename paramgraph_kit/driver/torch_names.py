@@ -66,6 +66,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_autograd.DeviceType", "naming the device slot"),
         ("torch.autograd.graph:_engine_run_backward", "raising what the guard has taken aside"),
         ("torch._C:_get_privateuse1_backend_name", "whether the device slot is free"),
+        ("torch.cuda:_lazy_seed_tracker", "whether torch.manual_seed was called before the device's first use"),
         ("torch._C:DispatchKeySet", "calling a CPU kernel that touches metadata only"),
         ("torch._C:DispatchKey", "naming the CPU's kernels"),
         ("torch._C:_ExcludeDispatchKeyGuard", "running an operation below autocast"),

@@ -10,6 +10,7 @@ import torch
 from .allocator import PoolId
 from .capture import CUDAGraph
 from .errors import missing, require_device
+from .first_use import use
 from .machine import machine
 from .stream import Before, Stream, entered, leave
 from .under_way import forbid_device_sync, forbid_in_capture, open_captures
@@ -19,6 +20,7 @@ class StreamContext:
     """What ``stream(s)`` returns: makes a stream current for the body of ``with``."""
 
     def __init__(self, stream: Stream | None) -> None:
+        use()  # torch asks which device is current
         self.stream = stream
         self._before: Before | None = None
 
@@ -38,6 +40,7 @@ def stream(stream: Stream | None) -> StreamContext:
 
 def synchronize(device: Any = None) -> None:
     """Wait for the device; raises 900 in a capture."""
+    use()
     require_device(device)
     forbid_device_sync()
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .errors import device_index, missing, require_device
+from .first_use import in_use, use
 from .machine import DEVICE_NAME, machine
 
 # The captures that the simulator follows were recorded on an H200: what asks for the capability gets that one's.
@@ -56,6 +57,7 @@ def get_device_properties(device: Any = None) -> Any:
 
 
 def _look_for(device: Any) -> None:
+    use()
     if device_index(device) > 0:
         raise AssertionError("Invalid device id")
 
@@ -66,17 +68,19 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """True."""
-    return True
+    """Whether something has used the device, as what initialises CUDA does."""
+    return in_use()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True."""
+    use()
     return True
 
 
 def init() -> None:
-    """Nothing to do."""
+    """Use the device from here on."""
+    use()
 
 
 def device_count() -> int:
@@ -86,6 +90,7 @@ def device_count() -> int:
 
 def current_device() -> int:
     """Zero."""
+    use()
     return 0
 
 
@@ -103,6 +108,8 @@ class device:  # noqa: N801 - as torch.cuda calls it
         self.idx = -1 if device is None else device_index(device)
 
     def __enter__(self) -> None:
+        if self.idx >= 0:
+            use()
         require_device(self.idx)
 
     def __exit__(self, *_: object) -> None:
@@ -118,6 +125,8 @@ class device_of(device):  # noqa: N801 - as torch.cuda calls it
 
 def set_device(device: Any) -> None:
     """Accepts the only device there is."""
+    if device_index(device) >= 0:
+        use()
     require_device(device)
 
 

@@ -12,7 +12,8 @@ from paramgraph_kit.trace.wording import bytes_text
 
 from .allocator import DEFAULT_POOL, PoolId, Segment, Tally
 from .errors import device_index, missing, require_device
-from .machine import machine
+from .first_use import in_use, use
+from .machine import machine, started
 from .not_known import not_known
 from .stream import Stream, current_stream
 from .under_way import moment, open_captures
@@ -61,7 +62,7 @@ class MemPool:
 @contextmanager
 def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
     """Allocate from ``pool`` in the body of ``with``, on this thread."""
-    pools = machine().user_pools
+    pools = started().user_pools
     if any(pool.id == other for *_, other in pools):
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
     entry = threading.get_ident(), moment(), pool.id
@@ -104,13 +105,13 @@ def max_memory_reserved(device: Any = None) -> int:
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Start the peaks again from now."""
     _look_for(device)
-    machine().allocator.reset_peaks()
+    started().allocator.reset_peaks()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
     """Start what was taken and freed in all again from now."""
     _look_for(device)
-    machine().allocator.reset_totals()
+    started().allocator.reset_totals()
 
 
 # The old names, which torch still has.
@@ -148,6 +149,8 @@ _COUNTED = {
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
     """The same, nested by the parts of the names."""
+    if not in_use():
+        return {}
     allocator = machine().allocator
     found: dict[str, Any] = {}
     for name, kind in _COUNTED.items():
@@ -207,7 +210,7 @@ def get_allocator_backend() -> str:
 
 def caching_allocator_alloc(size: int, device: Any = None, stream: Stream | None = None) -> int:
     """The address of ``size`` bytes, which ``caching_allocator_delete`` frees."""
-    address, free = machine().allocate(size, stream or current_stream())
+    address, free = started().allocate(size, stream or current_stream())
     _raw[address] = free
     return address
 
@@ -226,22 +229,23 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         raise TypeError("Invalid type for fraction argument, must be `float`")
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-    machine().arena.fraction = fraction
+    started().arena.fraction = fraction
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
     """What ``set_per_process_memory_fraction`` set, 1 if nothing did."""
-    return machine().arena.fraction
+    return started().arena.fraction
 
 
 def ipc_collect() -> None:
     """Nothing: no other process holds memory of this device."""
+    use()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device."""
     require_device(device)
-    arena = machine().arena
+    arena = started().arena
     return arena.capacity - arena.mapped, arena.capacity
 
 

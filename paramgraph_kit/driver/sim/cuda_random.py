@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .errors import device_index
+from .first_use import in_use, use
 from .generators import Generator
 from .machine import machine
 
@@ -17,17 +18,19 @@ def _generator() -> Generator:
 
 
 def _of(device: Any) -> Generator:
-    return generators_of_devices()[device_index(device)]
+    return (_generator(),)[device_index(device)]
 
 
 def generators_of_devices() -> tuple[Generator, ...]:
-    """``torch.cuda.default_generators``: that of the only device."""
-    return (_generator(),)
+    """``torch.cuda.default_generators``: that of the only device, once that is in use."""
+    return (_generator(),) if in_use() else ()
 
 
 def manual_seed(seed: int) -> None:
     """Seed the device's generator; in a capture only the seed in use is accepted, and does nothing."""
     _generator().manual_seed(int(seed))
+    if not in_use():
+        machine().seeded = int(seed)
 
 
 def manual_seed_all(seed: int) -> None:
@@ -45,11 +48,13 @@ seed_all = seed
 
 def initial_seed() -> int:
     """The seed in use."""
+    use()
     return _generator().initial_seed()
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
     """Seed and offset, 16 bytes in a CPU tensor; in a capture, how far that has moved, as CUDA's [H100, torch 2.11]."""
+    use()
     return _of(device).get_state()
 
 

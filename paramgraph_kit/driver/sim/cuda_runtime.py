@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .errors import CUDA_ERRORS
+from .first_use import use
 from .machine import machine
 from .pinned import register_host, unregister_host
 from .under_way import forbid_device_sync, forbid_unsafe_call
@@ -80,6 +81,7 @@ vars(_calls).update(
 
 def cudart() -> types.ModuleType:
     """The runtime, as far as torch hands it on."""
+    use()
     return _calls
 
 

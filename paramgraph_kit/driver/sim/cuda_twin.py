@@ -72,11 +72,14 @@ from .cuda_random import (
 )
 from .cuda_runtime import CudaError, check_error, cudart, profiler
 from .external import ExternalStream
+from .first_use import use
 from .graph import pack_scalar
 from .graphed import make_graphed_callables
 from .kernels import record
 from .libraries import handle
-from .stream import Event, Stream, current_stream, default_stream, set_current
+from .stream import Event, Stream, set_current
+from .stream import current_stream as stream_now
+from .stream import default_stream as stream_without_name
 from .under_way import get_sync_debug_mode, set_sync_debug_mode
 
 __all__ = [
@@ -159,8 +162,18 @@ __all__ = [
 ]
 
 OutOfMemoryError, AcceleratorError = torch.OutOfMemoryError, torch.AcceleratorError
-# Torch asks, where it keeps random states over a checkpoint's second run.
-_initialized = True
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream that this thread's work goes to."""
+    use()
+    return stream_now(device)
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The legacy default stream."""
+    use()
+    return stream_without_name(device)
 
 
 def set_stream(stream: Stream | None) -> None:
@@ -171,7 +184,7 @@ def set_stream(stream: Stream | None) -> None:
 
 def is_current_stream_capturing() -> bool:
     """Whether the current stream is in a capture."""
-    return current_stream().capture is not None
+    return stream_now().capture is not None
 
 
 get_stream_from_external = ExternalStream
@@ -179,6 +192,7 @@ get_stream_from_external = ExternalStream
 
 def current_blas_handle() -> int:
     """The number of cuBLAS's handle on this thread, which is made here if there is none."""
+    use()
     return handle("cuBLAS")
 
 
@@ -189,7 +203,7 @@ def is_tf32_supported() -> bool:
 
 def _sleep(cycles: int) -> None:
     """A kernel that waits for ``cycles`` on a GPU, and for nothing here."""
-    stream = current_stream()
+    stream = stream_now()
     if stream.capture is not None:
         stream.capture.check()
         record(stream.capture, stream, NodeKind.KERNEL, "spin_kernel", [], pack_scalar(cycles), lambda *_: None)
@@ -220,6 +234,8 @@ graphs, memory, random, streams = _Part("graphs"), _Part("memory"), _Part("rando
 def __getattr__(name: str) -> Any:
     if name == "default_generators":
         return generators_of_devices()
+    if name == "_initialized":  # torch asks, where it keeps random states over a checkpoint's second run
+        return is_initialized()
     if not name.startswith("_") and name in dir(torch.cuda):
         raise AttributeError(f"the simulated device has no torch.cuda.{name}: {INSTEAD}")
     raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}")

@@ -23,6 +23,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
 from .arena import GRANULE, Arena
 from .errors import out_of_memory
+from .first_use import at_first_use, use
 from .not_known import not_known
 from .rng import STATE_BYTES, DeviceGenerator
 from .stream import AGAIN, Stream, current_stream
@@ -64,6 +65,9 @@ class Machine:
         self.solver_failed = False  # cuSOLVER, in a capture; it tells of that once more, outside
         self.generator = DeviceGenerator()
         self.generator.manual_seed(torch.initial_seed())  # as with CUDA, a seed counts that was set before
+        # It counts more than a state that was, too: torch keeps both until the start, and seeds last.
+        self.seeded = self.generator.seed if torch_name("_lazy_seed_tracker").get_calls() else None
+        at_first_use(self._seed_again)
         self.user_pools: list[tuple[int, int, PoolId]] = []  # (thread, moment, pool) of use_mem_pool, innermost last
         self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
         context = self.arena.map(GRANULE)  # what a device holds beside the allocator
@@ -72,6 +76,10 @@ class Machine:
         self.generators: weakref.WeakSet[DeviceGenerator] = weakref.WeakSet()
         self.state_of(self.generator)
         self.static_ranges = [(context, STATE_BYTES, "generator state")]
+
+    def _seed_again(self) -> None:
+        if self.seeded is not None:
+            self.generator.manual_seed(self.seeded)
 
     def ran(self, operation: str) -> None:
         """An operation runs by itself, in no graph."""
@@ -131,6 +139,7 @@ class Machine:
 
     def storage(self, nbytes: int) -> torch.UntypedStorage:
         """A storage of fresh device memory, freed with its last tensor."""
+        use()
         if not nbytes:
             return self.storage_at(0, 0)
         address, free = self.allocate(nbytes, current_stream())
@@ -229,6 +238,13 @@ def machine() -> Machine:
     if _machine is None:
         _machine = Machine()
     return _machine
+
+
+def started() -> Machine:
+    """The device, which is in use from here on."""
+    found = machine()
+    use()
+    return found
 
 
 def make(capacity: int) -> None:

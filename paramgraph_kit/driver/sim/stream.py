@@ -9,7 +9,7 @@ The default stream is the legacy one, id 0; every other stream is non-blocking, 
 
 from __future__ import annotations
 
-import threading
+import operator
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,14 @@ import torch
 
 from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
+from .first_use import use
 from .not_known import not_known
+from .streams import Streams
 from .under_way import Capture, forbid_in_capture
 
 MOST_PASSES = 64  # backward passes of which it is known whose they are
-HIGHEST = 3  # torch has pools of streams for four priorities,
+HIGHEST = 3  # torch has pools of streams for four priorities
 AGAIN = "what this stream has: a process has 32 of each priority, and this one served before"
-POOL = 32  # of so many: who asks for more gets the first ones again
 
 
 class Stream(torch.Stream):
@@ -179,6 +180,8 @@ class Event(torch.Event):
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
+        for given in (enable_timing, blocking, interprocess, external):
+            operator.index(given)  # raises for what torch's parser takes for no flag
         self.enable_timing = enable_timing
         self.interprocess = interprocess
         self.external = external  # in a capture a node of the graph, which happens at each replay
@@ -200,7 +203,9 @@ class Event(torch.Event):
 
     def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""
-        stream = stream or current_stream()
+        if stream is None:
+            use()  # torch asks which stream is current
+            stream = current_stream()
         if self.interprocess and stream.capture is not None:
             raise cuda_error(900)  # CUDA records no such event there, and leaves the capture as it is
         self.created = True
@@ -262,68 +267,7 @@ class Event(torch.Event):
         return f"<torch.cuda.Event {f'{id(self):#x}' if self.created else 'uninitialized'}>"
 
 
-class _Table:
-    """Every stream, and which one is current on each thread."""
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-        self.streams: dict[int, Stream] = {}
-        self._turns: dict[int, int] = {}  # by priority: how often a stream was given again
-        self._pools: dict[int, list[Stream]] = {}
-        self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
-        # Backward passes: roots, and their thread's log. Threads write it without a lock, each a key of its own.
-        self.begun: dict[object, tuple[list[Any], autograd.Log[Stream]]] = {}
-        self.passes: dict[int, autograd.Log[Stream]] = {}  # the same by task, once one of its nodes runs
-        self.behind: list[tuple[Stream, Stream]] = []  # streams that run what others run for them here
-
-    def next_number(self) -> int:
-        return 0 if not self.streams else 16 * (len(self.streams) + 1)
-
-    def register(self, stream: Stream) -> int:
-        number = self.next_number()
-        self.streams[number] = stream
-        if number:
-            self._pools.setdefault(stream.priority, []).append(stream)
-        return number
-
-    def in_turn(self, priority: int) -> Stream | None:
-        """One of the pool's again, once that has all its streams."""
-        pool = self._pools.get(priority, [])
-        if len(pool) < POOL:
-            return None
-        turn = self._turns.get(priority, 0)
-        self._turns[priority] = turn + 1
-        found: Stream | None = pool[turn % POOL]
-        instead = found is not None and found.captures
-        if instead:
-            found = self.in_turn(priority)
-        if found is not None:
-            found.again, found.instead = True, instead
-        return found
-
-    def stack(self) -> list[Before]:
-        found: list[Before] | None = getattr(self._local, "stack", None)
-        if found is None:
-            found = self._local.stack = []
-        return found
-
-    def log(self) -> autograd.Log[Stream]:
-        found: autograd.Log[Stream] | None = getattr(self._local, "log", None)
-        if found is None:
-            found = self._local.log = []
-        return found
-
-    def current(self) -> Stream | None:
-        return getattr(self._local, "stream", None)
-
-    def set(self, stream: Stream) -> None:
-        self._local.stream = stream
-
-    def forget(self) -> None:
-        del self._local.stream
-
-
-_table = _Table()
+_table = Streams()
 _default = Stream()
 
 
