@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paramgraph_kit.driver.asked import ASKS, sorts
+import torch
 
+from paramgraph_kit.driver.asked import ASKS, sorts
+from paramgraph_kit.driver.tensors import same_place
+
+from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .stream import current_stream
 from .under_way import forbid_in_capture, note_wait
@@ -34,3 +38,17 @@ def asking_kernel(op: Any) -> Callable[..., Any]:
         return run(*args, **kwargs)
 
     return call
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """``aten::equal``: nobody waits where the sizes, or the same memory, answer already."""
+    check_devices(_equal.op, (one, other), {})
+    if one.shape != other.shape:
+        return False
+    if not one.numel() or same_place(one, other):
+        return True
+    forbid_in_capture(current_stream())
+    return bool(_equal(one, other))
+
+
+_equal = Kernel(torch.ops.aten.equal.default)

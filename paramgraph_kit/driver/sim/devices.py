@@ -7,16 +7,20 @@ which takes numbers of the CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 _FUNCTION = re.compile(r"^- func: (\S+?)\(", re.MULTILINE)
 # Operations that call another one, which checks: its method, and how it names their arguments.
 _PASSED_ON = {"embedding": ("_index_select", {"weight": "self", "indices": "index"})}
+
+TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!"
+UNFIT = ("The size of tensor a", "output with shape")  # how TensorIterator begins what it has against sizes
 
 # Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
 DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
@@ -83,3 +87,25 @@ def check_devices(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
                     f"{common} (when checking argument in method wrapper_CUDA_{method})"
                 )
     return True
+
+
+def check_sizes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError for sizes that do not go together, at which TensorIterator looks before it does at devices."""
+
+    def on(place: str) -> None:
+        like = partial(torch.empty, device=place)
+        given, named = tree_map_only(torch.Tensor, lambda each: like(each.shape, dtype=each.dtype), (args, kwargs))
+        op(*given, **named)
+
+    try:
+        on("meta")
+    except (RuntimeError, ValueError, TypeError):
+        _raise_of_sizes(partial(on, "cpu"))  # whose words are CUDA's
+
+
+def _raise_of_sizes(run: Callable[[], None]) -> None:
+    try:
+        run()
+    except (RuntimeError, ValueError, TypeError) as error:
+        if str(error).startswith(UNFIT):
+            raise

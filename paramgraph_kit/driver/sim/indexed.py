@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .devices import TWO_DEVICES
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME
 from .pinned import places
@@ -19,6 +20,7 @@ from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
 _VMAP = str(Path("torch", "_functorch", "vmap.py"))
+PLACES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 UNLIKE = (
     "The shape of the mask {mask} at index {k} does not match the shape of the indexed tensor {shape} at index {at}"
 )
@@ -26,6 +28,12 @@ UNLIKE = (
 
 def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def _check_types(indices: Sequence[torch.Tensor | None]) -> None:
+    """Raise IndexError for numbers that are no places, at which torch looks before it copies any."""
+    if any(i is not None and i.dtype not in PLACES for i in indices):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
 
 
 def _check_masks(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> None:
@@ -50,8 +58,9 @@ def index_kernel(op: Any) -> Callable[..., Any]:
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({tensor.device})"
             )
+        _check_types(indices)
+        _check_masks(tensor, indices)
         if any(_is_mask(i) and i.device.type == DEVICE_NAME for i in indices if i is not None):
-            _check_masks(tensor, indices)
             forbid_in_capture(current_stream())
         elif current_stream().capture is not None:
             indices = [place for i in indices for place in (places(i) if _is_mask(i) else [i])]
@@ -69,14 +78,13 @@ def index_put_impl_(
 ) -> torch.Tensor:
     """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
     capture = current_stream().capture
+    _check_types(indices)
     _check_masks(tensor, indices)
+    if capture is not None and any(i.is_cpu and (_is_mask(i) or i.numel()) for i in indices if i is not None):
+        pageable_copy_forbidden(current_stream())  # places are copied, and those of a mask found by the host first
     if values.device.type == "cpu" and values.dim():
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
-        )
-    if capture is not None and any(_is_mask(i) and i.device.type == "cpu" for i in indices if i is not None):
-        pageable_copy_forbidden(current_stream())  # its places are found by the host, and copied
-    elif capture is not None and any(_is_mask(i) for i in indices):
+        raise RuntimeError(TWO_DEVICES)
+    if capture is not None and any(_is_mask(i) for i in indices):
         masks = [i for i in indices if i is not None]
         if len(masks) == 1 and values.numel() == 1 and not accumulate:
             value = _host_number(capture, values)

@@ -19,7 +19,7 @@ from paramgraph_kit.driver.recorders import recording
 from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.trace.model import NodeKind
 
-from .devices import DEVICE_OPERANDS, HOST_OPERANDS, check_devices
+from .devices import DEVICE_OPERANDS, HOST_OPERANDS, TWO_DEVICES, check_devices, check_sizes
 from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
@@ -179,7 +179,7 @@ class Kernel:
                     checked = checked or check_devices(self.op, args, kwargs)
                     if numbers < 0:
                         numbers = sum(isinstance(v, torch.Tensor) and v.is_cpu and not v.dim() for v in flat)
-                    value = flat[i] = self._foreign(value, i, numbers)
+                    value = flat[i] = self._foreign(value, i, numbers, args, kwargs)
                 if value.device.type == DEVICE_NAME:
                     operands.append(value)
                     slots.append(i)
@@ -193,7 +193,7 @@ class Kernel:
             return self._eager(flat, spec, slots, operands, random)
         return self._captured(stream, capture, flat, spec, slots, operands, random)
 
-    def _foreign(self, value: torch.Tensor, position: int, numbers: int) -> torch.Tensor:
+    def _foreign(self, value: torch.Tensor, position: int, numbers: int, args: Any, kwargs: Any) -> torch.Tensor:
         if not self.scalar_cpu_ok and not (self.op._opname == "where" and value.dim()):
             return value.to(machine().device)
         written = position in self.written and not self.op._opname.startswith("_foreach")
@@ -203,9 +203,8 @@ class Kernel:
             if (refused := HOST_OPERANDS.get((self.op._opname.rstrip("_"), position))) is not None:
                 raise RuntimeError(refused)
             return value.clone()  # its value is read at launch: baked
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
-        )
+        check_sizes(self.op, args, kwargs)
+        raise RuntimeError(TWO_DEVICES)
 
     def invoke(self, flat: Sequence[Any], spec: Spec, state: tuple[int, int] | None) -> list[Any]:
         """Run the CPU kernel on CPU arguments; its results as a flat list."""

@@ -222,7 +222,8 @@ def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     )
     try:
         op(*metas[0], **metas[1])
-        fits = len({each.dtype for each in args if isinstance(each, torch.Tensor) and each.dtype not in PLACES}) == 1
+        kinds = {each.dtype for each in args if isinstance(each, torch.Tensor)}
+        fits = len(kinds if op._opname in PRODUCTS else kinds.difference(PLACES)) == 1
     except (RuntimeError, ValueError):
         fits = False
     if not fits:
@@ -239,7 +240,7 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if op._opname == "convolution":
-            check_types(*args[:3])
+            check_types(args[0], args[1], args[2], lambda: _check_places(op, args))
         if args[0].numel() and not _is_depthwise(op, args):
             check = (lambda: _check(op, args, kwargs)) if op._opname == "convolution" else (lambda: None)
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS", check)
@@ -248,6 +249,12 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
         return run(*args, **kwargs)
 
     return call
+
+
+def _check_places(op: Any, args: Sequence[Any]) -> None:
+    """Raise what torch has against a convolution's sizes, at which it looks before types and devices."""
+    same = partial(torch.empty, dtype=torch.float32, device="cpu")
+    op(*tree_map_only(torch.Tensor, lambda each: same(each.shape), tuple(args)))
 
 
 def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:

@@ -87,6 +87,7 @@ UNORDERED = {
 }
 # Or with some of their operands only.
 _REDUCTION = 3  # its place among those of nll_loss2d_forward
+MATRIX = 2  # dimensions
 _MODE, _LARGEST = 8, 2  # the same of _embedding_bag_backward, and the one that is not
 UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
     "histc": ("_histc_cuda with floating point input", lambda tensor, *_, **__: bool(tensor.is_floating_point())),
@@ -110,6 +111,8 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
     if name in ("dot", "vdot") and len({each.dtype for each in operands[:2]}) > 1:
         kinds = " and ".join(TYPES[each.dtype] for each in operands[:2])
         raise RuntimeError(f"{name} : expected both vectors to have same dtype, but found {kinds}")
+    if name == "mm" and operands[0].dtype != operands[1].dtype:
+        return  # for which it is refused first
     matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
     if matrix is None or matrix.is_floating_point() or matrix.is_complex():
         return
@@ -144,14 +147,35 @@ def check_least_squares(driver: str | None) -> None:
         raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
 
 
-def check_types(tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raise for a convolution of tensors that are not all of one type and on one device, or of whole numbers."""
+def check_types(
+    tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, first: Callable[[], None] = lambda: None
+) -> None:
+    """Raise for a convolution of tensors not all of one type and on one device, after ``first``; of whole numbers."""
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
+            first()
             one, two = (each.type().replace("torch.sim.", "torch.cuda.") for each in (tensor, other))
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
     if _is_whole(tensor.dtype):
         check_numbers("slow_conv2d_cuda", _is_whole, tensor)
+
+
+def check_rows(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Raise RuntimeError for an embedding's weight that is no matrix, or for indices of another type."""
+    if weight.dim() != MATRIX:
+        raise RuntimeError("'weight' must be 2-D")
+    if indices.dtype not in (torch.int64, torch.int32):
+        given = indices.type().replace("torch.sim.", "torch.cuda.")
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+            f"{given} instead (while checking arguments for embedding)"
+        )
+
+
+def check_dropped(tensor: torch.Tensor, p: float, train: bool | None) -> None:
+    """Raise NotImplementedError for whole numbers of which some are to be dropped."""
+    if train is not False and tensor.numel():
+        check_numbers("fused_dropout", _is_whole, tensor)
 
 
 def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *_: Any, **__: Any) -> None:
@@ -226,6 +250,10 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
         checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
     elif operation == "nll_loss_forward":
         checks = check_classes
+    elif name == "embedding":
+        checks = check_rows
+    elif name == "native_dropout":
+        checks = check_dropped
     elif operation in SCALES:
         checks = lambda tensor, *given, **_: check_scales(tensor, given[SCALES[operation]])  # noqa: E731
     elif operation in ("_softmax", "_log_softmax"):

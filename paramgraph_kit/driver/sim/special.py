@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of, dense, same_place, through_pageable
+from paramgraph_kit.driver.tensors import bits_of, dense, through_pageable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
-from .asking import ASKING, asking_kernel
-from .devices import check_devices
+from .asking import ASKING, asking_kernel, equal
+from .devices import check_devices, check_sizes
 from .errors import require_device
 from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
@@ -204,6 +204,7 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         else:
             convert(host, over)
         return
+    check_sizes(aten.copy_.default, (target, source), {})
     if not is_pinned(host) or through_pageable(target, source, non_blocking, to_host=target.device.type == "cpu"):
         pageable_copy_forbidden(stream)
     stream.capture.check()
@@ -432,19 +433,6 @@ def valued_kernel(op: Any, position: int) -> Callable[..., Any]:
         return run(*args[:position], value.item(), *args[position + 1 :])
 
     return call
-
-
-def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """``aten::equal``: nobody waits where the sizes, or the same memory, answer already."""
-    if one.shape != other.shape:
-        return False
-    if not one.numel() or same_place(one, other):
-        return True
-    forbid_in_capture(current_stream())
-    return bool(_equal(one, other))
-
-
-_equal = Kernel(aten.equal.default)
 
 
 def left_aligned(*_: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.trace.model import NodeKind
 
 from .errors import cuda_error
+from .first_use import use
 from .graph import SimNode
 from .rng import OUTSIDE, STEP, DeviceGenerator
 
@@ -175,6 +176,7 @@ def note_wait() -> None:
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Say what a call that makes the host wait does: 0 "default" nothing, 1 "warn", 2 "error"."""
+    use()
     if isinstance(debug_mode, str):
         if debug_mode not in DEBUG_MODES:
             raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
@@ -189,6 +191,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 def get_sync_debug_mode() -> int:
     """The mode that ``set_sync_debug_mode`` set, as a number."""
+    use()
     return _debug.mode
 
 

@@ -1,0 +1,97 @@
+"""Calls that are wrong in two ways, in a capture: what a card says first [H200, torch 2.11]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paramgraph_kit.driver.sim.libraries import forget
+from tests.unit.test_sim_capture import captured
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+Tensor = torch.Tensor
+SIZES = r"The size of tensor a \(2\) must match the size of tensor b \(3\)"
+RESULT = r"output with shape \[2\] doesn't match the broadcast shape \[3, 2\]"
+TWO = "at least two devices"
+PAGEABLE = "Cannot copy between CPU and CUDA tensors"
+INDICES = "tensors used as indices must be long, int, byte or bool tensors"
+MASK = r"The shape of the mask \[3\] at index 0 does not match"
+
+# x is two ones on the device, h three of the host.
+REFUSED: dict[str, tuple[Callable[[Tensor, Tensor], Any], type[Exception], str]] = {
+    "a sum of other sizes": (lambda x, h: x + h, RuntimeError, SIZES),
+    "into one of other sizes": (lambda x, h: x.mul_(h.long()), RuntimeError, SIZES),
+    "into one that is smaller": (lambda x, h: x.sub_(h[:, None].expand(3, 2)), RuntimeError, RESULT),
+    "a choice of other sizes": (lambda x, h: torch.where(x > 0, h, x), RuntimeError, SIZES),
+    "a comparison": (lambda x, h: x >= h, RuntimeError, SIZES),
+    "a copy of other sizes": (lambda x, h: x.copy_(h), RuntimeError, SIZES),
+    "a sum of the same sizes": (lambda x, h: x + h[:2], RuntimeError, TWO),
+    "a copy of the same size": (lambda x, h: x.copy_(h[:2]), RuntimeError, PAGEABLE),
+    "a copy that fits": (lambda x, h: x.copy_(h[:1]), RuntimeError, PAGEABLE),
+    "floats for places": (lambda x, h: x[h], IndexError, INDICES),
+    "floats for places to write": (lambda x, h: x.index_put_((h,), x), IndexError, INDICES),
+    "a mask of the host": (lambda x, h: x[h > 0], IndexError, MASK),
+    "places and values of the host": (lambda x, h: x.index_put_((h.long(),), h), RuntimeError, PAGEABLE),
+    "values of the host": (lambda x, h: x.index_put_((x.long(),), h), RuntimeError, TWO),
+    "matrices of two types": (lambda x, h: x[None] @ x.long()[:, None], RuntimeError, "float != long int"),
+    "whole and floating": (lambda x, h: x.long()[None] @ x[:, None], RuntimeError, "long int != float"),
+    "dropping whole numbers": (lambda x, h: F.dropout(x.long(), 0.5), NotImplementedError, "fused_dropout.*'Long'"),
+    "dropping flags": (lambda x, h: F.dropout(x > 0, 0.5), NotImplementedError, "fused_dropout.*'Bool'"),
+    "a comparison as a whole": (lambda x, h: torch.equal(x, h), RuntimeError, "other is on cpu"),
+    "no weight of a convolution": (
+        lambda x, h: F.conv1d(x[None, None], h[None].double()),
+        RuntimeError,
+        "at least three",
+    ),
+    "a weight of another type": (
+        lambda x, h: F.conv1d(x[None, None], h[None, None, :1].double()),
+        RuntimeError,
+        r"\(torch.cuda.FloatTensor\) and weight type \(torch.DoubleTensor\)",
+    ),
+    "floats to embed": (lambda x, h: F.embedding(h, x[:, None]), RuntimeError, "Long, Int; but got torch.FloatTensor"),
+    "floats of the device": (lambda x, h: F.embedding(x, x[:, None]), RuntimeError, "got torch.cuda.FloatTensor"),
+    "a vector of rows": (lambda x, h: F.embedding(h.long(), x), RuntimeError, "'weight' must be 2-D"),
+    "rows of the host": (lambda x, h: F.embedding(h.long(), x[:, None]), RuntimeError, "index is on cpu"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_card_looks_at_this_first(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN a call that is wrong, on a thread without a handle
+    call, kind, words = REFUSED[name]
+    x, h = torch.ones(2, device=sim), torch.ones(3)
+    forget()
+    # WHEN it is captured THEN that is what it raises, and the capture is not spoiled
+    with pytest.raises(kind, match=words):
+        captured(cuda, lambda: (x.add_(0), call(x, h)))
+
+
+RIGHT: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "a number of the host": lambda x, h: x + h[0],
+    "no places": lambda x, h: x.index_put_((h[:0].long(),), x[:0]),
+    "nothing dropped": lambda x, h: torch.native_dropout(x.long(), 0.5, False),
+    "no whole numbers": lambda x, h: torch.native_dropout(x[:0].long(), 0.5, True),
+    "the same vector": lambda x, h: torch.equal(x, x),
+    "places of 32 bits": lambda x, h: x[x.int() - 1],
+}
+
+
+@pytest.mark.parametrize("name", sorted(RIGHT))
+def test_what_is_right_is_captured(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN their neighbours WHEN they are captured THEN nothing is raised
+    x, h = torch.ones(2, device=sim), torch.ones(3)
+    captured(cuda, lambda: (x.add_(0), RIGHT[name](x, h)))
+
+
+def test_an_event_takes_flags(cuda: Any) -> None:
+    # GIVEN what is no flag WHEN an event is made with it THEN TypeError, as torch's parser raises
+    for given in ((5.5,), (True, "y"), (False, False, None)):
+        with pytest.raises(TypeError):
+            cuda.Event(*given)
+    # and numbers are flags
+    assert cuda.Event(1, 0).enable_timing
