@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .machine import DEVICE_NAME
+from .wider import say_as_cuda
 
 TYPES = {  # and their names in errors
     torch.float16: "Half",
@@ -162,14 +163,14 @@ def check_types(
 
 def check_rows(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise RuntimeError for an embedding's weight that is no matrix, or for indices of another type."""
-    if weight.dim() != MATRIX:
-        raise RuntimeError("'weight' must be 2-D")
-    if indices.dtype not in (torch.int64, torch.int32):
-        given = indices.type().replace("torch.sim.", "torch.cuda.")
-        raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{given} instead (while checking arguments for embedding)"
-        )
+    if weight.dim() == MATRIX and indices.dtype in (torch.int64, torch.int32):
+        return
+    try:
+        torch.ops.aten.embedding(torch.empty((1,) * weight.dim()), torch.empty(0, dtype=indices.dtype))
+    except RuntimeError as error:
+        if not indices.is_cpu:
+            say_as_cuda(error)
+        raise
 
 
 def check_dropped(tensor: torch.Tensor, p: float, train: bool | None) -> None:
