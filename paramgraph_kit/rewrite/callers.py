@@ -9,7 +9,7 @@ import ast
 
 from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.moving import Moved
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import called, fresh
 from paramgraph_kit.rewrite.ways import Ways
 
 RETURNS = (
@@ -57,8 +57,11 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     kept = moved.results - moved.extra
     # Of an object's graph they are asked for in later calls, too.
     own = "self." if isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "self" else ""
-    more = ", ".join(f"{own if _is_captured(source, call) else ''}{name}" for name in names[kept:])
-    line = f"line {call.lineno} "
+    prefix = own if _is_captured(source, call) else ""
+    # A name that is any other's, too, is given another tensor there, perhaps by what runs behind each replay.
+    taken = _names(source)
+    new = [f"{prefix}{fresh(f'{name}_out', taken)}" for name in names[kept:]]
+    more, line = ", ".join(new), f"line {call.lineno} "
     if isinstance(statement, ast.Expr) and statement.value is call:
         return f"{line}`{'*_, ' if kept else ''}{more} = {text}`" if _is_captured(source, call) else ""
     if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
@@ -70,3 +73,9 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     if moved.returns or not kept:
         return f"{line}gets what is needed behind the launch from `{text}`, and no result"
     return f"{line}`{text}[0]` for `{text}`" if kept == 1 else f"{line}`{text}[:{kept}]` for `{text}`"
+
+
+def _names(source: Source) -> set[str]:
+    """What a file calls anything, attributes included."""
+    found = (getattr(n, "attr", None) or getattr(n, "id", None) or getattr(n, "arg", None) for n in ast.walk(source.tree))
+    return {name for name in found if isinstance(name, str)}

@@ -41,19 +41,19 @@ CALLS = {
         "y * 2",
         "self.out = self.forward(self.static)",
         "",
-        "`self.out, self.top = self.forward(self.static)`",
+        "`self.out, self.top_out = self.forward(self.static)`",
     ),
     "two values": (
         "y * 2, y",
         "self.out, self.y = self.forward(self.static)",
         "",
-        "`self.out, self.y, self.top = self.forward(self.static)`",
+        "`self.out, self.y, self.top_out = self.forward(self.static)`",
     ),
     "a tuple": (
         "y * 2, y",
         "self.out = self.forward(self.static)",
         "[0]",
-        "`*self.out, self.top = self.forward(self.static)`",
+        "`*self.out, self.top_out = self.forward(self.static)`",
     ),
 }
 
@@ -79,3 +79,15 @@ def test_who_calls_what_returns_the_same_is_told_nothing(tmp_path: Path) -> None
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     # THEN no caller is another one
     assert fix is None or "whoever calls it" not in str(fix), fix
+
+
+@pytest.mark.parametrize("known", ["top", "top_out"])
+def test_what_a_capture_gives_has_a_name_that_nothing_else_has(known: str, tmp_path: Path) -> None:
+    # GIVEN a captured method that keeps a number by the name that it has there, or by the one that would be told
+    kept = f"self.{known} = top.item()"
+    names = run(RUNNER.format(told=kept, result="y * 2", call=CALLS["one value"][1], read=""), tmp_path)
+    # WHEN what it keeps goes behind each launch
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = next((line for line in fix.verified if "whoever calls it" in line), "")
+    # THEN the capture gives it to another name: behind a replay the kept one is no more what the graph writes
+    assert f"`self.out, self.top_out{'_2' * (known == 'top_out')} = self.forward(self.static)`" in told, fix
