@@ -77,5 +77,7 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
 
 def _names(source: Source) -> set[str]:
     """What a file calls anything, attributes included."""
-    found = (getattr(n, "attr", None) or getattr(n, "id", None) or getattr(n, "arg", None) for n in ast.walk(source.tree))
+    found = (
+        getattr(n, "attr", None) or getattr(n, "id", None) or getattr(n, "arg", None) for n in ast.walk(source.tree)
+    )
     return {name for name in found if isinstance(name, str)}

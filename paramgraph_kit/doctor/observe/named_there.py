@@ -35,8 +35,14 @@ def as_named_there(text: str, use: Use, region: Region) -> str:
     made = _MADE.search(text)
     if made is None:
         return text
-    place = "at the end of `__init__`" if _is_known_first(made["value"], region) else "once, ahead of the first capture"
-    return text.replace(_BEFORE, place, 1)
+    return text.replace(_BEFORE, _made_at(made["value"], region), 1)
+
+
+def _made_at(value: str, region: Region) -> str:
+    """Where what a capture reads is made, once: an ``__init__`` that captures itself ends too late for that."""
+    if not _is_known_first(value, region):
+        return "once, ahead of the first capture"
+    return "in `__init__`, ahead of the first capture" if _captures_first(region) else "at the end of `__init__`"
 
 
 def may_read(region: Region, attribute: str) -> bool:
@@ -108,7 +114,7 @@ def _parts(value: Any) -> dict[str, Any]:
 
 def _is_known_first(value: str, region: Region) -> bool:
     """Whether an expression only reads what the object's own ``__init__`` has set."""
-    first = code_of(getattr(type(path_value(ast.Name("self"), region.known, region.space)), "__init__", None))
+    first = code_of(getattr(_kind(region), "__init__", None))
     try:
         nodes = [*ast.walk(ast.parse(value, mode="eval"))]
     except SyntaxError:
@@ -116,6 +122,33 @@ def _is_known_first(value: str, region: Region) -> bool:
     names = {n.id for n in nodes if isinstance(n, ast.Name)} - {"self", "torch", "math", "np", *vars(builtins)}
     own = [n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"]
     return first is not None and not names and set(own) <= {*first.co_names} - _nothing_yet(first)
+
+
+def _kind(region: Region) -> type:
+    """The class of the object whose method captures."""
+    return type(path_value(ast.Name("self"), region.known, region.space))
+
+
+def _captures_first(region: Region) -> bool:
+    """Whether an ``__init__`` of the object's may run what captures, as far as the names that it calls tell."""
+    kinds = _kind(region).__mro__
+    waiting = [code for kind in kinds if (code := code_of(vars(kind).get("__init__"))) is not None]
+    known = {*waiting}
+    for code in waiting:
+        if code is region.code:
+            return True
+        names = [*code.co_names, *(["__call__"] if any(_calls_itself(n) for n in nodes_of(code)) else [])]
+        held = [vars(kind).get(name) for name in names for kind in kinds]
+        held += [region.space.get(name) for name in names]
+        inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+        reached = {*inner, *(each for one in held if (each := code_of(one)) is not None)} - known
+        waiting += reached
+        known |= reached
+    return False
+
+
+def _calls_itself(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "self"
 
 
 def _nothing_yet(first: CodeType) -> set[str]:
