@@ -76,3 +76,49 @@ def test_what_a_capture_reads_is_made_ahead_of_it(init: str, where: str, read: s
     # THEN its tensor is made ahead of the capture
     assert [code for code, _ in found] == ["scalar-frozen"]
     assert where in found[0][1], found
+
+
+POOL = """
+class Pool:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.w, self.graph = torch.randn(4, 3, device=device), None
+        self.x, self.rows = torch.zeros(8, 4, device=device), 8
+    def body(self):
+        return (self.x @ self.w).sum(0) / self.rows
+    def __call__(self, x):
+        if self.graph is None:
+            self.body()
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.body()
+        self.rows = x.shape[0]
+        READ
+        self.graph.replay()
+        return self.out.clone()
+def main():
+    pool = Pool()
+    return [pool(torch.ones(8 - i, 4, device=device)).cpu() for i in range(4)]
+"""
+OWN = "`self.rows_in = torch.full((), float(self.rows)"
+ITSELF = "self.rows = torch.full((), float(self.rows)"
+
+
+@pytest.mark.parametrize(
+    ("read", "wanted"),
+    [
+        ("self.x[: self.rows].copy_(x); self.x[self.rows :].zero_()", OWN),
+        ("self.x.zero_(); self.x.narrow(0, 0, self.rows).copy_(x)", OWN),
+        ("self.x.zero_(); [self.x[i].copy_(x[i]) for i in range(self.rows)]", OWN),
+        ("self.x.zero_(); self.x[: x.shape[0]].copy_(x)", ITSELF),
+    ],
+)
+def test_a_number_that_is_one_elsewhere_stays_one(read: str, wanted: str, tmp_path: Path) -> None:
+    # GIVEN a number that a capture divides by, and that is a size where the host reads it, or is not read there
+    names = load(PRELUDE + POOL.replace("READ", read), tmp_path / "program.py")
+    # WHEN it is diagnosed
+    with quiet():
+        found = [(f.code, f.fix) for f in pgk.diagnose(names["main"]).failures]
+    # THEN a size stays a number, and the capture reads a tensor beside it
+    assert [code for code, _ in found] == ["scalar-frozen"], found
+    assert wanted in found[0][1], found

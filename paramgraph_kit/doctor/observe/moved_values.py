@@ -45,7 +45,7 @@ from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
-from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
+from paramgraph_kit.doctor.observe.takes_tensors import is_number_elsewhere, takes_a_tensor
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -249,7 +249,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         where = f", {where}" if made_there or launches(around) else ""
         return f"{target}{data}.copy_({given}){where}{kept}"
     if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
-        if not _same_path(line.target, moved.use.node):  # what has it is exchanged
+        # What has it is exchanged, or elsewhere only a number can stand in its place, as at the end of a slice.
+        if not _same_path(line.target, moved.use.node) or is_number_elsewhere(moved.use, region.values.uses):  # type: ignore[union-attr]
             return of_owner(moved.use.text, kind)
         path = moved.use.text
         made = f"{path} = torch.full((), float({path}), device={kind!r})"

@@ -475,6 +475,10 @@ def _multiplied(node: Any, parents: Parents) -> str | None:
     if isinstance(above, ast.keyword) and above.arg == "alpha" and isinstance(call, ast.Call) and call.args:
         name, factor = last_name(call.func), ast.unparse(node)
         other = ast.unparse(call.args[-1])
+        if isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "torch":
+            kept = [f"{each.arg}={ast.unparse(each.value)}" for each in call.keywords if each is not above]
+            given = ", ".join([*map(ast.unparse, call.args[:-1]), f"({factor}) * {other}", *kept])
+            return f"`torch.{name}({given})` for `{ast.unparse(call)}`"
         return f"`{name}(({factor}) * {other})` for `{name}({other}, alpha={factor})`"
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ _RATES = frozenset(
     group_norm normalize norm renorm logit nan_to_num cdist dist clip_grad_norm_ clip_grad_value_ rrelu
     bernoulli_ exponential_ geometric_ log_normal_ cauchy_ trunc_normal_""".split()  # noqa: SIM905 - shorter so
 )
+_ONLY_NUMBERS = (_SIZES | _RATES | {"range", "islice"}) - {"fill_", "full_like", "full"}
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 _Parents = dict[ast.AST, ast.AST]
@@ -52,6 +53,30 @@ def takes_a_tensor(use: Use, then: Any) -> bool:
         computed = computed or isinstance(above, ast.BinOp)
         node = above
     return computed and not _is_asked(use, node, parents)
+
+
+def is_number_elsewhere(use: Use, uses: Collection[Use]) -> bool:
+    """Whether lines that no capture is known to run read what is called so where only a number can stand.
+
+    That is a size, an index, the end of a slice, a rate.
+    """
+    name = last_name(use.node)
+    own = {id(each.node) for each in uses}
+    for file in {each.code.co_filename for each in uses}:
+        nodes = [*ast.walk(tree_of(file) or ast.Module([], []))]
+        parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+        reads = (n for n in nodes if isinstance(n, type(use.node)) and last_name(n) == name and id(n) not in own)
+        for read in (n for n in reads if isinstance(getattr(n, "ctx", None), ast.Load)):
+            top: Any = read
+            while isinstance(parents.get(top), (*_COMPUTES, ast.keyword, ast.Tuple)):
+                top = parents[top]
+            above: Any = parents.get(top)
+            if isinstance(above, ast.Slice) or (isinstance(above, ast.Subscript) and above.slice is top):
+                return True
+            given = isinstance(above, ast.Call) and top is not above.func
+            if given and last_name(above.func) in _ONLY_NUMBERS:
+                return True
+    return False
 
 
 def _is_asked(use: Use, statement: ast.AST, parents: _Parents) -> bool:
