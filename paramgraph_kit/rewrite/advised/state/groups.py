@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _AS_NUMBER = ("alpha", "value")
+_NO_NUMBER = "; a tensor is no `alpha=` or `value=`, so "
 _TRAINS = ("train", "eval", "backward", "step", "zero_grad")
 
 
@@ -56,10 +58,18 @@ def multiplied(place: Place, key: str) -> str:
             continue
         for option in node.keywords:
             if option.arg in _AS_NUMBER and any(_key_of(n) == key for n in ast.walk(option.value)):
-                first, *rest = map(place.text, node.args)
-                given = ", ".join([f"{first} * ({place.text(option.value)})", *rest])
-                found.append(f"line {node.lineno}: `{place.text(node.func)}({given})`")
-    return "; a tensor is no `alpha=` or `value=`, so " + ", ".join(found) if found else ""
+                found.append(_with_factor(place, node, option, place.text(option.value)))
+    return f"{_NO_NUMBER}{', '.join(found)}" if found else ""
+
+
+def _with_factor(place: Place, call: ast.Call, option: ast.keyword, factor: str) -> str:
+    """A call with a factor in what it adds: ``torch.add(u, rate * (dt))`` for ``torch.add(u, rate, alpha=dt)``."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    given, at = [*map(place.text, call.args)], int(owner is not None and path_of(owner) == "torch")
+    if at < len(given):
+        given[at] += f" * ({factor})"
+    given += [f"{each.arg}={place.text(each.value)}" for each in call.keywords if each.arg and each is not option]
+    return f"line {call.lineno}: `{place.text(call.func)}({', '.join(given)})`"
 
 
 def _set_in_steps(place: Place) -> Iterator[tuple[str, ast.Assign]]:
@@ -131,7 +141,8 @@ def called_for_itself(place: Place) -> str:
         return f"{text} before each launch: take it out of the step"
     values = node.value.args if isinstance(node.value, ast.Call) else []
     back = _given_there(place, caller, values) if values else "return what it is given"
-    kept = "".join(_filled_ahead(place, path, line) for path, line in _read_elsewhere(place, function, caller, node))
+    read = _read_elsewhere(place, function, caller, node)
+    kept = "".join(_filled_ahead(place, path, line, caller or node) for path, line in read)
     return f"{text} behind the launch: take it out of the step, and {back}{kept}"
 
 
@@ -185,12 +196,19 @@ def _read_elsewhere(
             yield f"{held}.{name}", min(reads)
 
 
-def _filled_ahead(place: Place, path: str, line: int) -> str:
+def _filled_ahead(place: Place, path: str, line: int, step: ast.AST) -> str:
     name = f"{path.rpartition('.')[2]}_in"
+    options = ((n, option) for n in ast.walk(step) if isinstance(n, ast.Call) for option in n.keywords)
+    found = [
+        _with_factor(place, call, option, re.sub(rf"(?<![\w.]){re.escape(path)}(?!\w)", name, place.text(option.value)))
+        for call, option in options
+        if option.arg == "alpha" or (option.arg == "value" and called(call).strip("_") in ("addcmul", "addcdiv"))
+        if any(isinstance(n, ast.Attribute) and path_of(n) == path for n in ast.walk(option.value))
+    ]
     return (
         f"; `{path}`, which it moves, is read from line {line} on: once `{name} = torch.zeros((), "
         f"device={place.device})`, before each launch `{name}.fill_({path})`, and `{name}` for `{path}` in the step"
-    )
+    ) + (f"{_NO_NUMBER}{', '.join(found)}" if found else "")
 
 
 def _is_named(node: ast.AST, name: str) -> bool:
