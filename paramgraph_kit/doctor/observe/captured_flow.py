@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.given_objects import GivenObjects
@@ -48,7 +49,8 @@ class _Order:
     replays: int = 0
     given: GivenObjects = field(default_factory=GivenObjects)
     sums: bool = False  # weights have been moved between two replays, and the gradients were not cleared
-    weights: dict[int, int] | None = None  # the memory of weights, by that of their gradients
+    weights: dict[int, int] = field(default_factory=dict)  # the memory of weights, by that of their gradients
+    held: list[Any] = field(default_factory=list)  # weak references that keep a key of such gradients theirs
 
 
 class CapturedFlow:
@@ -67,6 +69,13 @@ class CapturedFlow:
             frame = frame.f_back
         if self.ahead is not None:
             self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.reads, own.codes)
+
+    def ended(self, graph: object) -> None:
+        """Its capture has ended well: whose gradients it adds to is known now, and they may be None at a replay."""
+        if (own := self._known.get(id(graph))) is not None and own.added:
+            for weight, grad in weights_of(own.added):
+                own.weights[storage_key(grad)] = storage_key(weight)
+                own.held.append(StorageWeakRef(grad.untyped_storage()))  # type: ignore[no-untyped-call]
 
     def adopt(self, graph: object, met: set[int]) -> None:
         """A capture of before, which is known to read, or to write, this memory."""
@@ -119,8 +128,6 @@ class CapturedFlow:
             self.ahead.replayed(graph, now.written)
         left = now.added - now.zeroed
         if now.replays and left and not now.sums:
-            if now.weights is None:
-                now.weights = weights_of(now.added)
             moved = now.since | now.written
             now.sums = any(now.weights.get(key) in moved for key in left)
         now.replays += 1
@@ -203,13 +210,11 @@ def written_and_read(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any
     return written - {0}, read - {0} - written
 
 
-def weights_of(gradients: Collection[int]) -> dict[int, int]:
-    """The memory of tensors that have these gradients, by that of the gradients: whoever holds them."""
-    found = {}
+def weights_of(gradients: Collection[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors that have these gradients, each with its own: whoever holds them."""
     for each in learning():
-        if each.grad is not None and (key := storage_key(each.grad)) in gradients:
-            found[key] = storage_key(each)
-    return found
+        if each.grad is not None and storage_key(each.grad) in gradients:
+            yield each, each.grad
 
 
 def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:

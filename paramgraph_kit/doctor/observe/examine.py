@@ -472,8 +472,8 @@ class _Examiner(Caller):
             region.stand_in_for_gone()
             if not work_out(region):
                 region.forget()
-            zeroed = [*zeroed_ahead(region, self.function, self.given(), self.codes(call), self.graphs.writes)]
-            problems += zeroed or added_to(region, self.graphs.adds_to)
+            about, adds = (self.function, self.given(), self.codes(call), self.graphs.writes), self.graphs.adds_to
+            problems += [*zeroed_ahead(region, *about, adds)] or added_to(region, adds)
             problems += [*begun_inside(region, self.graphs.writes)] or begun_in_capture(region, self.graphs.flow)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):

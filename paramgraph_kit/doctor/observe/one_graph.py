@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -11,6 +11,8 @@ import torch
 
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.trace.model import Frame
 
 
@@ -40,12 +42,20 @@ class OneGraph:
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
     freed: list[tuple[int, Frame | None]] = field(default_factory=list)  # what it reads and nobody keeps, if so
+    loses: bool = False  # and memory is gone that autograd alone touches: gradients that were there at its capture
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False  # since its capture
     launched: bool = False  # while somebody looks
     at: int = 0  # how much had been written at its latest replay
     empty: bool = False  # its capture holds nothing, as the device says
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
+
+    def lose(self, freed: Iterable[tuple[int, tuple[str, int] | None]]) -> None:
+        """This memory, which it touches, is gone; with the line that does, and none in autograd's own threads."""
+        for at, place in freed:
+            self.loses |= place is None
+            if place is not None and not is_library(place[0]):
+                self.freed.append((at, frame_of_line(*place)))
 
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that it has made."""

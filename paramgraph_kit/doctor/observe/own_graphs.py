@@ -52,8 +52,6 @@ from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.warm_ups import WarmUps
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
-from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure
 
@@ -126,8 +124,7 @@ class OwnGraphs:
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
                 own.touched = driver().touched(graph)
-            freed = [(at, place) for at, place in driver().freed(graph) if place is not None]
-            own.freed = [(at, frame_of_line(*place)) for at, place in freed if not is_library(place[0])]
+            own.lose(driver().freed(graph))
 
     def captured_before(self, regions: Iterable[Region]) -> None:
         """Captures of before: what their lines name now is what they read, and write."""
@@ -175,6 +172,7 @@ class OwnGraphs:
         """The capture of a graph has ended well; ``empty``: and holds nothing."""
         if graph in self:
             self._known[id(graph)].empty = empty
+            self.flow.ended(graph)
         for region in self.regions or ():
             if region.graph is graph:
                 region.ended()
@@ -485,7 +483,8 @@ class OwnGraphs:
         """Whether the graph of a capture adds to gradients that were there before: it has not made them."""
         own = self._known[id(region.graph)]
         if own.before:
-            return any(p.grad is not None and not self.writes(p.grad) for p in learning) and not own.by_torch
+            there = own.loses or any(p.grad is not None and not self.writes(p.grad) for p in learning)
+            return there and not own.by_torch
         return not own.by_torch and not region.gradients.isdisjoint(own.reads)
 
     def owns(self, result: Any) -> bool:

@@ -27,10 +27,12 @@ def zeroed_ahead(
     given: Mapping[str, Any],
     codes: Iterable[CodeType],
     makes: Callable[[torch.Tensor], bool],
+    adds: Callable[[Region, Iterable[torch.Tensor]], bool],
 ) -> Iterator[Failure]:
     """Lines of a function that only replays, and of the object whose method has captured, that call ``zero_grad()``.
 
-    ``makes`` says whether memory is a graph's: one that makes the gradients, and steps with them, needs no others.
+    ``makes`` says whether memory is a graph's: one that makes the gradients, and steps with them, needs no others;
+    ``adds`` whether a graph adds to gradients that it has not made, which may be None by now.
     """
     if region.function is None:
         return
@@ -38,7 +40,7 @@ def zeroed_ahead(
     if "backward" not in used or "zero_grad" in used:
         return
     learning = learning_in(region, used)
-    if "step" in used and all(p.grad is None or makes(p.grad) for p in learning):
+    if "step" in used and all(p.grad is None or makes(p.grad) for p in learning) and not adds(region, learning):
         return
     mine = {id(p) for p in learning}
     own = code_of(getattr(function, "forward", None) or function)
@@ -70,7 +72,8 @@ def added_to(region: Region, adds: Callable[[Region, Iterable[torch.Tensor]], bo
     nodes = [*ast.walk(tree)]
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     zeroes = [n for n in calls if last_name(n.func) == "zero_grad" and (keeps(n) or "step" not in used)]
-    reads_gradients = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in nodes)
+    gradients = [n.ctx for n in nodes if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    reads_gradients = any(isinstance(ctx, ast.Load) for ctx in gradients)
     zeroes += [n for n in calls if reads_gradients and last_name(n.func) in _ZEROES]
     if not any(n.lineno > region.line or not _is_in(n, region.code) for n in zeroes):
         yield from gradients_added(region, codes)
