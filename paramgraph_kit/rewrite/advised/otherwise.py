@@ -308,7 +308,9 @@ def at_least(place: Place) -> str:
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
     asked = {n.id for n in heads(node) if isinstance(n, ast.Name)} if isinstance(node, COMPOUND) else names_in(node)
     local = sorted(place.local(node) & asked - {"self"})
-    numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
+    numbers = sorted(
+        name for name in names_in(node) if type(place.space.get(name)) in (int, float) and not _is_constant(place, name)
+    )
     chosen = numbers if code in DECIDED and numbers else local
     line = f"line {node.lineno}"
     if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
@@ -384,6 +386,8 @@ def at_least(place: Place) -> str:
         return told
     if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place) or drawn_for_a_helper(place)):
         return told
+    if code == "scalar-frozen" and len(local) == 1 and (told := _given_to_a_helper(place, function, local[0])):
+        return told
     if code in DECIDED and (kept := numbers or _of_the_host(place, local)):
         what = f"`{'`, `'.join(kept)}`, where the host decides it,"
         return f"give {what} to the function: as a number among its arguments, of which each has a graph"
@@ -392,6 +396,36 @@ def at_least(place: Place) -> str:
     if code in DECIDED and ends:
         return _ended_before(place, [])  # who knows what is decided: all before it is the same each time
     return ""
+
+
+def _given_to_a_helper(place: Place, function: Function | None, name: str) -> str:
+    """``forcing.at(self.t)``: a number of the object's that a step gives to one of its helpers, in a tensor."""
+    if function is None or function.name == place.entry or name not in arguments_of(function):
+        return ""
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+    call = every[0] if len(every) == 1 else None
+    at = [each for each in arguments_of(function) if each != "self"].index(name) if name != "self" else -1
+    given = call.args[at] if call is not None and not call.keywords and 0 <= at < len(call.args) else None
+    maths = [n for n in ast.walk(place.statement) if isinstance(n, ast.Call) and path_of(n.func).startswith("math.")]
+    calls = {path_of(n.func) for n in maths}
+    if call is None or not isinstance(given, ast.Attribute) or not all(hasattr(torch, c[5:]) for c in calls):
+        return ""
+    if not path_of(given).startswith("self."):
+        return ""
+    here = "".join(f", and here `torch.{each[5:]}` stands for `{each}`" for each in sorted(calls))
+    return (
+        f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch "
+        f"`{name}_in.fill_({place.text(given)})`, line {call.lineno} gives `{name}_in` for `{place.text(given)}`{here}"
+    )
+
+
+def _is_constant(place: Place, name: str) -> bool:
+    """Whether a file gives a number its one value at its top, and no line another: nothing decides that."""
+    nodes = [*ast.walk(place.source.tree)]
+    stores = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
+    changed = any(isinstance(n, ast.Global) and name in n.names for n in nodes)
+    top = {n for s in place.source.tree.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s)}
+    return len(stores) == 1 and stores[0] in top and not changed and name.isupper()
 
 
 def _is_a_module(place: Place, node: ast.AST) -> bool:

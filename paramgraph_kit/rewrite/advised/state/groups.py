@@ -141,8 +141,14 @@ def called_for_itself(place: Place) -> str:
         return f"{text} before each launch: take it out of the step"
     values = node.value.args if isinstance(node.value, ast.Call) else []
     back = _given_there(place, caller, values) if values else "return what it is given"
-    read = _read_elsewhere(place, function, caller, node)
+    read = [*_read_elsewhere(place, function, caller, node)]
     kept = "".join(_filled_ahead(place, path, line, caller or node) for path, line in read)
+    if caller is not None and read and all(line > (node.end_lineno or node.lineno) for _, line in read):
+        # The step reads what was decided in this very step: behind the launch it would come one step late.
+        if _stands_first(caller, node) and not values:
+            return f"{text} before each launch: take it out of the step{kept}"
+        between = kept.replace("before each launch", "before the second launch")
+        return f"{text} between two launches: one graph ends ahead of it, and another one begins behind it{between}"
     return f"{text} behind the launch: take it out of the step, and {back}{kept}"
 
 
@@ -194,6 +200,12 @@ def _read_elsewhere(
         reads = [n.lineno for n in attributes if path_of(n) == f"{held}.{name}"]
         if held and reads and type(place.value(f"{held}.{name}")) in (int, float):
             yield f"{held}.{name}", min(reads)
+
+
+def _stands_first(caller: Function, node: ast.Expr) -> bool:
+    """Whether nothing of a step comes ahead of a line, but what it says of itself."""
+    said = ast.get_docstring(caller) is not None
+    return caller.body.index(node) == said if node in caller.body else False
 
 
 def _filled_ahead(place: Place, path: str, line: int, step: ast.AST) -> str:
