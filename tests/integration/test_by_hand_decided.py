@@ -65,7 +65,8 @@ def test_a_number_that_a_step_decides_is_not_told_to_come_one_step_late(way: str
     told = "\n".join(by_hand.lines(Ways(names["flow"].move, (), {}), failures))
     # THEN where it goes depends on that; no tensor is what `alpha` gets, and no constant is what the host decides
     assert WAYS[way] in told, told
-    assert "`(rate) * width_in` stands for `rate` with `alpha=self.width`" in told
+    assert "a tensor is no `alpha=` or `value=`, so line" in told, told
+    assert "self.state.add_(rate * (width_in))" in told, told
     assert "`RATE`" not in told, told
     assert "`phase_in.fill_(self.phase)`, line" in told, told
     assert "`torch.sin` stands for `math.sin`" in told
