@@ -116,6 +116,11 @@ ALONE = (
     "v.p6_large_blocks_two_segments",
     "v.user_gru_hidden_rebound",
     "zb.de_warn_only_and_sync_warn_mode",
+    "zb.gen_offset_read_in_capture",
+    "zb.gen_offset_set_in_capture",
+    "zb.gen_offsets_after_draws_and_replays",
+    "zb.gen_set_offset_before_replay",
+    *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
 _DEVICE = re.compile(r"\bcuda\b")
