@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.doctor.observe.own_managers import CAPTURES
 from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.moving import Moved
-from paramgraph_kit.rewrite.source.place import called, fresh
+from paramgraph_kit.rewrite.source.place import called, fresh, names_of
 from paramgraph_kit.rewrite.ways import Ways
 
 RETURNS = (
@@ -17,7 +18,6 @@ RETURNS = (
     "replay"
 )
 MOST = 4
-_CAPTURES = ("graph", "capture")
 
 
 def take_more(mover: Ways, moved: Moved) -> list[str]:
@@ -47,7 +47,7 @@ def _is_captured(source: Source, node: ast.AST) -> bool:
     """Whether a node stands in a ``with cuda.graph(g):``."""
     blocks = [each for each in source.above(node) if isinstance(each, ast.With)]
     items = [item.context_expr for each in blocks for item in each.items]
-    return any(isinstance(each, ast.Call) and called(each) in _CAPTURES for each in items)
+    return any(isinstance(each, ast.Call) and called(each) in CAPTURES for each in items)
 
 
 def _written(source: Source, call: ast.Call, moved: Moved) -> str:
@@ -59,7 +59,7 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     own = "self." if isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "self" else ""
     prefix = own if _is_captured(source, call) else ""
     # A name that is any other's, too, is given another tensor there, perhaps by what runs behind each replay.
-    taken = _names(source)
+    taken = names_of(source.tree) | {n.attr for n in ast.walk(source.tree) if isinstance(n, ast.Attribute)}
     new = [f"{prefix}{fresh(f'{name}_out', taken)}" for name in names[kept:]]
     more, line = ", ".join(new), f"line {call.lineno} "
     if isinstance(statement, ast.Expr) and statement.value is call:
@@ -73,11 +73,3 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     if moved.returns or not kept:
         return f"{line}gets what is needed behind the launch from `{text}`, and no result"
     return f"{line}`{text}[0]` for `{text}`" if kept == 1 else f"{line}`{text}[:{kept}]` for `{text}`"
-
-
-def _names(source: Source) -> set[str]:
-    """What a file calls anything, attributes included."""
-    found = (
-        getattr(n, "attr", None) or getattr(n, "id", None) or getattr(n, "arg", None) for n in ast.walk(source.tree)
-    )
-    return {name for name in found if isinstance(name, str)}

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.counting.counted import pairs_of
 from paramgraph_kit.rewrite.kept_numbers import object_of
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.writes import paths_in_place
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 4
@@ -36,7 +37,7 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
         inside = [*functions_of(source.tree, ran)]
         after = [*functions_of(ast.parse("".join(lines)), ran)]
         bound = [{path for each in part for path, _ in _bound(each)} for part in (inside, after)]
-        in_place = {path for each in after for path in _written(each)} - bound[1]
+        in_place = {path for each in after for path in _in_place(each)} - bound[1]
         owner = object_of(attempt)
         each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
         found += [
@@ -64,18 +65,11 @@ def _bound(part: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield path, value
 
 
-def _written(function: Function) -> Iterator[str]:
-    """What lines of a step write in place, and lives on: ``self.keys[i] = k``, ``self.sum += x``, ``w.mul_(2)``."""
+def _in_place(function: Function) -> Iterator[str]:
+    """What lines of a step write in place, and lives on."""
     own = locals_of(function) - {"self"}
-    for node in (n for part in function.body for n in within(part)):
-        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-            target = node.func.value
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            target = node
-        path = path_of(target) if target is not None else ""
-        if path and path.partition(".")[0] not in own:
-            yield path
+    written = paths_in_place(n for part in function.body for n in within(part))
+    yield from (path for path in written if path.partition(".")[0] not in own)
 
 
 def _elsewhere(source: Source, inside: list[Function], path: str, owner: str) -> Iterator[tuple[str, ast.expr]]:

@@ -30,13 +30,6 @@ from paramgraph_kit.rewrite.ways import Ways
 _EMPTY = types.CellType()
 
 
-def _is_kept(value: Any) -> bool:
-    """Whether it is a number, or has values of the call in which it was made: ``lambda v: jacobian(u, v)``."""
-    cells = getattr(value, "__closure__", None) or ()
-    own = (cell.cell_contents for cell in cells if cell != _EMPTY)
-    return isinstance(value, (int, float, str)) or any(isinstance(each, (int, float, torch.Tensor)) for each in own)
-
-
 def shown_of(
     whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Block
 ) -> Rewriting:
@@ -117,6 +110,13 @@ def shown_of(
         verified=[line.replace(REWRITTEN, "") for line in told],
         _borrow=both,
     )
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether it is a number, or has values of the call in which it was made: ``lambda v: jacobian(u, v)``."""
+    cells = getattr(value, "__closure__", None) or ()
+    own = (cell.cell_contents for cell in cells if cell != _EMPTY)
+    return isinstance(value, (int, float, str)) or any(isinstance(each, (int, float, torch.Tensor)) for each in own)
 
 
 def with_anew(shown: Rewriting, anew: tuple[str, ...], name: str, *, own_gradients: bool) -> Rewriting:

@@ -55,6 +55,18 @@ def elements_of(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
+def unpacked(node: ast.Assign, target: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What an assignment gives to the parts of one of its targets; nothing where it does not tell.
+
+    >>> statement = ast.parse("a, b.c = 1, x").body[0]
+    >>> [(ast.unparse(to), ast.unparse(value)) for to, value in unpacked(statement, statement.targets[0])]
+    [('a', '1'), ('b.c', 'x')]
+    """
+    targets = [*elements_of(target)]
+    values = [*elements_of(node.value)] if len(targets) > 1 else [node.value]
+    yield from zip(targets, values, strict=True) if len(targets) == len(values) else ()
+
+
 def last_line(code: CodeType) -> int:
     """The last line of a function."""
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)

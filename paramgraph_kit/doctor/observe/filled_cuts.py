@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
 from paramgraph_kit.doctor.observe.narrowed import as_slice
@@ -21,13 +20,14 @@ def line_at(place: Place) -> tuple[str, int]:
 
 def cut_in(place: Place, *, alone: bool = True) -> ast.Subscript | None:
     """``x[:, :n]`` of the line that writes, where `n` is not the same each time; ``alone``: none fills the rest."""
-    user = place.user
-    own = [n for n in nodes_of(user[0]) if getattr(n, "lineno", 0) == line_at(place)[1]] if user is not None else []
+    if (user := place.user) is None:
+        return None
+    (_, line), tree = line_at(place), tree_of(user[0].co_filename)
+    own = [n for n in nodes_of(user[0]) if getattr(n, "lineno", 0) == line]
     own += [each for n in own for each in _named_ahead(n, user)]
     into = {id(n.func.value) for n in own if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     # What is written goes first, and not what is given: `self.x[:n].copy_(x[:n])`.
     for node in sorted(own, key=lambda n: id(n) not in into and not isinstance(getattr(n, "ctx", None), ast.Store)):
-        tree: Any = tree_of(user[0].co_filename) if user is not None else None
         if (cut := as_slice(node)) is not None and _ends(cut, tree):
             nodes = ast.walk(tree) if tree is not None else ()
             name = ast.unparse(cut.value).rpartition(".")[2]
@@ -37,12 +37,12 @@ def cut_in(place: Place, *, alone: bool = True) -> ast.Subscript | None:
     return None
 
 
-def _named_ahead(node: ast.AST, user: tuple[CodeType, int] | None) -> Iterator[ast.expr]:
+def _named_ahead(node: ast.AST, user: tuple[CodeType, int]) -> Iterator[ast.expr]:
     """What a variable is that a line writes to, where one line gives it a part: ``rows = self.x[:n]``."""
     written = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
     if written is None and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         written = node.value
-    if not isinstance(written, ast.Name) or user is None:
+    if not isinstance(written, ast.Name):
         return
     nodes = [*nodes_of(user[0])]
     stores = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == written.id]

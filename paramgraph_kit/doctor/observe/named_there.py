@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, nodes_of, tree_of, unpacked
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, path_value
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -156,8 +156,6 @@ def _nothing_yet(first: CodeType) -> set[str]:
     found = set[str]()
     for node in (n for n in nodes_of(first) if isinstance(n, ast.Assign)):
         for target in node.targets:
-            paths = [*elements_of(target)]
-            values = [*elements_of(node.value)] if len(paths) > 1 else [node.value]
-            pairs = zip(paths, values, strict=False) if len(paths) == len(values) else ()
+            pairs = unpacked(node, target)
             found |= {p.attr for p, v in pairs if isinstance(p, ast.Attribute) and ast.unparse(v) in _EMPTY}
     return found

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import nodes_of, unpacked
 
 
 def first_of(node: ast.AST) -> str:
@@ -25,9 +25,7 @@ def _short_names(code: CodeType) -> tuple[tuple[str, ast.expr], ...]:
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     found: dict[str, ast.expr] = {}
     for node in (n for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1):
-        targets = [*elements_of(node.targets[0])]
-        values = [*elements_of(node.value)] if len(targets) > 1 else [node.value]
-        for target, value in zip(targets, values, strict=False) if len(targets) == len(values) else ():
+        for target, value in unpacked(node, node.targets[0]):
             name = target.id if isinstance(target, ast.Name) else ""
             is_part = isinstance(value, (ast.Attribute, ast.Subscript)) and first_of(value) not in ("", name)
             if stored.count(name) == 1 and name not in given and is_part:

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .machine import DEVICE_NAME
+
 _FUNCTION = re.compile(r"^- func: (\S+?)\(", re.MULTILINE)
 # Operations that call another one, which checks: its method, and how it names their arguments.
 _PASSED_ON = {"embedding": ("_index_select", {"weight": "self", "indices": "index"})}
 
-TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!"
+TWO_DEVICES = f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
 UNFIT = ("The size of tensor a", "output with shape")  # how TensorIterator begins what it has against sizes
 
 # Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.

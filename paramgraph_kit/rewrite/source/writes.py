@@ -97,6 +97,11 @@ def touches(a: str, b: str) -> bool:
 
 def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names by which a tensor is written in place."""
+    yield from (path.partition(".")[0].partition("[")[0] for path in paths_in_place(nodes))
+
+
+def paths_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """What is written in place: ``self.keys`` of ``self.keys[i] = k``, ``w`` of ``w.mul_(2)``, ``n`` of ``n += 1``."""
     for node in nodes:
         target: ast.expr | None = None
         if isinstance(node, ast.AugAssign):
@@ -105,8 +110,8 @@ def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
             target = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
             target = node.func.value
-        if target is not None and (name := path_of(target).partition(".")[0].partition("[")[0]):
-            yield name
+        if target is not None and (path := path_of(target)):
+            yield path
 
 
 def writes_through(place: Place) -> bool:
