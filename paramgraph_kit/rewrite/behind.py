@@ -11,6 +11,7 @@ from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.ahead import Ahead
 from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, staying, tails
+from paramgraph_kit.rewrite.around.crossing import Crossing
 from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
 from paramgraph_kit.rewrite.around.overwritten import overwritten
 from paramgraph_kit.rewrite.counting import advance, optimizers
@@ -23,6 +24,7 @@ from paramgraph_kit.rewrite.source.edits import (
     Function,
     Source,
     free_names,
+    locals_of,
     named_around,
     names_in,
     path_of,
@@ -74,7 +76,7 @@ class Behind(Ahead):
         self.sharing = bool(handed.shared(source, function, list(wanted), at_hand, host))
         before = handed.shared(source, function, list(wanted), at_hand, host) if self.shares and self.feeds else []
         at_hand |= moving.stored(before)
-        chosen = choosing.choose(function, wanted, at_hand, host, self.graded)
+        chosen = self._chosen(function, wanted, at_hand, host)
         listed = [one for one in listed if set(one.readers) <= set(chosen) and not set(one.filling) & _below(chosen)]
         self.watch = clocks.stopwatch(source, function, wanted) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
@@ -221,6 +223,30 @@ class Behind(Ahead):
             return found
 
         return edits_of
+
+    def _chosen(
+        self,
+        function: Function,
+        wanted: dict[ast.stmt, list[Failure]],
+        at_hand: set[str],
+        host: Callable[[ast.expr], bool],
+    ) -> list[ast.stmt]:
+        """What moves of what is wanted, with the host's lines that come after it: what those count, it would find."""
+        crossing = Crossing((each.tree for each in self.sources.values()), self._value, locals_of(function))
+        order, given_up = list(moving.body_of(function)), set[ast.stmt]()
+        while True:
+            asked = [node for node in wanted if node not in given_up]
+            chosen = choosing.choose(function, asked, at_hand, host, self.graded)
+            crossed = crossing.crossed(order, chosen)
+            if not crossed or self.cut >= 0:
+                return chosen
+            along = {later for _, later in crossed if moving.is_movable(later, self.graded)} - wanted.keys()
+            stays = {one for one, later in crossed if later not in along} - given_up
+            if not along and not stays:
+                return []
+            given_up |= stays
+            for node in along:
+                wanted[node] = []
 
     def _index(self, source: Source, function: Function, failure: Failure) -> int:
         """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
