@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe import (
     other_numbers,
     other_readings,
     other_ways,
+    set_by_calls,
     taken_before,
     used_up,
 )
@@ -31,7 +32,6 @@ from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_i
 from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
-from paramgraph_kit.doctor.observe.captured_values import uses_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
@@ -60,7 +60,7 @@ from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
-from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting, settings
+from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -178,7 +178,8 @@ class _Examiner(Caller):
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += self.between_calls(pair[1], found)
             known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
-            silent += [f for f in self.set_between(pair[1]) if (f.code, f.frame) not in known]
+            between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found)
+            silent += [f for f in between if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
             if self.first is not None:
@@ -427,16 +428,11 @@ class _Examiner(Caller):
             found.notes.append(text)
         return problems
 
-    def set_between(self, base: Call) -> Iterator[Failure]:
-        """Numbers that loops around its calls set."""
-        for each in self.settings(base):
-            yield from each.problems(base.steps, lambda: self.call(self.args, self.kwargs, drawing=base.number))
-
     def settings(self, base: Call) -> list[Setting]:
         """What code around the function sets, as far as the function reads it."""
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             ran = codes_in(step.place.stack for step in base.steps)
-            return settings(around(self.function), self.function, lambda: uses_in(self.function, self.given()), ran)
+            return set_by_calls.all_settings(around(self.function), self.function, self.given(), ran)
         return []
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
@@ -465,7 +461,7 @@ class _Examiner(Caller):
         ahead = [*moved_as_read(launched := self.graphs.launched_regions(), self.graphs.of)]
         for region in launched:
             problems += moved_failures(region, problems)
-            problems += [each.told() for each in self.settings(self.first or call) if each.is_read_in(region)]
+            problems += [each.told() for each in self.settings(self.first or call) if each.is_known_in(region)]
             problems += rates(region, call.found)
             problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
             problems += carried_on(region)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FUNCTIONS = FUNCTIONS[:2]
-_CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
+CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
 
 SET_BETWEEN = "is set between calls, at"  # what a message has then
@@ -48,6 +48,7 @@ class Setting:
     at: Frame  # the line that sets it
     node: ast.AST
     target: str  # as that line has it
+    is_called: bool | None = None  # between two calls, as is known of a function that sets it; None of other lines
 
     @property
     def said(self) -> str:
@@ -61,8 +62,10 @@ class Setting:
         failure = BY_ID[code].failure(self.said, frame_at(self.use.code, line))
         return failure if self.key else replace(failure, fix=self.words(failure, self.use.value()))
 
-    def is_read_in(self, region: Region) -> bool:
-        """Whether the lines of a capture read it."""
+    def is_known_in(self, region: Region) -> bool:
+        """Whether the lines of a capture read it, and it is known to be set between."""
+        if self.is_called is False:
+            return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
         return any(self.key or u.node.lineno == self.use.node.lineno for u in same)
@@ -89,8 +92,11 @@ class Setting:
             return failure.fix
         node: Any = self.node
         kept, value = self.target, ast.unparse(node.value) if hasattr(node, "value") else "..."
-        made = f"{kept} = torch.full((), float({kept}), device={driver().device.type!r})"
-        there = "stays as it is" if isinstance(node, ast.AugAssign) else f"becomes `{kept}.fill_({value})`"
+        outer = kept if self.is_called is None else self.use.text  # names of a function are its own
+        made = f"{outer} = torch.full((), float({outer}), device={driver().device.type!r})"
+        there = f"becomes `{kept}.fill_({value})`"
+        if isinstance(node, ast.AugAssign):  # of a tensor it writes in place
+            there = "stays as it is"
         if isinstance(node, ast.For):
             there = f"becomes `for value in {ast.unparse(node.iter)}:` with `{kept}.fill_(value)` as its first line"
         line = failure.frame.text if failure.frame else ""
@@ -106,7 +112,7 @@ def settings(
     uses: list[Use] | None = None
     for scope in scopes:
         search = Search(scope.names, function, set())
-        callers = _callers(scope.file, function)
+        callers = callers_in(scope.file, function)
         for node, body, file in _in_loops(scope, search, callers):
             if any(file == of and first <= node.lineno <= last for of, first, last in mine):
                 continue
@@ -120,7 +126,7 @@ def settings(
     return list(found.values())
 
 
-def _callers(file: str, function: Any) -> set[str]:
+def callers_in(file: str, function: Any) -> set[str]:
     """Names of functions of a file that call a function, or call one that does."""
     names = {getattr(function, "__name__", "")} - {"", "forward", "__call__", "step", "<lambda>"}
     tree = tree_of(file)
@@ -146,9 +152,9 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
             continue
         inside = [n for statement in loop.body for n in here(statement, _FUNCTIONS)]
         calls = [n for n in inside if isinstance(n, ast.Call)]
-        if any(last_name(n.func) in _CAPTURES for n in calls):
+        if any(last_name(n.func) in CAPTURES for n in calls):
             continue
-        if not any(_calls(n, search) or last_name(n.func) in callers for n in calls):
+        if not any(calls_it(n, search) or last_name(n.func) in callers for n in calls):
             continue
         for node in (loop, *inside):
             if isinstance(node, (ast.stmt, ast.Call)):
@@ -160,7 +166,7 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
                 yield from ((n, code.co_name, code.co_filename) for n in nodes_of(code) if isinstance(n, ast.stmt))
 
 
-def _calls(call: ast.Call, search: Search) -> bool:
+def calls_it(call: ast.Call, search: Search) -> bool:
     """Whether it calls the function, also where only its name tells: in a method of its object, or beside it."""
     if search.calls(call):
         return True

@@ -1,0 +1,304 @@
+"""Numbers that methods and functions set which a step does not call: what runs between its launches may call them."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, first_line, here, last_name, tree_of
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
+from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.held import code_of
+from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.trace.model import Failure, Frame
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.examination import Examination
+    from paramgraph_kit.doctor.observe.one_call import Call, Caller
+
+MOST = 8  # numbers that are tried
+_SET = (
+    "{text} {what} at {at}, and {by} sets it, `{line}`: where that runs between launches, capture again behind it{or_}"
+)
+_FUNCTIONS = FUNCTIONS[:2]
+_MAKES = ("__init__", "__post_init__", "__new__", "__set_name__")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A function or a method as it is written, and what it calls and sets itself."""
+
+    node: _Function
+    of: ast.ClassDef | None
+    file: str
+    calls: tuple[ast.Call, ...]
+    sets: tuple[tuple[ast.Attribute | ast.Subscript, ast.stmt], ...]
+
+    @property
+    def own(self) -> str:
+        """What its object is called in a method."""
+        given = [*self.node.args.posonlyargs, *self.node.args.args]
+        static = any(last_name(each) == "staticmethod" for each in self.node.decorator_list)
+        return given[0].arg if self.of is not None and given and not static else ""
+
+    @property
+    def name(self) -> str:
+        """As a frame has it."""
+        return f"{self.of.name}.{self.node.name}" if self.of is not None else self.node.name
+
+
+def all_settings(
+    scopes: Iterable[Scope], function: Any, given: dict[str, Any], ran: Iterable[CodeType]
+) -> list[Setting]:
+    """What loops around a step set, and what functions set that it does not call."""
+    scopes, ran = list(scopes), list(ran)
+    uses = cache(lambda: uses_in(function, given))
+    found = settings(scopes, function, uses, ran)
+    known = {_key(each.use) for each in found}
+    return [*found, *(s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known)]
+
+
+def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
+    """What is frozen of that: told where lines are known that set it between calls, else only said."""
+    for each in every:
+        frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
+        if each.is_called is not False:
+            yield from frozen
+        elif (first := next((f for f in frozen if f.frame is not None), None)) is not None and first.frame is not None:
+            what = "decides a branch" if first.code == "branch-frozen" else "is frozen"
+            by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
+            or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""
+            text = {"text": each.use.text, "what": what, "at": first.frame.label()}
+            found.notes.append(_SET.format(**text, by=by, line=each.at.text, or_=or_))
+
+
+def _key(use: Use) -> tuple[int, str]:
+    return id(use.owner()), last_name(use.node) or ast.unparse(use.node).rpartition("[")[2]
+
+
+def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list[CodeType]) -> list[Setting]:
+    """Each number once, at the function that is known to be called between, else at the first that sets it."""
+    found: dict[tuple[int, str], Setting] = {}
+    for use in uses:
+        owner = use.owner() if isinstance(use.node, (ast.Attribute, ast.Subscript)) else NOTHING
+        key = _key(use)
+        if owner is NOTHING or type(use.value()) not in (bool, int, float) or (key in found and found[key].is_called):
+            continue
+        for place, target, statement in _setters(use, owner, scopes):
+            search = _Calls(place, use, owner, scopes)
+            if _is_run(place, ran, search):
+                continue
+            between = search.between(function)
+            if not between and (key in found or search.only_sets_up(function)):
+                continue
+            line = linecache.getline(place.file, statement.lineno).strip()
+            at = Frame(display_name(place.file), statement.lineno, place.name, line)
+            found[key] = Setting(use, "", at, statement, ast.unparse(target), between)
+    return sorted(found.values(), key=lambda each: not each.is_called)[:MOST]
+
+
+def _setters(
+    use: Use, owner: Any, scopes: list[Scope]
+) -> Iterator[tuple[_Place, ast.Attribute | ast.Subscript, ast.stmt]]:
+    """The functions that set it, but for those in which its object is made."""
+    kinds = [] if isinstance(owner, dict) else [kind for kind in type(owner).__mro__ if _file_of(kind)]
+    files = dict.fromkeys([use.code.co_filename, *(scope.file for scope in scopes), *map(_file_of, kinds)])
+    names = {scope.file: scope.names for scope in reversed(scopes) if isinstance(scope.body, ast.Module)}
+    for place in (each for file in files if not is_library(file) for each in _places(file)):
+        if place.node.name in _MAKES:
+            continue
+        mine = place.of is not None and any(k.__name__ == place.of.name and _file_of(k) == place.file for k in kinds)
+        for target, statement in place.sets:
+            if _is_same(target, use.node) and _is_owner(
+                target.value, place, mine, use, owner, names.get(place.file, {})
+            ):
+                yield place, target, statement
+
+
+def _is_same(target: ast.Attribute | ast.Subscript, read: ast.AST) -> bool:
+    """Whether both name the same attribute, or the same entry, of whatever has it."""
+    if isinstance(target, ast.Attribute):
+        return isinstance(read, ast.Attribute) and target.attr == read.attr
+    return isinstance(read, ast.Subscript) and ast.dump(target.slice) == ast.dump(read.slice)
+
+
+def _is_owner(base: ast.expr, place: _Place, mine: bool, use: Use, owner: Any, names: dict[str, Any]) -> bool:
+    """Whether an object of another function is the one that the step reads, as far as its text tells."""
+    if isinstance(base, ast.Name) and base.id == place.own:
+        return mine
+    given = {each.arg: each.annotation for each in (*place.node.args.args, *place.node.args.kwonlyargs)}
+    if isinstance(base, ast.Name) and (kind := given.get(base.id)) is not None:
+        return last_name(kind) == type(owner).__name__
+    stored = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    root = next((n.id for n in ast.walk(base) if isinstance(n, ast.Name)), "")
+    if root not in stored | given.keys() and root != place.own:
+        known = Search(names, None, set())._value(base)
+        if known is not None or isinstance(base, ast.Name):
+            return known is owner
+    return last_name(base) == last_name(use.node.value) != ""  # type: ignore[attr-defined]
+
+
+class _Calls:
+    """Where a function is called that sets a number of an object."""
+
+    def __init__(self, place: _Place, use: Use, owner: Any, scopes: list[Scope]) -> None:
+        self.place, self.use, self.owner, self.scopes = place, use, owner, scopes
+        files = dict.fromkeys([place.file, *(scope.file for scope in scopes)])
+        self.places = [each for file in files if not is_library(file) for each in _places(file)]
+        self.callers = [p for p in self.places if p.node is not place.node and any(self.may_be(c, p) for c in p.calls)]
+        self.leads = {place.node.name: self.callers}
+
+    def may_be(self, call: ast.Call, within: _Place | None, names: dict[str, Any] | None = None) -> bool:
+        """Whether a call may be one of it: of its object, as far as the text tells."""
+        if last_name(call.func) != self.place.node.name:
+            return False
+        if isinstance(call.func, ast.Name):
+            return self.place.of is None
+        base = call.func.value  # type: ignore[attr-defined]
+        if self.place.of is None:
+            return isinstance(base, ast.Name)  # of a module's
+        if within is not None and isinstance(base, ast.Name) and base.id == within.own:
+            kinds = {kind.__name__ for kind in type(self.owner).__mro__} | {self.place.of.name}
+            return within.of is not None and within.of.name in kinds
+        known = Search(names, None, set())._value(base) if names is not None else None
+        if known is not None:
+            own = [kind.__name__ for kind in type(known).__mro__]
+            return known is self.owner or (self.place.own != "" and self.place.of.name in own and not self.is_its())
+        return not self.is_its() or last_name(base) in (last_name(self.use.node.value), "self")  # type: ignore[attr-defined]
+
+    def is_its(self) -> bool:
+        """Whether it is a method of the object itself, and not of another that has it."""
+        return self.place.of is not None and self.place.of.name in [k.__name__ for k in type(self.owner).__mro__]
+
+    def names_that_lead(self) -> set[str]:
+        """Names of functions that call it, or call one that does."""
+        found = {p.node.name for p in self.callers if p.node.name not in _MAKES}
+        while more := {
+            p.node.name
+            for p in self.places
+            if p.node.name not in (*found, *_MAKES) and any(last_name(c.func) in found for c in p.calls)
+        }:
+            found |= more
+        return found
+
+    def between(self, function: Any) -> bool:
+        """Whether a loop that calls the step also calls it, or lines do between two calls of the step."""
+        leads = self.names_that_lead() - {getattr(function, "__name__", "")}
+        for scope in self.scopes:
+            search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
+            within = next((p for p in self.places if p.node is scope.body), None)
+            local = scope.names if within is None else None
+
+            def runs(node: ast.AST, search: Search = search, callers: set[str] = callers) -> bool:
+                return isinstance(node, ast.Call) and (calls_it(node, search) or last_name(node.func) in callers)
+
+            def moves(node: ast.AST, within: _Place | None = within, local: dict[str, Any] | None = local) -> bool:
+                return isinstance(node, ast.Call) and (
+                    self.may_be(node, within, local) or last_name(node.func) in leads
+                )
+
+            for node in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
+                if isinstance(node, LOOPS):
+                    calls = [n for s in node.body for n in here(s, _FUNCTIONS) if isinstance(n, ast.Call)]
+                    captures = any(last_name(n.func) in CAPTURES for n in calls)
+                    if not captures and any(map(runs, calls)) and any(map(moves, calls)):
+                        return True
+            lines = [[n for n in here(s, _FUNCTIONS) if isinstance(n, ast.Call)] for s in scope.body.body]
+            ran = [at for at, calls in enumerate(lines) if any(map(runs, calls))]
+            if ran and any(ran[0] < at < ran[-1] and any(map(moves, calls)) for at, calls in enumerate(lines)):
+                return True
+        return False
+
+    def only_sets_up(self, function: Any) -> bool:
+        """Whether all its calls that are known stand where objects are made, or ahead of the step at a file's level."""
+        makers, waiting, seen = False, [self.place], list[_Place]()
+        while waiting:
+            place = waiting.pop()
+            seen.append(place)
+            own = self.callers if place is self.place else [p for p in self.places if self._is_called(place, p)]
+            for caller in (each for each in own if each not in seen):
+                if caller.node.name not in _MAKES and not (caller.node.name.startswith("_") and caller is not place):
+                    return False
+                if caller.node.name in _MAKES:
+                    makers = True
+                else:
+                    waiting.append(caller)
+        for scope in (s for s in self.scopes if isinstance(s.body, ast.Module)):
+            for node in ast.walk(scope.body):
+                if isinstance(node, LOOPS) and any(self._at_top(n, scope) for s in node.body for n in here(s)):
+                    return False
+            search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
+            for statement in scope.body.body:
+                nodes = [n for n in here(statement) if isinstance(n, ast.Call)]
+                if any(calls_it(n, search) or last_name(n.func) in callers for n in nodes):
+                    break
+                makers = makers or any(self._at_top(n, scope) for n in nodes)
+        return makers
+
+    def _at_top(self, node: ast.AST, scope: Scope) -> bool:
+        return isinstance(node, ast.Call) and self.may_be(node, None, scope.names)
+
+    def _is_called(self, place: _Place, by: _Place) -> bool:
+        return any(last_name(call.func) == place.node.name for call in by.calls)
+
+
+def _is_run(place: _Place, ran: list[CodeType], search: _Calls) -> bool:
+    """Whether a step calls it itself, also where it has not yet: what that moves is seen, or told, otherwise."""
+    line = first_line(place.node)
+    if any(code.co_filename == place.file and code.co_firstlineno == line for code in ran):
+        return True
+    lines = {(code.co_filename, code.co_firstlineno) for code in ran}
+    waiting = [each for each in search.places if (each.file, first_line(each.node)) in lines]
+    return any(search.may_be(call, each) for each in waiting for call in each.calls)
+
+
+@lru_cache(maxsize=64)
+def _places_in(tree: ast.Module, file: str) -> tuple[_Place, ...]:
+    found: list[_Place] = []
+
+    def look(node: ast.AST, of: ast.ClassDef | None) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, _FUNCTIONS):
+                inside = [n for s in child.body for n in here(s, _FUNCTIONS)]
+                calls = tuple(n for n in inside if isinstance(n, ast.Call))
+                found.append(_Place(child, of, file, calls, tuple(_sets(inside))))
+            look(child, child if isinstance(child, ast.ClassDef) else None if isinstance(child, _FUNCTIONS) else of)
+
+    look(tree, None)
+    return tuple(found)
+
+
+def _places(file: str) -> tuple[_Place, ...]:
+    tree = tree_of(file)
+    return _places_in(tree, file) if tree is not None else ()
+
+
+def _sets(nodes: list[ast.AST]) -> Iterator[tuple[ast.Attribute | ast.Subscript, ast.stmt]]:
+    """What lines set: attributes and entries, ``setattr(self, "now", 1)`` too."""
+    for node in nodes:
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and last_name(call.func) == "setattr" and len(call.args) == 3:
+            name = call.args[1]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield ast.Attribute(call.args[0], name.value, ast.Store()), node  # type: ignore[misc]
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else targets
+        for target in (part for each in targets for part in elements_of(each)):
+            if isinstance(target, (ast.Attribute, ast.Subscript)):
+                yield target, node  # type: ignore[misc]
+
+
+def _file_of(kind: type) -> str:
+    """Where a class of the user's is written; "" of any other."""
+    for each in vars(kind).values():
+        each = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
+        if (code := code_of(each)) is not None and not code.co_filename.startswith("<"):
+            return "" if is_library(code.co_filename) else code.co_filename
+    return ""

@@ -1,0 +1,176 @@
+"""Numbers of other objects that a step reads, and that methods or functions beside it set: a graph keeps the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.apart import APART
+from tests.programs.running import load
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+HEAD = "import torch, paramgraph_kit as pgk\ndevice = pgk.device()\n"
+SCALED = """class Scale:
+    def __init__(self): self.now, self.good = 8.0, 0
+    def update(self):
+        self.good += 1
+        if self.good % 2 == 0:
+            self.now = self.now * 2.0
+class Trainer:
+    def __init__(self):
+        self.scale, self.w = Scale(), torch.ones(4, 4, device=device)
+    def step(self, x):
+        return x @ self.w * self.scale.now
+    def _end(self):
+        self.scale.update()
+    LOOP
+trainer = Trainer()
+f, inputs = trainer.step, (torch.ones(3, 4, device=device),)
+"""
+RATED = """class Rate:
+    def __init__(self, peak): self.peak, self.t, self.lr = peak, 0, peak
+    def advance(self):
+        self.t += 1
+        self.lr = self.peak * (1 - self.t / 100)
+rate, w = Rate(0.1), torch.ones(8, device=device)
+def f(grad):
+    return w * 2 - grad * rate.lr
+def train(grads):
+    for g in grads:
+        f(g)
+        rate.advance()
+inputs = (torch.ones(8, device=device),)
+"""
+SHAPED = """from dataclasses import dataclass
+@dataclass
+class Curriculum:
+    length: int = 4
+    def grow(self, epoch): setattr(self, "length", min(16, 4 + epoch))
+class Model(torch.nn.Module):
+    def __init__(self, to):
+        super().__init__()
+        self.to_do = to
+    def forward(self, x): return x[:, : self.to_do.length] * 2
+f, inputs = Model(Curriculum()), (torch.ones(2, 16, device=device),)
+"""
+ENTRY = """from types import SimpleNamespace
+cfg, state = SimpleNamespace(lr=0.1), {"temp": 1.0}
+def anneal(cfg, k):
+    cfg.lr = 0.1 * 0.9**k
+def cool():
+    state["temp"] *= 0.5
+def f(g): return torch.softmax(g * cfg.lr / state["temp"], 0)
+inputs = (torch.ones(8, device=device),)
+"""
+LOOP = "def fit(self, xs):\n        for x in xs:\n            self.step(x)\n            self._end()"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        (SCALED.replace("LOOP", LOOP), "self.scale.now is set between calls", "return x @ self.w * self.scale.now"),
+        (RATED, "rate.lr is set between calls", "return w * 2 - grad * rate.lr"),
+    ],
+)
+def test_a_number_that_a_method_moves_between_calls_is_a_problem(
+    text: str, said: str, line: str, tmp_path: Path
+) -> None:
+    # GIVEN a step that reads a number of another object's, and a loop around it that calls what sets that
+    names = load(HEAD + text, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    # THEN the number is told, at the line that reads it
+    assert diagnosis.codes == ("scalar-frozen",), str(diagnosis)
+    frame = diagnosis.failure.frame
+    assert frame is not None
+    assert (frame.text, said in diagnosis.failure.message) == (line, True), str(diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "written"),
+    [
+        (SCALED.replace("LOOP", ""), "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
+        (SHAPED, "self.to_do.length is frozen", 'setattr(self, "length", min(16, 4 + epoch))'),
+        (ENTRY, "cfg.lr is frozen", "becomes `cfg.lr.fill_(0.1 * 0.9 ** k)`"),
+        (ENTRY, "state['temp'] is frozen", 'state["temp"] *= 0.5'),
+    ],
+)
+def test_a_number_that_a_function_beside_it_sets_is_said(text: str, read: str, written: str, tmp_path: Path) -> None:
+    # GIVEN the same where nobody is known to call what sets it
+    names = load(HEAD + text, tmp_path / "program.py")
+    # WHEN it is diagnosed THEN it is no problem yet, and a note says when it is one
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert not diagnosis, str(diagnosis)
+    assert any(read in note and written in note for note in diagnosis.notes), str(diagnosis)
+
+
+RIGHT = {
+    "nothing sets it": """from dataclasses import dataclass
+@dataclass
+class Config:
+    scale: float = 2.0
+    def describe(self): return f"{self.scale}"
+class Net:
+    def __init__(self, cfg): self.cfg = cfg
+    def __call__(self, x): return x * self.cfg.scale
+f = Net(Config())
+""",
+    "only what makes it sets it": """class Gate:
+    def __init__(self): self._build(0.5)
+    def _build(self, p): self.gain = 1 / p
+class Net:
+    def __init__(self): self.gate = Gate()
+    def run(self, x): return x * self.gate.gain
+f = Net().run
+""",
+    "it is set up ahead, and another class sets one of that name": """class Other:
+    def __init__(self): self.gain = 1.0
+    def bump(self): self.gain *= 2
+class Gate:
+    def __init__(self): self.gain, self.seen = 1.0, 0
+    def configure(self, g): self.gain = g
+    def note(self, n): self.seen = n
+class Net:
+    def __init__(self): self.gate = Gate()
+    def run(self, x):
+        if self.gate.seen > 10:
+            print("late")
+        return x * self.gate.gain
+net, other = Net(), Other()
+net.gate.configure(0.5)
+f = net.run
+for k in range(3):
+    net.run(torch.ones(3, 4, device=device))
+    other.bump()
+    net.gate.note(k)
+""",
+    "it is a tensor that is filled": """class Scale:
+    def __init__(self): self.now = torch.ones((), device=device)
+    def update(self, v): self.now.fill_(v)
+class Net:
+    def __init__(self): self.scale = Scale()
+    def run(self, x): return x * self.scale.now
+f = Net().run
+""",
+    "the step sets it where it has to": """class Rope:
+    def __init__(self, n): self._grow(n)
+    def _grow(self, n): self.n, self.scale = n, 1.0 / n
+    def __call__(self, x):
+        if x.shape[0] > self.n:
+            self._grow(x.shape[0])
+        return x * self.scale
+f = Rope(8)
+""",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_number_that_stays_is_not_mentioned(name: str, tmp_path: Path) -> None:
+    # GIVEN a step whose numbers stay WHEN it is diagnosed THEN nothing is said of them
+    names = load(HEAD + RIGHT[name], tmp_path / "program.py")
+    diagnosis = pgk.diagnose(names["f"], torch.ones(3, 4, device=pgk.device()))
+    assert not diagnosis, str(diagnosis)
+    assert not any("sets it" in note for note in diagnosis.notes), str(diagnosis)
