@@ -183,7 +183,7 @@ def test_what_a_function_reads_is_asked_only_where_a_loop_could_set_it(monkeypat
         asked.append(given)
         return []
 
-    monkeypatch.setattr("paramgraph_kit.doctor.observe.examine.uses_in", uses_in)
+    monkeypatch.setattr("paramgraph_kit.doctor.observe.set_by_calls.uses_in", uses_in)
     # WHEN diagnosed THEN nobody asks
     assert not pgk.diagnose(step, torch.ones(4, device=pgk.device()))
     assert not asked

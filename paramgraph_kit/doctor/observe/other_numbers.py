@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from dataclasses import replace
 from typing import Any
 
+from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
+from paramgraph_kit.doctor.observe.held import code_of
+from paramgraph_kit.doctor.observe.numbers_within import Inner, numbers_within, with_others_within
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.settings_given import with_others
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
 
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
+_OF_OBJECT = (
+    "numbers of the {names} among its arguments are frozen at {at}: where a call is given others, capture once for each"
+)
+_MOST_ALONE = 6  # numbers that are tried each by itself
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
 
 
@@ -70,24 +78,87 @@ def is_key(caller: Caller, name: str) -> bool:
 
 
 def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
-    """Call once more with other numbers as arguments: what they decide is frozen."""
-    args, kwargs = _others(caller)
-    changed = [(i, a, b) for i, (a, b) in enumerate(zip(caller.args, args, strict=True)) if a is not b]
-    named = [(name, caller.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not caller.kwargs[name]]
-    if not changed and not named:
+    """Call once more with other numbers as arguments, and within them: what they decide is frozen."""
+    given = [*(("", value) for value in caller.args), *caller.kwargs.items()]
+    every = [(at, inner) for at, (_, value) in enumerate(given) for inner in numbers_within(value)]
+    if not every:
         return []
-    other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
-    if other.ended is not None:
-        found.notes.append(TAKES_NO_OTHERS)
-        return []
-    names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
     drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
-    frozen = differences(base.steps, other.steps, random_drawn=False)
-    return [
-        replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})")
-        for f in frozen
-        if f.code != "stale-input" and f.frame not in drawn
-    ]
+    frozen, told, fails = list[Failure](), set[tuple[str, Frame | None]](), False
+    waiting = [every]
+    while waiting:
+        some = waiting.pop(0)
+        new = [_with(some, at, value) for at, (_, value) in enumerate(given)]
+        args, kwargs = tuple(new[: len(caller.args)]), dict(zip(caller.kwargs, new[len(caller.args) :], strict=True))
+        other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
+        if other.ended is not None:  # a size perhaps, beside others that a call does take
+            fails = fails or len(some) == 1 or some is not every
+            waiting += _parted(some) if some is every else [[each] for each in some[:_MOST_ALONE] if len(some) > 1]
+            fails = fails or not waiting
+            continue
+        floats = [each for each in every if each[1].kind is float]
+        names = ", ".join(dict.fromkeys(_named(at, given[at][0], inner, some) for at, inner in some))
+        for f in differences(base.steps, other.steps, random_drawn=False):
+            if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
+                told.add((f.code, f.frame))
+                if f.code == "size-frozen" and some is every and floats != every and floats and floats not in waiting:
+                    waiting.append(floats)  # what comes behind other sizes cannot be compared
+                frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
+    found.notes += [TAKES_NO_OTHERS] if fails else []
+    return frozen
+
+
+def _with(some: list[tuple[int, Inner]], at: int, value: Any) -> Any:
+    """An argument with other numbers at some places."""
+    paths = {inner.path for number, inner in some if number == at}
+    return with_others_within(value, lambda path, each: _as_kind(each) if path in paths else each)
+
+
+def _as_kind(value: Any) -> Any:
+    """Another number, also for one of numpy's."""
+    if type(value) in (bool, int, float):
+        return another(value)
+    return type(value)(another(value.item()))
+
+
+def _parted(every: list[tuple[int, Inner]]) -> list[list[tuple[int, Inner]]]:
+    """Numbers of one kind together: those that are no sizes do not end a call."""
+    kinds = [[each for each in every if each[1].kind is kind] for kind in (float, bool, int)]
+    parts = [part for part in kinds if part]
+    return parts if len(parts) > 1 else [[each] for each in every[:_MOST_ALONE] if len(every) > 1]
+
+
+def _named(at: int, keyword: str, inner: Inner, some: list[tuple[int, Inner]]) -> str:
+    name = keyword or f"argument {at + 1}"
+    if sum(number == at for number, _ in some) > _MOST_ALONE:
+        return f"{name} = others"
+    return f"{name}{inner.path} = {inner.value}"
+
+
+def _told(caller: Caller, failure: Failure, some: list[tuple[int, Inner]], found: Examination) -> list[Failure]:
+    """What an object's numbers alone decide is only said, where nothing makes another one: a configuration stays."""
+    kinds = {inner.of for _, inner in some}
+    if None in kinds or failure.frame is None:
+        return [failure]
+    if any(_is_made_often(kind, caller.function) for kind in kinds if kind is not None):
+        return [failure]
+    names = ", ".join(dict.fromkeys(kind.__name__ for kind in kinds if kind is not None))
+    found.notes.append(_OF_OBJECT.format(at=failure.frame.label(), names=names))
+    return []
+
+
+def _is_made_often(kind: type, function: Any) -> bool:
+    """Whether the file of a function makes objects of a class in a loop, or at several places."""
+    inner = getattr(function, "__func__", function)
+    if not hasattr(inner, "__code__"):  # a module, or an object that can be called
+        inner = getattr(type(inner), "forward", None) or vars(type(inner)).get("__call__")
+    code = code_of(inner)
+    tree = tree_of(code.co_filename) if code is not None else None
+    nodes = [*ast.walk(tree)] if tree is not None else []
+    made = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == kind.__name__]
+    loops = [n for n in nodes if isinstance(n, (*LOOPS, ast.ListComp, ast.GeneratorExp, ast.DictComp))]
+    repeated = {n for loop in loops for n in ast.walk(loop)}
+    return len(made) > 1 or any(n in repeated for n in made)
 
 
 def frozen_names(caller: Caller, found: Examination, base: Call, told: set[tuple[str, Frame | None]]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, first_line, here, last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import code_of
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -62,6 +62,8 @@ def all_settings(
     uses = cache(lambda: uses_in(function, given))
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}
+    if not _may_be_set(scopes, function, ran):
+        return found  # of a large model it takes long what it reads
     return [*found, *(s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known)]
 
 
@@ -77,6 +79,27 @@ def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examin
             or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""
             text = {"text": each.use.text, "what": what, "at": first.frame.label()}
             found.notes.append(_SET.format(**text, by=by, line=each.at.text, or_=or_))
+
+
+def _may_be_set(scopes: list[Scope], function: Any, ran: list[CodeType]) -> bool:
+    """Whether a function sets what is called as something that a step reads."""
+    held = [value for scope in scopes for value in scope.names.values()]
+    held += [function, *attributes_of(function).values()]
+    held += attributes_of(getattr(function, "__self__", None)).values()
+    kinds = {kind for each in held for kind in (each if isinstance(each, type) else type(each)).__mro__}
+    files = {scope.file for scope in scopes} | {_file_of(kind) for kind in kinds if not _is_torchs(kind)}
+    read = {name for code in ran for name in (*code.co_names, *code.co_consts) if isinstance(name, str)}
+    places = (each for file in files if file and not is_library(file) for each in _places(file))
+    return any(_last(target) in read for each in places if each.node.name not in _MAKES for target, _ in each.sets)
+
+
+def _last(target: ast.Attribute | ast.Subscript) -> str:
+    entry = target.slice if isinstance(target, ast.Subscript) else None
+    return target.attr if isinstance(target, ast.Attribute) else str(getattr(entry, "value", ""))
+
+
+def _is_torchs(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("torch", "builtins", "numpy")
 
 
 def _key(use: Use) -> tuple[int, str]:

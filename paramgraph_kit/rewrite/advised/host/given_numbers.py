@@ -13,7 +13,8 @@ from paramgraph_kit.rewrite.source.place import Place, called
 _CHANGED = re.compile(r"(\w+) got (\S+) in one call and (\S+) in the next")
 _ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "clamp")
 _MODULES = ("math", "np", "numpy")
-_GIVEN = re.compile(r"(?:argument (\d+)|(\w+)) = ")
+_GIVEN = re.compile(r"(?:argument (\d+)|\b([A-Za-z_]\w*))((?:\[[^\]]*\]|\.\w+)*) = ")
+_MOST = 4  # of one container; of more it is named itself
 
 
 def of_an_argument(place: Place) -> str:
@@ -23,10 +24,29 @@ def of_an_argument(place: Place) -> str:
     names = _deciding(place, _named(place))
     if not names:
         return ""
+    if len(names) == 1 and (filled := _filled(place, names[0])):
+        return filled
     kind = "numbers among the arguments, decide" if len(names) > 1 else "a number among the arguments, decides"
     return (
         f"`{'`, `'.join(names)}`, {kind} this: the line stays as it is; keep a graph for each value that comes, "
         f"`graphs[{', '.join(names)}]`, captured when it first comes; where it is always the same, do nothing"
+    )
+
+
+def _filled(place: Place, name: str) -> str:
+    """``x * opts["scale"]``: a number within an argument that is only computed with, in a tensor."""
+    if place.failure.code != "scalar-frozen" or name == _root(name):
+        return ""
+    reads = [n for n in ast.walk(place.statement) if isinstance(n, ast.Subscript | ast.Attribute)]
+    reads = [n for n in reads if ast.unparse(n) == name]
+    above = [place.source.parents.get(n) for n in reads]
+    if not above or any(not isinstance(n, ast.BinOp) or isinstance(n.op, ast.Pow | ast.Mod) for n in above):
+        return ""
+    words = re.findall(r"\w+", name)
+    held = f"{words[-1] if words[-1].isidentifier() else '_'.join(words)}_in"
+    return (
+        f"`{name}` is another number in another call: once `{held} = torch.zeros((), device={place.device})`, before "
+        f"each launch `{held}.fill_({name})`, and here `{held}` for it; where it is always the same, do nothing"
     )
 
 
@@ -95,12 +115,18 @@ def _named(place: Place) -> list[str]:
     given = place.failure.message.rpartition(OTHER_NUMBERS)[2]
     positional = arguments_of(entry)[is_method(place.source, entry) :] if entry is not None else []
     names = []
-    for at, keyword in _GIVEN.findall(given):
+    for at, keyword, path in _GIVEN.findall(given):
         if keyword:
-            names.append(keyword)
+            names.append(f"{keyword}{path}")
         elif int(at) <= len(positional):
-            names.append(positional[int(at) - 1])
-    return names
+            names.append(f"{positional[int(at) - 1]}{path}")
+    roots = [_root(name) for name in names]
+    many = {root for root in roots if roots.count(root) > _MOST}
+    return list(dict.fromkeys(root if root in many else name for root, name in zip(roots, names, strict=True)))
+
+
+def _root(name: str) -> str:
+    return re.split(r"[.\[]", name)[0]
 
 
 def _deciding(place: Place, names: list[str]) -> list[str]:
@@ -113,4 +139,6 @@ def _deciding(place: Place, names: list[str]) -> list[str]:
     made = [n for part in function.body for n in within(part) if isinstance(n, makes) and n.value is not None]
     for _ in made:  # back to what the line's numbers are made of
         read |= {name for n in made if stored([n]) & read and n.value is not None for name in names_in(n.value)}
-    return [name for name in names if name in read] or names
+    text = ast.unparse(function)
+    named = [name for name in names if name == _root(name) or name in text] or names  # as entries of a list are not
+    return [name for name in named if _root(name) in read] or names
