@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_writ
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
+from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.results import flat_tensors
@@ -34,6 +35,7 @@ from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import within
 from paramgraph_kit.rewrite.source.in_order import too_early
+from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.rewrite.starts import wrong_from, wrong_later
 from paramgraph_kit.rewrite.trained_behind import branch_behind
 from paramgraph_kit.rewrite.truths import Known, truth_of
@@ -274,6 +276,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             return made
         if not (why := unlike(attempt.prover, truth, rounds, attempt.sources.values())):
             why, untried = wrong_later(attempt, truth, rounds)
+            wrong, not_run = wrongly_made(attempt.sources, rounds.texts, attempt.space, owner_of(attempt.function))
+            why, untried = why or wrong, [*untried, *not_run]
             if why:
                 found.verified, found.left = [why], list(failures)
                 break
