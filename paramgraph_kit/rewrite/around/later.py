@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.source.edits import (
 )
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, cloned, is_closed, is_kept, stored
 from paramgraph_kit.rewrite.source.place import called, fresh
+from paramgraph_kit.rewrite.source.ungraded import off_around
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 CODES = frozenset(
@@ -290,6 +291,9 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
         outer = {n for node in ast.walk(block.function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & {path for node in block.statements for path in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
+    off = off_around(source, block.function, block.statements)
+    lines += [f"    with {off}:"] * bool(off)
+    deep = "    " * (1 + bool(off))
     for node in block.statements:
         depth = len(source.indent(node))
         handed = [each for each in _reads(block) if each not in stored(block.statements)]
@@ -298,7 +302,7 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
         kept = [edit for edit in cloned(source, node, handed) if not any(_is_at(edit, each) for each in others)]
         whole = source.apply([*kept, *others])
         for line in source.part(node, whole):
-            lines.append(f"    {line[depth:].rstrip()}")
+            lines.append(f"{deep}{line[depth:].rstrip()}")
     return lines
 
 

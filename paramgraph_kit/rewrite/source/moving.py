@@ -14,7 +14,6 @@ from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
     Source,
-    about_gradients,
     free_names,
     is_method,
     locals_of,
@@ -23,6 +22,7 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
 )
 from paramgraph_kit.rewrite.source.place import around_launch, called
+from paramgraph_kit.rewrite.source.ungraded import context_of, off_for
 from paramgraph_kit.rewrite.source.writes import MODULES, written, written_in_place
 
 DEEP = 3  # through how many functions an argument is followed
@@ -178,19 +178,19 @@ def move(
     edits += fewer_globals(source, stay)
     name = around_launch(source, function, "after")
     parameters = [*given, *names]
+    off = tail.context if tail is not None else off_for(source, function, moved)
     lines = ["", f"def {name}({', '.join(parameters)}):  # after each launch"]
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & {p for node in moved for p in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
     lines += [f"    {line}" for line in first]
-    if tail is not None and tail.context:
-        lines.append(f"    with {tail.context}:")
-    deep = "    " * (1 + bool(tail is not None and tail.context))
+    lines += [f"    with {off}:"] * bool(off)
+    deep = "    " * (1 + bool(off))
     lines += [f"{deep}{line}" for line in ended[1]]
     around = None
     for node in (*again, *moved):
-        depth, context = len(source.indent(node)), _context(source, node) if deep == "    " else ""
+        depth, context = len(source.indent(node)), context_of(source, node) if not off else ""
         if context and source.parents[node] is not around:
             lines.append(f"{deep}with {context}:")
         around = source.parents[node] if context else None
@@ -245,16 +245,6 @@ def _without_copies_of_copies(
     whole = {source.replace(each, "") for each in ast.walk(node) if isinstance(each, ast.stmt)}
     ends = {(each.end_line, each.end_column) for each in anew if each in whole and ".copy_(" in each.text}
     return [each for each in copies if (each.line, each.column) not in ends]
-
-
-def _context(source: Source, node: ast.stmt) -> str:
-    """``torch.no_grad()`` of the ``with`` around a statement that writes to tensors, or ""."""
-    above = source.parents[node]
-    writes = isinstance(node, (ast.For, ast.If)) or any(
-        isinstance(n, ast.Call) and called(n).endswith("_") for n in within(node)
-    )
-    texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) and writes else []
-    return ", ".join(text for text in texts if about_gradients(text))
 
 
 def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
