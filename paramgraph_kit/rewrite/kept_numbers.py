@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, renamed
 from paramgraph_kit.rewrite.source.reach import numbers_of
+from paramgraph_kit.rewrite.source.reached_as import class_of, paths_to
 from paramgraph_kit.rewrite.source.set_later import is_set_later
 from paramgraph_kit.rewrite.ways import Ways
 
@@ -54,9 +55,9 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
                 if last in bound or path in found or not _is_set(source, function.name, path, attempt):
                     continue
                 line = lines[statement.lineno - 1].strip()
-                outer = path if not path.startswith("self.") else f"{object_of(attempt)}.{last}"
+                outer = _outer(tree, function, path, attempt)
                 found[path] = AGAIN.format(path=path, line=line)
-                if given := _given(function, path, attempt):
+                if outer and (given := _given(function, path, attempt)):
                     made, read = given[0].format(outer), given[1]
                     found[path] += KEPT.format(name=last, made=made, outer=outer, device=attempt.device, read=read)
     return [*list(found.values())[:MOST], *_made_once(attempt, rounds)]
@@ -79,6 +80,16 @@ def _made_once(attempt: Ways, rounds: Rounds) -> list[str]:
 
 def _made_in(tree: ast.Module) -> list[tuple[str, ast.Assign]]:
     return [(path_of(target), node) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+
+
+def _outer(tree: ast.Module, function: Function, path: str, attempt: Ways) -> str:
+    """What a step reads is called so before a launch; "" where several objects have it, and one tensor will not do."""
+    first, _, rest = path.partition(".")
+    if first != "self":
+        return path
+    owner = getattr(attempt.function, "__self__", None)
+    objects = paths_to(class_of(tree, function), rest.partition(".")[0], attempt.space, owner)
+    return f"{objects[0]}.{rest}" if len(objects) == 1 else ""
 
 
 def object_of(attempt: Ways) -> str:

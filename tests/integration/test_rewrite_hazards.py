@@ -237,6 +237,23 @@ def test_a_number_that_becomes_a_tensor_is_told(name: str, tmp_path: Path) -> No
     assert any(words in line for line in fix.verified), fix
 
 
+COOLING = """
+class Cool:
+    def __init__(self):
+        self.heat = 2.0
+    def drop(self):
+        self.heat *= 0.9
+    def factor(self):
+        return 1 / self.heat
+class Walker:
+    def __init__(self, cool):
+        self.cool = cool
+    def f(self, x):
+        return x / x.abs().max().item() / self.cool.heat
+cool = Cool()
+walker = Walker(cool)
+f = walker.f
+"""
 FROZEN = {
     "a number that a loop declares global": (
         (
@@ -254,6 +271,14 @@ FROZEN = {
         ),
         "`self.tau` is set outside of the step",
     ),
+    "an attribute of what the step's object has": (
+        COOLING + "def train():\n    for i in range(3):\n        walker.f(args[0])\n        cool.drop()\n",
+        "before each launch `heat_in.fill_(walker.cool.heat)`, and `heat_in` for `self.cool.heat` in the step",
+    ),
+    "an attribute that a method of another class reads": (
+        COOLING.replace("/ self.cool.heat", "* self.cool.factor()"),
+        "before each launch `heat_in.fill_(cool.heat)`, and `heat_in` for `self.heat` in the step",
+    ),
 }
 
 
@@ -264,6 +289,17 @@ def test_a_number_that_lines_around_a_step_set_is_told(name: str, tmp_path: Path
     fix = fix_of(text + ARGS, tmp_path)
     # THEN the fix says that a graph keeps it
     assert any(words in line for line in fix.verified), fix
+
+
+def test_a_number_that_several_objects_have_is_not_given_in_one_tensor(tmp_path: Path) -> None:
+    # GIVEN a step that asks two objects of a class for a number that other lines set WHEN it is rewritten
+    text = COOLING.replace("/ self.cool.heat", "* self.cool.factor() * self.other.factor()")
+    text = text.replace("        self.cool = cool\n", "        self.cool, self.other = cool, Cool()\n")
+    fix = fix_of(text + ARGS, tmp_path)
+    # THEN the fix says that a graph keeps it, and of no tensor that would be both
+    told = [line for line in fix.verified if "`self.heat` is set outside of the step" in line]
+    assert told, fix
+    assert "heat_in" not in told[0], fix
 
 
 def test_lengths_that_may_be_negative_are_told(tmp_path: Path) -> None:
