@@ -231,8 +231,9 @@ def _steps(function: Function) -> bool:
 
 
 def _reached(functions: list[Function], names: Collection[str]) -> list[Function]:
-    """The functions with these names, and those of the file that they call."""
+    """The functions with these names, and those of the file that they call; a property is none that is called."""
     found: list[Function] = []
+    functions = [each for each in functions if each.name in names or not _is_property(each)]
     wanted = set(names)
     while more := [each for each in functions if each.name in wanted and each not in found]:
         found += more
@@ -242,6 +243,10 @@ def _reached(functions: list[Function], names: Collection[str]) -> list[Function
         if any(_may_be_an_object(node.func, known) for node in calls):
             wanted.add("__call__")
     return found
+
+
+def _is_property(function: Function) -> bool:
+    return any(last_name(each) in ("property", "cached_property") for each in function.decorator_list)
 
 
 def _may_be_an_object(func: ast.expr, functions: Collection[str]) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
+from paramgraph_kit.rewrite.reads import frozen
 from tests.integration.rewritten import lines_of, rewritten
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -82,3 +84,37 @@ def f(x):
     assert told == [
         "`allowed` is made once, of today's `current`: where anything sets that to another number, make it again"
     ]
+
+
+METER = """\
+class Meter:
+    def add(self, value, n):
+        self.n += n
+    @property
+    def mean(self):
+        return self.total / self.n
+def f(x):
+    y = net(x)
+    return y, y.mean()
+def after_f(y, mean):
+    meter.add(mean.item(), 4)
+""".splitlines(keepends=True)
+
+
+def test_a_property_named_as_a_tensor_s_method_is_not_what_the_graph_calls() -> None:
+    # GIVEN a meter whose property `mean` reads what it counts behind the launch, and a step that calls a tensor's
+    # WHEN it is asked what the graph keeps THEN it is nothing of the meter's
+    assert frozen(METER, {"after_f"}, {"f"}, ()) == ""
+    # AND a method of that name may be what is called
+    method = [line for line in METER if "@property" not in line]
+    assert frozen(method, {"after_f"}, {"f"}, ()) == ".n"
+
+
+def test_a_name_of_a_function_s_own_is_not_an_object_s_attribute() -> None:
+    # GIVEN a step that cuts by a local `n`, and what counts an attribute `n` behind the launch
+    step = "def f(buf, keys):\n    n = keys.shape[0]\n    buf[0:n] = keys\n    return buf / scale.n\n"
+    lines = (step + "def after_f():\n    meter.n += 1\n").splitlines(keepends=True)
+    # WHEN it is said what to do about that attribute
+    told = kept_outside("n", lines, lines, {"after_f"}, {"f"}, "device")
+    # THEN the line is that which reads an attribute
+    assert "return buf / scale.n" in told

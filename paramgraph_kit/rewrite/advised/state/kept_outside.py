@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradients_go
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
-from paramgraph_kit.rewrite.source.edits import Function, functions_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, names_in, path_of, within
 
 Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
@@ -234,21 +234,30 @@ def _statements(function: ast.AST) -> Iterator[ast.stmt]:
 
 def _reads(function: ast.AST, name: str) -> Iterator[ast.stmt]:
     """The innermost statements of a function that read a name or an attribute."""
+    local = _own_names(function)
     for node in _statements(function):
         if hasattr(node, "body") and not isinstance(node, (ast.If, ast.While, ast.For)):
             continue
         heads = [node] if not hasattr(node, "body") else [getattr(node, "test", None) or getattr(node, "iter", None)]
         every = [each for head in heads if head is not None for each in ast.walk(head)]
         methods = [each.func for each in every if isinstance(each, ast.Call)]  # `x.mean()` is none of `self.mean`
-        if any(_is(each, name, ast.Load) for each in every if each not in methods):
+        read = [each for each in every if each not in methods and not (isinstance(each, ast.Name) and name in local)]
+        if any(_is(each, name, ast.Load) for each in read):
             yield node
 
 
+def _own_names(function: ast.AST) -> set[str]:
+    """Names of a function's own, which are none of what is around it."""
+    return locals_of(function) if isinstance(function, Function) else set()
+
+
 def _binds(function: ast.AST, name: str) -> Iterator[ast.Assign | ast.AugAssign]:
+    local = _own_names(function)
     for node in _statements(function):
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
         )
+        targets = [each for each in targets if not (isinstance(each, ast.Name) and name in local)]
         if isinstance(node, (ast.Assign, ast.AugAssign)) and any(_is(each, name, ast.Store) for each in targets):
             yield node
 
