@@ -16,7 +16,8 @@ def both(first: Failure, second: Failure) -> Failure:
     if first.message == second.message or not second.fix.startswith("before  "):
         return first
     more = second.fix.partition("\nafter   ")[2]
-    return replace(first, message=f"{first.message}; {second.message}", fix=f"{first.fix}; {more}")
+    fix = first.fix if more in first.fix else f"{first.fix}; {more}"  # a line that is written anew as a whole, once
+    return replace(first, message=f"{first.message}; {second.message}", fix=fix)
 
 
 def all_read(read: list[tuple[str, Failure]]) -> Failure:

@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.exchanged import exchanged
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import is_in_key
@@ -226,9 +227,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
                 return load
             held = f"held = {{k: v.clone() for k, v in {target}.state_dict().items()}}"
             return f"{held}; {load}; {given}.load_state_dict(held)"
-        if _swaps(line.node):
-            other = next(each for each in ast.unparse(line.node.targets[0]).split(", ") if each.strip("()") != target)
-            return f"held = {target}.clone(); {target}.copy_({given}); {other.strip('()')} = held"
+        if whole := exchanged(line.node, lambda each: _is_read(region, each)):
+            return whole
         if line.function == region.code.co_name and is_at_each_call(region, line.node):
             first = (
                 owned(line.node, f"{target} = {given}") if isinstance(line.node, ast.Assign) else f"{target} = {given}"
@@ -309,6 +309,12 @@ def _where_read(region: Region, moved: Moved) -> str:
     if more is not None:
         return f"{made}; with a tensor there {', '.join(more)}" if more else made
     return graph_for_each(use.text)
+
+
+def _is_read(region: Region, target: ast.expr) -> bool:
+    """Whether the graph reads a tensor of another name's, or object's, that a line gives a value."""
+    moved = region.values.moved.values() if region.values is not None else ()
+    return any(m.then[0] == "memory" and not m.part and _same_path(target, m.use.node) for m in moved)
 
 
 def in_place(call: ast.Call) -> str:

@@ -1,0 +1,33 @@
+"""Words for tensors that one line hands on among themselves, ``a, b = b, a``: written in place, none before it is read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+
+def exchanged(node: Any, is_read: Callable[[ast.expr], bool]) -> str:
+    """The whole line written in place, where what one target gets is made of another; "" of other lines.
+
+    ``is_read``: whether a graph reads what a target had, which is written there; the other targets are names as ever.
+    """
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return ""
+    into, given = node.targets[0], node.value
+    if not (isinstance(into, ast.Tuple) and isinstance(given, ast.Tuple) and len(into.elts) == len(given.elts)):
+        return ""
+    if any(isinstance(each, ast.Starred) for each in (*into.elts, *given.elts)):
+        return ""
+    targets, values = [*map(ast.unparse, into.elts)], [*map(ast.unparse, given.elts)]
+    named = [{ast.unparse(n) for n in ast.walk(each) if isinstance(n, ast.expr)} for each in given.elts]
+    if not any(target in each for i, target in enumerate(targets) for j, each in enumerate(named) if i != j):
+        return ""
+    read = {target for target, each in zip(targets, into.elts, strict=True) if is_read(each)}
+    if len(targets) == 2 and values == targets[::-1]:
+        first, second = targets if targets[0] in read else values
+        last = f"{second}.copy_(held)" if second in read else f"{second} = held"
+        return f"held = {first}.clone(); {first}.copy_({second}); {last}"
+    kept = ", ".join(f"{value}.clone()" if value in read else value for value in values)
+    lines = [f"{t}.copy_(held[{i}])" if t in read else f"{t} = held[{i}]" for i, t in enumerate(targets)]
+    return "; ".join([f"held = [{kept}]", *lines])
