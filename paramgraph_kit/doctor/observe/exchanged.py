@@ -1,4 +1,4 @@
-"""Words for tensors that one line hands on among themselves, ``a, b = b, a``: written in place, none before it is read."""
+"""Words for tensors that a line hands on among themselves, ``a, b = b, a``: in place, none before it is read."""
 
 from __future__ import annotations
 

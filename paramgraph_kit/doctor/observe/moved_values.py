@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     clipped,
     counted,
     held_for,
+    moves_on,
     of_call,
     of_entries,
     of_none,
@@ -276,6 +277,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             test = tested(moved.use) if code == "branch-frozen" and target == moved.use.text else ""
             # What has it may have another name where it is read, which an object's own gets from who launches.
             path = moved.use.text if moved.use.text.startswith("self.") else target
+            if is_number and augmented and isinstance(line.node.op, (ast.Add, ast.Sub)):
+                return moves_on(path, kind)
             return graph_for_each(f"({test})" if " " in test else test or path)
         return graph_for_each(part_of(moved.use.text, moved.part, moved.owner) if moved.part else moved.use.text)
     return ""

@@ -18,13 +18,12 @@ from paramgraph_kit.doctor.observe.graphed_words import as_graphed
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.launch_words import as_launched
+from paramgraph_kit.doctor.observe.multiplied import OF_TENSORS, Parents, multiplied
 from paramgraph_kit.doctor.observe.none_first import once_it_is_there
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.own_tables import in_own_table
 from paramgraph_kit.trace.model import Failure
 
-Parents = dict[ast.AST, ast.AST]
-OF_TENSORS = ("mul", "mul_", "div", "div_", "pow", "lerp", "lerp_", "where", "maximum", "minimum")
 JOINS = ("cat", "concat", "stack", "hstack", "vstack")
 OF_LISTS = ("max", "min", "sum", "any", "all", "len", "math.prod")  # what they give is a number of the host's
 OF_ALL = (  # what zeros among many change
@@ -212,6 +211,15 @@ def of_owner(path: str, kind: str, owner: str = "") -> str:
     return f"{made}, what is captured reads `{held}` for `{path}`, and ahead of g.replay() `{held}.fill_({path})`"
 
 
+def moves_on(path: str, kind: str) -> str:
+    """A number that each launch moves on, read where torch takes a number alone."""
+    return (
+        f"this line as it is; a graph for each value is none, as no value comes twice; {of_owner(path, kind)}, where "
+        "what takes only a number is written out with a tensor: `x.index_select(0, i)` for `x[i]`, a mask for a "
+        "slice's end, `torch.sin(t)` for `math.sin(t)`, and its formula for a function that takes a rate"
+    )
+
+
 def of_none(path: str) -> str:
     """What is there only later."""
     ways = f"a graph for each way, one captured while {path} is None, and one while it is what comes here"
@@ -324,7 +332,7 @@ def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
             elif name not in OF_TENSORS and not (computed and owner == "torch" and name in ("exp", "sqrt", "log")):
                 yield None
         elif isinstance(above, ast.keyword):
-            yield _multiplied(node, parents)
+            yield multiplied(node, parents)
         elif not (computed and isinstance(above, (ast.Return, ast.AugAssign, ast.Call))):
             yield None
         return
@@ -347,7 +355,8 @@ def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
         if asked and len(asked) == len(reads):
             return ""
         reads = [n for n in reads if n not in asked]
-        said = [_multiplied(_of_the_host(n, parents, {*paths, str(named)}), parents) for n in reads or [whole]]
+        known_there = {*paths, str(named)}
+        said = [multiplied(_of_the_host(n, parents, known_there), parents, each) for n in reads or [whole]]
         if None in said:
             return ""
         name, text = named or last_name(each.node) or "number", ast.unparse(whole)
@@ -390,7 +399,7 @@ def of_call(use: Use, uses: Iterable[Use], kind: str) -> str:
         above: Any = parents.get(call)
         named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
         reads = [n for n in there if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
-        said = [_multiplied(n, parents) for n in (reads if named else [call])]
+        said = [multiplied(n, parents, site) for n in (reads if named else [call])]
         plain = is_property or (isinstance(call, ast.Call) and not call.args and not call.keywords)
         if not plain or None in said or not said:
             return ""
@@ -462,25 +471,6 @@ def _is_number(node: ast.AST, paths: set[str]) -> bool:
         return _is_hosts(node.func) and all(_is_number(part, paths) for part in node.args)
     parts = [*ast.iter_child_nodes(node)] if isinstance(node, (ast.BinOp, ast.UnaryOp)) else []
     return bool(parts) and all(_is_number(part, paths) for part in parts)
-
-
-def _multiplied(node: Any, parents: Parents) -> str | None:
-    """What else is written where a tensor takes a number's place: "" for nothing, None where it cannot."""
-    above: Any = parents.get(node)
-    if isinstance(above, ast.BinOp):
-        return ""
-    if isinstance(above, ast.Call) and node in above.args:
-        return "" if last_name(above.func) in (*OF_TENSORS, "add", "add_", "sub", "sub_") else None
-    call = parents.get(above)
-    if isinstance(above, ast.keyword) and above.arg == "alpha" and isinstance(call, ast.Call) and call.args:
-        name, factor = last_name(call.func), ast.unparse(node)
-        other = ast.unparse(call.args[-1])
-        if isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "torch":
-            kept = [f"{each.arg}={ast.unparse(each.value)}" for each in call.keywords if each is not above]
-            given = ", ".join([*map(ast.unparse, call.args[:-1]), f"({factor}) * {other}", *kept])
-            return f"`torch.{name}({given})` for `{ast.unparse(call)}`"
-        return f"`{name}(({factor}) * {other})` for `{name}({other}, alpha={factor})`"
-    return None
 
 
 def by_setattr(node: ast.AST, code: str) -> str:
