@@ -76,9 +76,8 @@ def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
 
 def without_freed(problems: list[Failure]) -> list[Failure]:
     """What is gone because its name means something else now needs no words of its own."""
-    names = {
-        f.message.split()[0] for f in problems if f.code in ("stale-input", "graphed-closure", "parameter-rebound")
-    }
+    codes = ("stale-input", "graphed-closure", "parameter-rebound")
+    names = {part.split()[0] for f in problems if f.code in codes for part in f.message.split("; ") if part.split()}
     # An argument may have the name that its caller's attribute has.
     names |= {name.rpartition(".")[2] for name in names if name.startswith("self.")}
 
@@ -88,7 +87,7 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
         read = {".".join(path[:n]) for path in paths for n in range(1, len(path) + 1)}  # and what is called of it
         if frame is not None and any(name in frame.text.replace('"', "'") for name in names if name.endswith("]")):
             return True
-        of_names = is_of(failure, names & read)  # else something beside it is gone, too
+        of_names = is_of(failure, names, names & read)  # else something beside it is gone, too
         return frame is not None and (moved or (not names.isdisjoint(read) if of_names is None else of_names))
 
     moved = any(f.code == "parameter-rebound" for f in problems)  # what a parameter had is gone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
 
@@ -38,10 +38,15 @@ def kept_by_name(
     return [_with_names(f, regions) if f.code == _FREED and f.fix == BY_ID[_FREED].fix else f for f in own]
 
 
-def gone_at(lines: Iterable[tuple[Frame | None, int]], region: Region | None) -> Iterator[Failure]:
-    """Lines of a graph that is replayed whose tensors are gone, each with what memory that was."""
+def gone_at(
+    lines: Iterable[tuple[Frame | None, int]], region: Region | None, named: Mapping[int, str]
+) -> Iterator[Failure]:
+    """Lines of a graph that is replayed whose tensors are gone, each with what memory that was.
+
+    ``named``: what the function that captured has called that, where no more is known of its capture.
+    """
     lines = [*lines]
-    called = region.called if region is not None else {}
+    called = region.called if region is not None else named
     names = {called[key] for _, key in lines if key in called}
     for frame in dict.fromkeys(frame for frame, _ in lines):
         keys = {key for at, key in lines if at == frame}
@@ -53,16 +58,17 @@ def gone_at(lines: Iterable[tuple[Frame | None, int]], region: Region | None) ->
         yield failure if region is None else as_read(failure, region, names)
 
 
-def is_of(failure: Failure, names: Collection[str]) -> bool | None:
+def is_of(failure: Failure, names: Collection[str], there: Collection[str]) -> bool | None:
     """Whether what is told to be gone is no more than what these names meant; None where it is not known.
 
     Args:
         failure: a line of a graph that reads what is gone.
-        names: of what is read there, those that mean something else by now.
+        names: those that mean something else by now.
+        there: which of these its line has.
     """
     if named := _NAMED.search(failure.message):
         return {*named["names"].split(" and ")} <= {*names}
-    return len(names) >= int(several["count"]) if (several := _SEVERAL.search(failure.message)) else None
+    return len(there) >= int(several["count"]) if (several := _SEVERAL.search(failure.message)) else None
 
 
 def as_read(failure: Failure, region: Region, gone: Collection[str] = ()) -> Failure:
@@ -111,6 +117,11 @@ def _with_names(failure: Failure, regions: Collection[Region]) -> Failure:
             if named.code != _FREED or not set(names_kept(named.fix)).isdisjoint(re.findall(r"\w+", frame.text)):
                 return named
             return failure
+    found = _NAMED.search(failure.message)
+    names = found["names"].split(" and ") if found is not None else []
+    for region in regions if names else ():
+        if {*names} <= {*region.code.co_varnames}:
+            return as_read(failure, region, names)
     if shared := _shared(frame, regions):
         return replace(failure, fix=shared)
     cached = [region for region in regions if without_cache(region)]

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
@@ -25,6 +26,13 @@ class Memory:
     size: int
 
 
+def called_here() -> dict[int, str]:
+    """Memory of tensors, and what variables of the user's function that runs now call that."""
+    frame = next(frames_of_the_user(), None)
+    held = frame.f_locals.items() if frame is not None else ()
+    return {key: name for name, value in held if is_a(value, torch.Tensor) and (key := storage_key(value))}
+
+
 @dataclass(slots=True)
 class OneGraph:
     """One graph, as its capture was seen."""
@@ -38,6 +46,7 @@ class OneGraph:
     memory: dict[int, Memory] = field(default_factory=dict)  # of what is made
     hosts: dict[int, tuple[Any, bool]] = field(default_factory=dict)  # host memory that it copies, and if to there
     filled: frozenset[int] = frozenset()  # of one captured before: memory from outside that its lines copy to
+    called: dict[int, str] = field(default_factory=called_here)  # memory, and variables where it is captured
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked

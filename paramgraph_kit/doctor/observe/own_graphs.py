@@ -412,7 +412,8 @@ class OwnGraphs:
         lines = [(place.frame(), key) for at, place, key in gone if at not in told]
         if own is not None and not own.by_torch:  # torch keeps what it is given to graph
             lines += [(frame, -at) for at, frame in own.freed if at not in told]
-        yield from gone_at(lines, next((region for region in self.regions or () if region.graph is graph), None))
+        region = next((region for region in self.regions or () if region.graph is graph), None)
+        yield from gone_at(lines, region, own.called if own is not None else {})
 
     def never_read(
         self,
