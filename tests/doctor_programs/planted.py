@@ -73,6 +73,8 @@ def f(x):
 k = torch.tensor(2.0)
 def f(x):
     return x * k  # problem: cpu-scalar-frozen
+def louder():
+    k.mul_(2)
 """,
     "host random numbers in a tensor": """
 def f(x):

@@ -34,6 +34,7 @@ from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
+from paramgraph_kit.doctor.observe.constant_scalars import without_constants
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
 from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
 from paramgraph_kit.doctor.observe.effects import changed, effect
@@ -325,7 +326,8 @@ class _Examiner(Caller):
         if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
             problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
         found.calls, found.lost = self.number, self.lost
-        told_once = without_what_follows(without_echoes(with_what_sets_it(problems.values(), codes)), codes)
+        moved = without_constants(problems.values(), self.function, self.given(), codes)
+        told_once = without_what_follows(without_echoes(with_what_sets_it(moved, codes)), codes)
         found.problems = around_replays.without_freed([*told_once, *of_the_same_lines(told_once, more)])
         if not found.operations and not found.problems:
             found.problems.append(empty(self.function, found.result, self.args, self.kwargs))

@@ -12,6 +12,9 @@ from paramgraph_kit.doctor.observe.refusals import NUMBER
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
+SCALAR = "a CPU tensor of value "  # in a message
+MOST_SCALARS = 4
+
 
 class Findings:
     """The problems of one call, in the order in which they were seen."""
@@ -59,6 +62,15 @@ class Findings:
     def silent(self, code: str, said: str, place: Place) -> None:
         """A replay would go wrong here and nobody would tell."""
         self.add(BY_ID[code].failure(said + _inside(place), place.frame()))
+
+    def scalar(self, value: Any, operation: str, place: Place) -> None:
+        """A number in a tensor of the CPU's, of which a line may have several."""
+        self.silent("cpu-scalar-frozen", f"{SCALAR}{value} in {operation}", place)
+        frame = place.frame()
+        key = "cpu-scalar-frozen", frame and (frame.file, frame.line)
+        told = self.failures[key]
+        if f"{SCALAR}{value} in " not in told.message and told.message.count(SCALAR) < MOST_SCALARS:
+            self.failures[key] = replace(told, message=f"{told.message}, {SCALAR}{value} in {operation}")
 
     def silent_if_own(self, code: str, said: str) -> None:
         """The same, unless a library does it."""

@@ -279,7 +279,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     value = tensor.item()
                     from_cpu.append(value)
                     if key not in keeper.made or key in self._of_cpu:
-                        self.findings.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
+                        self.findings.scalar(value, op.name, place)
         casts = self._casts and torch.is_grad_enabled() and op.name == "_to_copy"
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"

@@ -131,10 +131,15 @@ def _apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
             value = now.item() if isinstance(now, torch.Tensor) and now.numel() == 1 else now
             if type(value) in (bool, int, float) and not math.isclose(value, then, rel_tol=1e-6) and value == value:
                 yield f"{name}: {then}, then {value}"
-        elif _are_alike(then, now) and not torch.equal(then.nan_to_num(), now.to(then.dtype).nan_to_num()):
+        elif _are_alike(then, now) and not torch.equal(_plain(then), _plain(now)):
             yield f"{name}: other values"
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().cpu().to(torch.float64 if value.is_floating_point() else value.dtype).nan_to_num()
 
 
 def _are_alike(then: Any, now: Any) -> bool:
     both = isinstance(then, torch.Tensor) and isinstance(now, torch.Tensor)
-    return both and then.shape == now.shape and then.layout is now.layout is torch.strided
+    same = both and then.dtype == now.dtype and then.shape == now.shape
+    return same and then.layout is now.layout is torch.strided
