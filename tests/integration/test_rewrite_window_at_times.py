@@ -41,3 +41,32 @@ def test_how_many_calls_fill_a_window_is_not_told_where_some_calls_alone_add_to_
     # and what is kept behind a launch is kept as the line around it decides
     (kept,) = {line for line in fix.instead if "self.window.append(x.clone())" in line}
     assert "behind each launch, as the `if` of line" in kept, fix
+
+
+MOVES_ON = """\
+net = nn.Linear(12, 6).to(device)
+args = (torch.randn(4, device=device),)
+class Stream:
+    def __init__(self):
+        self.last, self.n = torch.zeros(12, device=device), 0
+    @torch.no_grad()
+    def f(self, hop):
+        self.last = torch.cat([self.last[4:], hop])
+        y = net(self.last)
+        self.n += 1
+        if y.sum().item() * self.n > 0.5:
+            y = y + len(str(y.mean().item()))
+        return y
+stream = Stream()
+f = stream.f
+"""
+
+
+def test_a_window_that_takes_out_what_it_joins_is_not_told_as_one_that_grows(tmp_path: Path) -> None:
+    # GIVEN a stream's last samples, and another line that no rewrite is sure of
+    names = run(MOVES_ON, tmp_path)
+    # WHEN it is diagnosed THEN the window is one, and no room is to be made for all that will ever come
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = str(fix)
+    assert "grows at each step" not in told, fix
+    assert "copy_(torch.cat([self.last[4:], hop]))" in told or "`new = torch.cat([self.last[4:], hop])`" in told, fix

@@ -22,7 +22,8 @@ def cache(place: Place) -> str:
     paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
     for held, new, dim in joined:
         asked = held in texts or held.partition("[")[0] in paths
-        cut = _window(place, function, held, new, dim) or _cut_later(place, function, held)
+        cut = _moved_on(place, function, held) or _window(place, function, held, new, dim)
+        cut = cut or _cut_later(place, function, held)
         if asked and (told := cut or _left_over(place, function, held)):
             return told
         if held in texts or held.partition("[")[0] in paths:
@@ -50,6 +51,28 @@ def cache(place: Place) -> str:
     return ""
 
 
+def _moved_on(place: Place, function: Function, held: str) -> str:
+    """``self.buf = torch.cat([self.buf[n:], x])``: as much goes as comes, or it fills up first."""
+    part = ast.parse(held, mode="eval").body
+    index = part.slice if isinstance(part, ast.Subscript) else None
+    if not any(isinstance(n, ast.Slice) for n in (index.elts if isinstance(index, ast.Tuple) else [index])):
+        return ""
+    whole = ast.unparse(part.value) if isinstance(part, ast.Subscript) else ""
+    pairs = [pair for each in function.body for n in within(each) for pair in assigned(n)]
+    for target, value in pairs:
+        if place.text(target) == whole and isinstance(value, ast.Call) and held in place.text(value):
+            return _of_last_size(whole, place.text(value), "")
+    return ""
+
+
+def _of_last_size(held: str, value: str, cut: str) -> str:
+    return (
+        f"`{held}` is a window, which has its last size after a few steps: here `new = {value}` and "
+        f"`{held} = {held}.copy_(new) if {held}.shape == new.shape else new`{cut}; call the step without a graph "
+        "until it is full, and capture it then"
+    )
+
+
 def _window(place: Place, function: Function, held: str, new: str, dim: str) -> str:
     """``self.buf = torch.cat([self.buf, x], 1)[:, -n:]``, also cut in a line of its own: it has one size once full."""
     value, cut = "", ""
@@ -67,11 +90,7 @@ def _window(place: Place, function: Function, held: str, new: str, dim: str) -> 
             )
     if not value:
         return ""
-    return (
-        f"`{held}` is a window, which has its last size after a few steps: here `new = {value}` and "
-        f"`{held} = {held}.copy_(new) if {held}.shape == new.shape else new`{cut}; call the step without a graph "
-        "until it is full, and capture it then"
-    )
+    return _of_last_size(held, value, cut)
 
 
 def _cut_later(place: Place, function: Function, held: str) -> str:
