@@ -100,3 +100,29 @@ def test_averages_that_begin_as_the_parameters_themselves_are_not_written_in_pla
     found = fixed(AVERAGE.replace("MADE", "p.data"))
     # THEN no line writes there
     assert "self.shadow[name].copy_" not in found.diff
+
+
+PING_PONG = """
+class Filter:
+    def __init__(self):
+        self.front, self.back = torch.zeros(4, device=device), torch.ones(4, device=device)
+    def step(self, x):
+        {write}
+        self.front, self.back = self.back, self.front
+        return self.front.tanh()
+filter = Filter()
+args = (torch.randn(4, device=device),)
+f = filter.step
+"""
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["self.back.copy_(x + 0.5 * self.front)", "torch.mul(x, self.front, out=self.back)", "self.back.mul_(x)"],
+)
+def test_two_buffers_that_a_step_writes_in_turns_are_exchanged_by_copies(write: str, fixed: Fixed) -> None:
+    # GIVEN a step that writes one of two buffers in place, and gives each the other's name WHEN rewritten
+    found = fixed(PING_PONG.format(write=write))
+    # THEN what it works on are copies, which go back where a graph reads them
+    assert found.complete, found
+    assert {"front_now = self.front.clone()", "back_now = self.back.clone()"} <= set(lines_of(found)), found

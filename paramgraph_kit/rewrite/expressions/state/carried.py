@@ -146,9 +146,13 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
 
 
 def _is_handed_on(path: str, every: list[ast.AST]) -> bool:
-    """Whether a function writes a path in place already, as it does once it was rewritten."""
-    calls = (n for n in every if isinstance(n, ast.Call))
-    return any(path_of(n.func) == f"{path}.copy_" or ast.unparse(n).startswith(f"zip({path}, ") for n in calls)
+    """Whether a function was rewritten so: its end writes what it has made, ``h.copy_(h_now.detach())``."""
+    now = f"{path.rpartition('.')[2]}_now"
+    calls = [n for n in every if isinstance(n, ast.Call)]
+    ends = (
+        n for n in calls if path_of(n.func) == f"{path}.copy_" and any(each.startswith(now) for each in names_in(n))
+    )
+    return any(ends) or any(ast.unparse(n).startswith(f"zip({path}, ") for n in calls)
 
 
 def _named(node: ast.AST) -> bool:
