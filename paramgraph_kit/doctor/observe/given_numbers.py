@@ -11,6 +11,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.keywords import copies_keywords, in_the_graph
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
@@ -107,8 +108,10 @@ def _fills(code: CodeType) -> bool:
     return not _FILLS.isdisjoint(code.co_names)
 
 
-def _copies_each(code: CodeType) -> bool:
-    """Whether a function copies what it is given in a loop, as many tensors as there are."""
+def _copies_each(code: CodeType, keywords: str) -> bool:
+    """Whether a function copies what it is given in a loop, or its keywords, as many tensors as there are."""
+    if keywords:
+        return copies_keywords(code, keywords)
     loops = (n for n in nodes_of(code) if isinstance(n, (*LOOPS, ast.ListComp, ast.GeneratorExp)))
     calls = (n for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call))
     names = {last_name(call.func) for call in calls}
@@ -117,6 +120,7 @@ def _copies_each(code: CodeType) -> bool:
 
 def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     """It is told where it is given, with a tensor for it."""
+    inside = next((frame.f_locals for frame in frames_of_the_user() if frame.f_code is now.code), {})
     what = f"argument {now.entry + 1}" if isinstance(now.entry, int) else str(now.entry)
     text = f"{what} of {now.code.co_name} is {now.value} at a replay, and the graph has the {then} of its capture"
     caller = now.caller
@@ -128,7 +132,10 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
         line = at.text if at is not None else ""
         each = graph_for_each(f"{now.name}[{now.entry!r}]")
         return replace(BY_ID["branch-frozen"].failure(text, at), fix=f"before  {line}\nafter   {each}")
-    if not _copies_each(now.code):
+    keywords = now.name if isinstance(now.entry, str) else ""
+    if not _copies_each(now.code, keywords):
+        if keywords and (told := in_the_graph(now.code, inside, keywords, str(now.entry), kind)):
+            return replace(failure, fix=f"before  {at.text if at is not None else ''}\nafter   {told}")
         what = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
         line = at.text if at is not None else ""
         return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(what)}")

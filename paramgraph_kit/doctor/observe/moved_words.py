@@ -333,6 +333,8 @@ def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
                 yield None
         elif isinstance(above, ast.keyword):
             yield multiplied(node, parents)
+        elif isinstance(above, ast.Attribute) and hasattr(torch.Tensor, above.attr) and not hasattr(float, above.attr):
+            pass  # (x + t).clamp(0): one already
         elif not (computed and isinstance(above, (ast.Return, ast.AugAssign, ast.Call))):
             yield None
         return
