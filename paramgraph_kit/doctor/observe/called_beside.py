@@ -11,6 +11,7 @@ from paramgraph_kit.doctor.observe.lines_behind import APART
 from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
+_FILLED = re.compile(r"ahead of (?:self\.)?[\w.]+\.replay\(\) `(?P<held>self\.\w+)\.fill_\((?P<path>self\.[\w.]+)\)`")
 _MADE = "before the capture `"
 
 
@@ -29,6 +30,32 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     if not behind or not min(lines) <= line <= max(lines):
         return fix
     return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
+
+
+def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, reader: str) -> str:
+    """The same with the tensor filled behind the line that gives the number, where others read it without a replay.
+
+    Args:
+        fix: words for a number that goes into a tensor.
+        region: the capture.
+        node: the line that gives it.
+        target: what that line gives a value to.
+        reader: the function that reads it.
+    """
+    found, tree = _FILLED.search(fix), tree_of(region.code.co_filename)
+    whole = next((n for n in ast.walk(tree) if defines(n, region.code)), None) if tree is not None else None
+    if found is None or tree is None or whole is None or reader == region.code.co_name:
+        return fix
+    own = {id(n) for n in ast.walk(whole)}
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == reader)
+    path, line = found["path"], getattr(node, "lineno", 0)
+    owner, _, name = target.rpartition(".")
+    if not any(id(n) not in own for n in calls) or name != path.rpartition(".")[2] or not line:
+        return fix
+    held = found["held"]
+    if owner and owner != path.rpartition(".")[0]:  # as that line calls what has it
+        held, path = f"{owner}.{held.rpartition('.')[2]}", target
+    return _FILLED.sub(lambda _: f"behind this line `{held}.fill_({path})`", fix)
 
 
 def stepped_beside(region: Region) -> str:

@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
-from paramgraph_kit.doctor.observe.called_beside import found_there_too, leaves_ahead
+from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
 from paramgraph_kit.doctor.observe.exchanged import exchanged
@@ -186,6 +186,8 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     if moved.then[0] != "memory":  # which is written at the line itself, and as that calls it
         fix = as_named_there(fix, moved.use, region)
     if line.file == region.code.co_filename:
+        target = ast.unparse(line.target) if line.target is not None else ""
+        fix = filled_where_given(fix, region, line.node, target, moved.use.code.co_name)
         fix = found_there_too(fix, region, line.node.lineno, moved.use.code.co_name)
     fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
