@@ -318,8 +318,12 @@ args = ([torch.tensor([1, 2, 3, 4], device=device), torch.tensor([3, 1], device=
 """
 FILLED = {
     "torch.full((MOST,), PAD, device=device)": ("; self.ids[n:].fill_(PAD), as it was made", False),
-    "torch.zeros(MOST, dtype=torch.long).to(device)": ("; self.ids[n:].zero_(), as it was made; where zeros", True),
-    "torch.arange(MOST, device=device)": ("only batches of len(self.ids) rows", True),
+    "torch.zeros(MOST, dtype=torch.long).to(device)": (
+        "; self.ids[n:].fill_(pad), with a `pad` that counts for nothing",
+        True,
+    ),
+    "torch.arange(MOST, device=device)": ("; self.ids[n:].fill_(pad), with a `pad` that counts for nothing", True),
+    "torch.zeros(MOST, device=device).long()": ("of indices that of one row more", True),
 }
 
 
@@ -329,7 +333,7 @@ def test_what_a_shorter_input_leaves_is_filled_as_it_was_made(made: str, tmp_pat
     names = run(PADDED.replace("MADE", made), tmp_path)
     # WHEN
     told = next(f for f in pgk.diagnose(names["f"], *names["args"]) if f.code == "size-frozen")
-    # THEN the rest gets what it had first, where that is seen; zeros, and what nobody knows, may count
+    # THEN the rest gets what it had first, where that is seen; zeros, and what nobody knows, are indices, too
     words, counts = FILLED[made]
     assert words in told.fix
     assert ("only batches" in told.fix) == counts

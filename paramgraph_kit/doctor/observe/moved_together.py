@@ -10,6 +10,11 @@ from typing import Any
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.trace.model import Failure
 
+GRADIENTS = (
+    "; gradients are made once, `p.grad = torch.zeros_like(p)` for each parameter, and each capture begins with "
+    "`p.grad.zero_()` for all, so that all graphs fill those that the optimizer reads"
+)
+
 
 def both(first: Failure, second: Failure) -> Failure:
     """What is told of a line that gives several things a value: ``a.x, a.v = ...``."""
@@ -38,6 +43,11 @@ def graph_for_each(what: str) -> str:
     """A graph for each value of something that decides what is captured."""
     new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
     return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
+
+
+def is_for_each(fix: str) -> bool:
+    """Whether words ask for a graph for each value."""
+    return graph_for_each("\0").partition(":")[0] in fix
 
 
 def gives_again(node: Any, then: Any) -> bool:

@@ -24,7 +24,14 @@ from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
-from paramgraph_kit.doctor.observe.moved_together import all_read, both, gives_again, graph_for_each
+from paramgraph_kit.doctor.observe.moved_together import (
+    GRADIENTS,
+    all_read,
+    both,
+    gives_again,
+    graph_for_each,
+    is_for_each,
+)
 from paramgraph_kit.doctor.observe.moved_words import (
     by_setattr,
     clipped,
@@ -143,11 +150,16 @@ def _read_at(moved: Moved) -> Frame | None:
 
 def _differentiates(region: Region) -> bool:
     """Whether what is captured computes gradients, by its own lines or those of what it calls."""
+    return not _named_in(region).isdisjoint(("backward", "autograd"))
+
+
+def _named_in(region: Region) -> set[str]:
+    """Attributes that the lines of a capture have, and those that they call."""
     nodes = (n for s in region.body for n in ast.walk(s))
     names = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
     called = (use.code for use in region.values.uses if use.code is not region.code)  # type: ignore[union-attr]
     names.update(name for code in called for name in code.co_names)
-    return not names.isdisjoint(("backward", "autograd"))
+    return names
 
 
 def _code_of(moved: Moved) -> str:
@@ -189,6 +201,8 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
         target = ast.unparse(line.target) if line.target is not None else ""
         fix = filled_where_given(fix, region, line.node, target, moved.use.code.co_name)
         fix = found_there_too(fix, region, line.node.lineno, moved.use.code.co_name)
+    if is_for_each(fix) and _differentiates(region) and "step" not in _named_in(region):
+        fix += GRADIENTS
     fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
     return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
 

@@ -32,6 +32,7 @@ class StaleTails:
     def __init__(self) -> None:
         self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
+        self.numbers: set[tuple[str, int]] = set()  # those that fill it with whole numbers: indices, tokens, labels
         self.changes = 0.0  # what they leave gets other numbers, this many times those of the input
         self.watches = False  # also what the call itself has made, as a program does that captures by itself
         self.carries = False  # the graph goes on from what its replay before has left
@@ -66,6 +67,9 @@ class StaleTails:
                     rest = rest[0], self._left_by_others(key, *rest) if key in reads else torch.zeros_like(rest[1])
                 if rest is not None and rest[1].any():
                     self.found |= {line_at(place): (place, cut) for place, cut in lines}
+                    kind = writes[0][0].dtype
+                    is_whole = not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
+                    self.numbers |= {line_at(place) for place, _ in lines if is_whole}
                     if self.changes:
                         _change(*rest, keeper, self.changes)
 
@@ -79,11 +83,13 @@ class StaleTails:
 
     def failures(self) -> Iterator[Failure]:
         """The lines, where the result depends on what they leave."""
-        for place, cut in self.found.values():
+        for at, (place, cut) in self.found.items():
             frame, whole = place.frame(), ast.unparse(cut.value)
             said = f"the replay also reads what is behind {ast.unparse(cut)}, which a longer input has left there"
             line = frame.text if frame is not None else ""
-            words = _words(cut, whole, line, _made_of(place, whole))
+            filled = _made_of(place, whole)
+            of_numbers = at in self.numbers and filled in ("", "zero_()")
+            words = _padded(cut, whole, line) if of_numbers else _words(cut, whole, line, filled)
             if is_of_table(cut):
                 words = masked(cut, line)
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
@@ -130,6 +136,19 @@ def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
     only += " around this line and the replay; or what it computes of the others is left out"
     again = f"{line}; {whole}[{rows}:].{filled}, as it was made"
     return only if not filled else f"{again}; where zeros count too, as in a mean, {only}" if counted else again
+
+
+def _padded(cut: ast.Subscript, whole: str, line: str) -> str:
+    """The same where zeros are among the numbers that an input has: indices, tokens, labels."""
+    upper = cut.slice.upper if isinstance(cut.slice, ast.Slice) else None
+    rest = f"{line}; {whole}[{ast.unparse(upper)}:].fill_(pad)" if upper is not None else f"{whole}.fill_(pad); {line}"
+    only = f"; or only batches of len({whole}) rows go to the graph" if upper is not None else ""
+    return (
+        f"{rest}, with a `pad` that counts for nothing, as 0 is one of its numbers: of indices that of one row more, of "
+        "zeros, which what they index is made with ahead of the capture, and which is left out of what is computed of "
+        "all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of those "
+        f"that count{only}"
+    )
 
 
 def _of_each_length(cut: ast.Subscript, whole: str) -> str:
