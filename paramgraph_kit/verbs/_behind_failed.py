@@ -24,7 +24,8 @@ def behind_failed(
 ) -> None:
     """Tell what a program whose capture fails does around its replays; a note where nobody can know that yet."""
     from paramgraph_kit.doctor.known.catalogue import BY_ID
-    from paramgraph_kit.doctor.observe.examine import FUNCTION, NOT_REPLAYED
+    from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION
+    from paramgraph_kit.doctor.observe.examine import NOT_REPLAYED
     from paramgraph_kit.doctor.observe.places import order_of
     from paramgraph_kit.doctor.observe.returned_inputs import NEEDS_COPY
 

@@ -323,7 +323,7 @@ FILLED = {
         True,
     ),
     "torch.arange(MOST, device=device)": ("; self.ids[n:].fill_(pad), with a `pad` that counts for nothing", True),
-    "torch.zeros(MOST, device=device).long()": ("of indices that of one row more", True),
+    "torch.zeros(MOST, device=device).long()": ("of indices that of one more row", True),
 }
 
 

@@ -39,6 +39,7 @@ from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_librar
 from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
 from paramgraph_kit.doctor.observe.effects import changed, effect
 from paramgraph_kit.doctor.observe.empty import empty
+from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
 from paramgraph_kit.doctor.observe.ended_behind import ended_in
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
@@ -79,10 +80,8 @@ CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
 NOT_REPLAYED = "its capture fails, so what its replays do not see was not looked at: ask again once that is mended"
-FUNCTION = "function"  # the category of what ends a call, captured or not
 _NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
-_AROUND_ITS_OWN = ("nested-capture", "work-elsewhere")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -322,9 +321,7 @@ class _Examiner(Caller):
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         made = made_inside.generators(problems.values(), codes)
         problems |= {(f.code, f.frame): f for f in made}
-        ended = [call.ended for call in calls if call.captures and call.ended is not None]
-        if failed := [f for f in ended if BY_ID[f.code].category != FUNCTION]:  # of its own
-            problems = {at: f for at, f in problems.items() if f.code not in _AROUND_ITS_OWN or f in failed}
+        problems = without_around(problems, calls, codes, found.notes)
         found.calls, found.lost = self.number, self.lost
         moved = without_constants(problems.values(), self.function, self.given(), codes)
         told_once = without_what_follows(without_echoes(with_what_sets_it(moved, codes)), codes)

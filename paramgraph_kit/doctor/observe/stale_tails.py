@@ -144,10 +144,10 @@ def _padded(cut: ast.Subscript, whole: str, line: str) -> str:
     rest = f"{line}; {whole}[{ast.unparse(upper)}:].fill_(pad)" if upper is not None else f"{whole}.fill_(pad); {line}"
     only = f"; or only batches of len({whole}) rows go to the graph" if upper is not None else ""
     return (
-        f"{rest}, with a `pad` that counts for nothing, as 0 is one of its numbers: of indices that of one row more, of "
-        "zeros, which what they index is made with ahead of the capture, and which is left out of what is computed of "
-        "all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of those "
-        f"that count{only}"
+        f"{rest}, with a `pad` that counts for nothing, as 0 is one of its numbers: of indices that of one more row, "
+        "of zeros, which what they index is made with ahead of the capture, and which is left out of what is computed "
+        "of all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of "
+        f"those that count{only}"
     )
 
 
