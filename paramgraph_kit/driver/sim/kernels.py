@@ -29,6 +29,7 @@ from .outs import as_meta, fit_out, new_like, on_device, shared_with_outs, signa
 from .overlap import READS_FIRST, check_overlap, in_one_place, overlaps_itself, written_over
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
+from .threads import OnOneThread
 from .under_way import Capture, forbid_drawing
 from .wider import as_loaded, is_of_types, say_as_cuda, uncast, wider
 
@@ -222,7 +223,7 @@ class Kernel:
         if self.pointwise and self.written == [0] and not args[0].is_meta and overlaps_itself(args[0]):
             return written_over(args[0], self._run([args[0].contiguous(), *args[1:]], kwargs))
         try:
-            with uncast():
+            with uncast(), OnOneThread(args):
                 return self.function(*args, **kwargs)
         except NotImplementedError as error:
             types = wider(self.op._opname, error) if len(self.written) <= len(self.out_names) else None
