@@ -333,6 +333,14 @@ class Ahead(Lending):
             choose_one(place, above, condition) if isinstance(above, ast.IfExp) else choose_by_where(place, condition)
         )
 
+    def _begun(self) -> dict[str, Any]:
+        """What the first step makes, looked for once in the same lines."""
+        prover = self.prover
+        if self.shown.begun is None:
+            self.shown.begun = carried.begun(prover.from_now()), [*prover.operations], [*prover.products]
+        found, prover.operations[:], prover.products[:] = self.shown.begun
+        return found
+
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and self.records(source, statement) and not without_gradients(source, statement)
@@ -340,7 +348,7 @@ class Ahead(Lending):
         if at is not None and source.function_of(statement) is at[1] and is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
-        begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
+        begun = self._begun() if failure.code == "stale-input" else {}
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
         where = self.device_in(source)
         by = self.called_by(source, statement)

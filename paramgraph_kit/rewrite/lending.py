@@ -21,7 +21,7 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding, handed
-from paramgraph_kit.rewrite.around.watched import Values
+from paramgraph_kit.rewrite.around.watched import Shown, Values
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
@@ -117,7 +117,7 @@ class Lending:
         self.led: dict[tuple[str, str], set[int]] = {}  # by file and name of what it runs: at which lines it came there
         self.kept: advance.Kept | None = None  # numbers that are in tensors
         self.needed: set[str] = set()  # edits of arguments that have needed gradients before, or have other names
-        self._had: dict[str, tuple[list[Values], list[int], list[int]]] = {}  # what lines that were watched have shown
+        self.shown = Shown()  # of the lines as they are now
 
     def at_home(self, failure: Failure) -> Failure:
         """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
@@ -340,12 +340,12 @@ class Lending:
     ) -> list[Values]:
         """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen.
 
-        Lines are watched once, though plans may be made again and again: what is found of them is the same.
+        Lines are watched once, though plans are made again and again, in several ways: they show the same.
         """
         lines = source.apply([*feeding.watching(source, nodes), *more])
         key = "".join((source.file, *lines)) if make is Values else ""
-        if key in self._had:
-            found, self.prover.operations[:], self.prover.products[:] = self._had[key]
+        if key in self.shown.values:
+            found, self.prover.operations[:], self.prover.products[:] = self.shown.values[key]
             return found
         found = [make() for _ in nodes]
         space = self.entry.__globals__ if self.entry is not None else {}
@@ -359,7 +359,7 @@ class Lending:
         finally:
             del space[feeding.WATCH]
         if key:
-            self._had[key] = found, [*self.prover.operations], [*self.prover.products]
+            self.shown.values[key] = found, [*self.prover.operations], [*self.prover.products]
         return found
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proving.proof import Truth
-from paramgraph_kit.rewrite.rounds import Rounds, once_more, tried
+from paramgraph_kit.rewrite.rounds import Rounds, again_on, overwritten, tried
 from paramgraph_kit.rewrite.source.edits import Source, assigned, functions_of, path_of, within
 
 KEPT = (
@@ -26,10 +26,10 @@ def copy_what_is_kept(rounds: Rounds, truth: Truth) -> list[str]:
     first = rounds.all[0][0]
     if first.prover.is_part or not (written := written_by(rounds)):
         return []
-    if not (found := _overwritten(rounds, truth)):
+    if not (found := overwritten(rounds, truth)):
         return []
     with rounds.applied():
-        attempt = once_more(first)
+        attempt = again_on(rounds, truth)
         names = {code.co_qualname for code in first.ran}
         edits: dict[str, tuple[Source, list[ast.expr]]] = {}
         for source in attempt.sources.values():
@@ -42,16 +42,8 @@ def copy_what_is_kept(rounds: Rounds, truth: Truth) -> list[str]:
         is_right = bool(plans) and not tried(attempt, rounds.around, plans, truth)
     if is_right:
         rounds.add(attempt, plans)
-        found = _overwritten(rounds, truth)
+        found = overwritten(rounds, truth)
     return [KEPT.format("it")] if any(found.values()) else []
-
-
-def _overwritten(rounds: Rounds, truth: Truth) -> dict[int, bool]:
-    """Results that later calls write over, and did not before."""
-    with rounds.applied():
-        prover = rounds.all[0][0].prover.from_now()
-        prover.eager(rounds.around)
-    return {at: other for at, other in prover.overwritten.items() if at not in truth.overwritten}
 
 
 def written_by(rounds: Rounds) -> set[str]:

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.around.watched import Shown
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proving.proof import NOTHING, Around, Truth
 from paramgraph_kit.rewrite.ways import Ways
@@ -88,13 +89,13 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
     while True:
         with rounds.applied():
             problems = _problems(rounds, truth)
-            attempt = once_more(first)
+            attempt = again_on(rounds, truth)
             if any(failure.code in ASKS for failure in problems) and tries:
                 _look(attempt, rounds, truth)  # what is a tensor by now
             attempt.tensors = first.tensors
             plans = safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
-                attempt = once_more(first)
+                attempt = again_on(rounds, truth)
                 attempt.moves = True
                 _look(attempt, rounds, truth)
                 plans = safe(attempt, None, problems, truth)
@@ -104,7 +105,7 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
                     inside, behind = attempt.prover.operations
                     plans = plans if inside >= behind else []
             elif not plans and problems and tries and None in (rounds.around.before, rounds.around.after):
-                attempt = once_more(first)  # what only a rewrite has shown, on the side where nothing is yet
+                attempt = again_on(rounds, truth)  # what only a rewrite has shown, on the side where nothing is yet
                 attempt.moves = True
                 attempt.only_feeds = attempt.feeds = rounds.around.before is None
                 attempt.fetches = first.fetches
@@ -132,7 +133,7 @@ def _problems(rounds: Rounds, truth: Truth) -> list[Failure]:
 def _look(attempt: Ways, rounds: Rounds, truth: Truth) -> None:
     """See what names hold in rewritten lines, once for the same lines."""
     prover, around = attempt.prover, rounds.around
-    key = rounds.key, prover, around.before is None, around.after is None
+    key = _lines_of(rounds)
     if key not in truth.looked:
         with attempt.watched():
             prover.from_now().eager(around)
@@ -149,6 +150,32 @@ def once_more(first: Ways) -> Ways:
     again = Ways(first.function, first.args, first.kwargs, first.prover)
     again.steps, again.read_numbers, again.reads_there = first.steps, first.read_numbers, first.reads_there
     return again
+
+
+def again_on(rounds: Rounds, truth: Truth) -> Ways:
+    """The same with what just these lines have shown in other ways of rewriting that came to them."""
+    again = once_more(rounds.all[0][0])
+    again.shown = truth.shown.setdefault(_lines_of(rounds), Shown())
+    return again
+
+
+def overwritten(rounds: Rounds, truth: Truth) -> dict[int, bool]:
+    """Results that later calls write over, and did not before; asked once for the same lines."""
+    prover, key = rounds.all[0][0].prover, ("overwritten", *_lines_of(rounds))
+    if key not in truth.shown:
+        with rounds.applied():
+            run = prover.from_now()
+            run.eager(rounds.around)
+        found = {at: other for at, other in run.overwritten.items() if at not in truth.overwritten}
+        truth.shown[key] = found, [*prover.operations], [*prover.products]
+    known: dict[int, bool]
+    known, prover.operations[:], prover.products[:] = truth.shown[key]
+    return known
+
+
+def _lines_of(rounds: Rounds) -> tuple[Any, ...]:
+    """What runs where rounds are applied, and who runs it."""
+    return rounds.key, rounds.all[0][0].prover, rounds.around.before is None, rounds.around.after is None
 
 
 def _joined(first: Around, more: Around) -> Around:

@@ -13,6 +13,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.around.feeding import FED
 from paramgraph_kit.rewrite.around.guards import guard
+from paramgraph_kit.rewrite.around.watched import Shown
 from paramgraph_kit.rewrite.begun_numbers import begin_in_tensors
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, optimizers, outside
@@ -45,6 +46,7 @@ class Ways(Fetching):
         other.steps, other.kept, other.foresees = self.steps, self.kept, self.foresees
         other.fetches, other.leads = self.fetches, self.leads
         other.sources = self.sources  # what is kept in tensors has edits of these
+        other.shown = self.shown
         return other
 
     def same_names(self) -> dict[str, str]:
@@ -127,7 +129,7 @@ class Ways(Fetching):
         other.kept = self._around(kept, [name for _, name in known])
         plain = placed.counting(self.prover, known, lambda value, _: value)
         other.prover = placed.counting(self.prover, known, lambda value, _: torch.tensor(value, device=device()))
-        (other.args, other.kwargs), other.moves = other.prover.inputs, True
+        (other.args, other.kwargs), other.moves, other.shown = other.prover.inputs, True, Shown()
         return (other, plain, [name for _, name in known]) if other.kept is not None else None
 
     def beginning(self, found: Sequence[Counter], failures: Sequence[Failure]) -> Ways | None:

@@ -259,6 +259,43 @@ def test_the_same_lines_are_looked_at_once(program: Program, monkeypatch: pytest
     assert "y" in seen[0][1]
 
 
+def test_what_lines_show_is_asked_once_in_all_ways(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step that makes a tensor in its first call, two ways of rewriting it, and one that came to other lines
+    names = program(
+        "total = None\n"
+        "def f(x):\n"
+        "    global total\n"
+        "    total = x if total is None else total + x\n"
+        "    return (total * 2).sum().item()\n"
+        "args = (torch.ones(2, device=device),)\n"
+    )
+    found = pgk.diagnose(names["f"], *names["args"]).failures
+    first = Ways(names["f"], names["args"], {})
+    truth, begun = Truth(first.prover), rounds.Rounds()
+    begun.add(first, [plan for plan in first.plans(found) if any(f.code == "sync-item" for f in plan.failures)])
+    runs: list[str] = []
+    for name in ("eager", "watched"):
+        run = getattr(Prover, name)
+        monkeypatch.setattr(Prover, name, lambda *a, run=run, name=name, **k: (runs.append(name), run(*a, **k))[1])
+
+    def shown(way: Ways) -> tuple[Any, ...]:
+        runs.clear()
+        (source,) = way.sources.values()
+        made, node = way._begun(), next(n for n in ast.walk(source.tree) if isinstance(n, ast.BinOp))
+        values = way._watched_values(source, [node])
+        return [*made], values[0].seen, way.prover.operations[:], runs[:]
+
+    # WHEN each is asked what lines show
+    one, other = shown(first), shown(first._other())
+    with begun.applied():
+        later, again = (shown(rounds.again_on(begun, truth)) for _ in range(2))
+    # THEN the same lines have run for the first of them alone, which had made plans, and others for themselves
+    assert one[:-1] == other[:-1]
+    assert later[:-1] == again[:-1]
+    assert [each[-1] for each in (one, other, later, again)] == [["eager"], [], ["watched", "eager"], []]
+    assert one[0] == ["total"]
+
+
 def test_a_hook_is_told_of_the_users_own_operations_and_not_of_what_torchs_do() -> None:
     # GIVEN an operation of torch's, and one of the user's that is made of it, and a hook on calls
     def plain(x: torch.Tensor) -> torch.Tensor:

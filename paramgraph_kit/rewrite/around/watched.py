@@ -94,3 +94,11 @@ class Values:
         """The same for what is written in some steps alone: a zero might make gradients of the others no numbers."""
         value = next((each for each in self.seen if type(each) in (int, float)), None)
         return self.zeros(device, False) if value is None else f"torch.full((), {value!r}, device={device})"
+
+
+@dataclass(slots=True)
+class Shown:
+    """What runs of some lines have shown, with what they count: several ways of rewriting these ask for it."""
+
+    values: dict[str, tuple[list[Values], list[int], list[int]]] = field(default_factory=dict)  # by lines that watch
+    begun: tuple[dict[str, Any], list[int], list[int]] | None = None  # what the first step makes

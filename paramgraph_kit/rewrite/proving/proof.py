@@ -436,6 +436,7 @@ class Truth:
         self.suspected: Counter[Any] = Counter()  # what was wrong alone, in so many ways of rewriting
         self.examined: dict[Any, list[Any]] = {}  # and what was found in such lines,
         self.looked: dict[Any, Any] = {}  # and who has seen what names hold there
+        self.shown: dict[Any, Any] = {}  # and what else they have shown
         self.conditions: Any = None  # what it does with inputs of other kinds, where that was asked
         self.drifted = False  # whether any comparison so far has needed that
         self.reformed = False  # or what the optimizers' other forms give
