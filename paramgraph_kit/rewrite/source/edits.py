@@ -340,8 +340,8 @@ def without_gradients(source: Source, statement: ast.stmt) -> bool:
 
 
 def about_gradients(context: str) -> bool:
-    """Whether it is ``torch.no_grad()``, or ``torch.inference_mode()``."""
-    return "no_grad" in context or "inference_mode" in context
+    """Whether it is ``torch.no_grad()``, ``torch.inference_mode()`` or ``torch.set_grad_enabled(False)``."""
+    return any(each in context for each in ("no_grad", "inference_mode", "set_grad_enabled(False"))
 
 
 def _ends(node: ast.AST) -> tuple[int, int]:
