@@ -59,7 +59,7 @@ def f(x):
 SWITCHED = BLOCK.replace("torch.no_grad()", "torch.set_grad_enabled(False)")
 
 
-@pytest.mark.parametrize("text", [BLOCK, DECORATED, IN_A_LOOP, SWITCHED], ids=["block", "decorated", "loop", "switched"])
+@pytest.mark.parametrize("text", [BLOCK, DECORATED, IN_A_LOOP, SWITCHED], ids=["block", "decorator", "loop", "switch"])
 def test_a_function_that_moves_out_of_no_grad_is_called_without_gradients(text: str, tmp_path: Path) -> None:
     # GIVEN a step that calls what writes averages of weights, where no gradients are wanted
     names = run(HERE + text, tmp_path)
