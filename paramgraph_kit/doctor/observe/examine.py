@@ -50,6 +50,7 @@ from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone, settled
 from paramgraph_kit.doctor.observe.moved_along import moved_along
+from paramgraph_kit.doctor.observe.moved_by_others import moved_by_others
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
@@ -479,6 +480,7 @@ class _Examiner(Caller):
         problems = without_captured_again(self, problems)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
         found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
+        found.notes += moved_by_others(launched, [f.message for f in problems])
         return as_replayed(problems, (region.code.co_filename for region in launched))
 
     def states(self) -> set[int]:
