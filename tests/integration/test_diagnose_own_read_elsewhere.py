@@ -59,11 +59,12 @@ def test_a_number_that_eager_lines_read_too_is_filled_where_it_is_given(line: st
     # WHEN it is diagnosed, and the words are followed
     (told,) = pgk.diagnose(main).failures
     told_of = told.fix.split("`")[1::2]
-    (made,), (filled,) = ([t for t in told_of if each in t] for each in ("self.heat_in = ", ".fill_("))
-    assert f"behind this line `{filled}`" in told.fix
+    (made,), (ahead, filled) = ([t for t in told_of if each in t] for each in ("self.heat_in = ", ".fill_("))
+    assert f"`{ahead}`, and behind this line `{filled}`" in told.fix
     whole = line if given == "pass" else given
     text = text.replace("# made", made).replace(whole, f"{whole}; {filled}")
     text = text.replace("logits / self.heat", "logits / self.heat_in")
+    text = text.replace("self.graph.replay()", f"{ahead}; self.graph.replay()")
     (tmp_path / "mended").mkdir()
     mended = run(text, tmp_path / "mended")["main"]
     # THEN all numbers are those that it gives without graphs

@@ -82,7 +82,7 @@ def test_a_time_goes_into_a_tensor_that_is_filled_ahead_of_each_replay(work: str
     start = "        self.graph = cuda.CUDAGraph()\n"
     text = text.replace(start, start + "".join(f"        {line}\n" for line in EACH.findall(made)))
     start = "    def advance(self, graphed):\n"
-    text = text.replace(start, start + "".join(f"        {line}\n" for line in EACH.findall(filled)))
+    text = text.replace(start, start + "".join(f"        {line}\n" for line in EACH.findall(filled)[:1]))
     (tmp_path / "mended").mkdir()
     for ours, eager in zip(run(text, tmp_path / "mended")["main"](), main(graphed=False), strict=True):
         assert torch.allclose(ours, eager)
@@ -98,4 +98,19 @@ def test_no_graph_is_asked_for_each_value_of_what_moves_on_at_each_launch(work: 
     (told,) = [f for f in pgk.diagnose(main).failures if f.code == "scalar-frozen"]
     # THEN a tensor is told, and that what takes only a number is written out with it
     assert "no value comes twice" in told.fix
+    assert "self.t_in.fill_(self.t)" in told.fix
+
+
+def test_a_place_that_moves_on_is_told_as_an_index_of_the_device(tmp_path: Path) -> None:
+    # GIVEN a step that picks from a list of numbers, and from a tensor
+    text = FIELD.replace(
+        "self.t, self.dt = self.u * 0.5, 0.1, 0.15", "self.t, self.dt = torch.eye(8, device=device), 0, 1"
+    )
+    text = text.replace("WORK", "self.u.mul_([0.9, 0.8, 0.7, 0.6, 0.5][self.t]).add_(self.v[self.t] * 0.5)")
+    main = run(text, tmp_path)["main"]
+    # WHEN it is diagnosed
+    (told,) = [f for f in pgk.diagnose(main).failures if f.code == "scalar-frozen"]
+    # THEN no graph is asked for each, and the index is a whole number
+    assert "graphs[" not in told.fix
+    assert "float(" not in told.fix
     assert "self.t_in.fill_(self.t)" in told.fix

@@ -33,7 +33,7 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
 
 
 def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, reader: str) -> str:
-    """The same with the tensor filled behind the line that gives the number, where others read it without a replay.
+    """The same with the tensor filled behind the line that gives the number, too, where it is read without a replay.
 
     Args:
         fix: words for a number that goes into a tensor.
@@ -55,7 +55,8 @@ def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, rea
     held = found["held"]
     if owner and owner != path.rpartition(".")[0]:  # as that line calls what has it
         held, path = f"{owner}.{held.rpartition('.')[2]}", target
-    return _FILLED.sub(lambda _: f"behind this line `{held}.fill_({path})`", fix)
+    more = f", and behind this line `{held}.fill_({path})`, as `{reader}` also runs without a graph"
+    return _FILLED.sub(lambda each: each[0] + more, fix)
 
 
 def stepped_beside(region: Region) -> str:

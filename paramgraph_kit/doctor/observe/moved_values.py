@@ -294,7 +294,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             # What has it may have another name where it is read, which an object's own gets from who launches.
             path = moved.use.text if moved.use.text.startswith("self.") else target
             if is_number and augmented and isinstance(line.node.op, (ast.Add, ast.Sub)):
-                return moves_on(path, kind)
+                return moves_on(path, kind, moved.then[1])
             return graph_for_each(f"({test})" if " " in test else test or path)
         return graph_for_each(part_of(moved.use.text, moved.part, moved.owner) if moved.part else moved.use.text)
     return ""

@@ -211,12 +211,20 @@ def of_owner(path: str, kind: str, owner: str = "") -> str:
     return f"{made}, what is captured reads `{held}` for `{path}`, and ahead of g.replay() `{held}.fill_({path})`"
 
 
-def moves_on(path: str, kind: str) -> str:
+def moves_on(path: str, kind: str, then: float) -> str:
     """A number that each launch moves on, read where torch takes a number alone."""
+    never = "this line as it is; a graph for each value is none, as no value comes twice"
+    if type(then) is int:
+        held = held_for(path)
+        made = f"before the capture `{held} = torch.full((1,), {path}, device={kind!r})`"
+        lists = "of a list of numbers, which is made a tensor ahead of the capture, too"
+        return (
+            f"{never}; {made}, what is captured reads `{held}` for `{path}`: `x.index_select(0, {held})` for "
+            f"`x[{path}]`, also {lists}, and a mask for the end of a slice; and ahead of g.replay() `{held}.fill_({path})`"
+        )
     return (
-        f"this line as it is; a graph for each value is none, as no value comes twice; {of_owner(path, kind)}, where "
-        "what takes only a number is written out with a tensor: `x.index_select(0, i)` for `x[i]`, a mask for a "
-        "slice's end, `torch.sin(t)` for `math.sin(t)`, and its formula for a function that takes a rate"
+        f"{never}; {of_owner(path, kind)}, where what takes only a number is written out with a tensor: "
+        "`torch.sin(t)` for `math.sin(t)`, and its formula for a function that takes a rate"
     )
 
 
