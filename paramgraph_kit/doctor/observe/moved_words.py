@@ -220,7 +220,8 @@ def moves_on(path: str, kind: str, then: float) -> str:
         lists = "of a list of numbers, which is made a tensor ahead of the capture, too"
         return (
             f"{never}; {made}, what is captured reads `{held}` for `{path}`: `x.index_select(0, {held})` for "
-            f"`x[{path}]`, also {lists}, and a mask for the end of a slice; and ahead of g.replay() `{held}.fill_({path})`"
+            f"`x[{path}]`, also {lists}, and a mask for the end of a slice; and ahead of g.replay() "
+            f"`{held}.fill_({path})`"
         )
     return (
         f"{never}; {of_owner(path, kind)}, where what takes only a number is written out with a tensor: "
