@@ -274,9 +274,17 @@ def test_what_lines_show_is_asked_once_in_all_ways(program: Program, monkeypatch
     truth, begun = Truth(first.prover), rounds.Rounds()
     begun.add(first, [plan for plan in first.plans(found) if any(f.code == "sync-item" for f in plan.failures)])
     runs: list[str] = []
-    for name in ("eager", "watched"):
-        run = getattr(Prover, name)
-        monkeypatch.setattr(Prover, name, lambda *a, run=run, name=name, **k: (runs.append(name), run(*a, **k))[1])
+    eager, watched = Prover.eager, Prover.watched
+
+    def noted(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*given: Any) -> Any:
+            runs.append(name)
+            return run(*given)
+
+        return noting
+
+    monkeypatch.setattr(Prover, "eager", noted("eager", eager))
+    monkeypatch.setattr(Prover, "watched", noted("watched", watched))
 
     def shown(way: Ways) -> tuple[Any, ...]:
         runs.clear()

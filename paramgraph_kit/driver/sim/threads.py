@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-FEW = 1 << 16  # numbers that one thread is done with before another has woken up
+FEW = 1 << 18  # numbers that one thread is done with in the time that handling a kernel takes
 
 
 class OnOneThread:
