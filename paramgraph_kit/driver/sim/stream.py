@@ -80,7 +80,7 @@ class Stream(torch.Stream):
         return 0, -HIGHEST
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
-        """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
+        """Order all later work of this stream after ``event``; raises 1, 902, 905 or 906 in or around a capture."""
         if event.external and current_stream().capture is not None:
             if self.capture is None:
                 raise cuda_error(401)
@@ -93,9 +93,10 @@ class Stream(torch.Stream):
                 self.capture.check()
                 raise self.capture.fail(905)
             return
-        if event.capture.ended:
-            raise self.capture.fail(905) if self.capture is not None else cuda_error(1)
-        event.capture.check()
+        if self.capture is not None:
+            self.capture.check()
+        if event.capture.ended or event.capture.invalid:
+            raise self.capture.fail(1) if self.capture is not None else cuda_error(1)
         if self.capture is None:
             if self.cuda_stream == 0:
                 raise event.capture.fail(906)
