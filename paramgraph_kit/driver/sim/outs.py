@@ -12,7 +12,8 @@ import torch
 from paramgraph_kit.driver.tensors import bits_of, extent, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .machine import CPU_KEY, SET_STORAGE, SWAP, machine
+from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
+from .stream import note_leaf
 
 META = torch.device("meta")
 ALONE = 2  # who counts for a storage of one tensor: that, and the object in Python that was asked for
@@ -88,6 +89,30 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
         old = _grown(old, int(nbytes))
     SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
     return tensor
+
+
+def set_storage(
+    tensor: torch.Tensor,
+    storage: torch.UntypedStorage,
+    offset: int,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    """``set_`` onto a part of a storage, which grows where that ends beyond it."""
+    if tensor.requires_grad:
+        note_leaf(tensor)
+    steps = stride or torch.empty(tuple(size), device=META).stride()
+    if storage.device.type == DEVICE_NAME and all(each >= 0 for each in (offset, *size, *steps)) and 0 not in size:
+        nbytes = (offset + extent(size, steps)) * tensor.dtype.itemsize
+        if nbytes > storage.nbytes():
+            resize_storage(storage, nbytes)
+    SET_STORAGE.redispatch(CPU_KEY, tensor, storage, offset, size, stride)
+    return tensor
+
+
+def set_empty(tensor: torch.Tensor) -> torch.Tensor:
+    """``set_`` onto nothing."""
+    return set_storage(tensor, machine().storage(0), 0, (0,))
 
 
 def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:

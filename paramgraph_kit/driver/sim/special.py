@@ -22,7 +22,7 @@ from .indexed import index_kernel, index_put_impl_, is_number_of_host
 from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels, no_minus
 from .machine import CPU_KEY, DEVICE_NAME, machine
-from .outs import resize
+from .outs import resize, set_empty, set_storage
 from .overlap import check_overlap, copied_within, read_before
 from .pinned import is_pinned, lasting, pin, refuse_to_pin
 from .stream import current_stream, note_leaf
@@ -42,10 +42,8 @@ VIEWS = (
     "unfold",
     "view_as_real",
     "view_as_complex",
-    "set_",
     "set_.source_Tensor",
     "set_.source_Storage",
-    "set_.source_Storage_storage_offset",
     "is_set_to",
 )
 
@@ -447,6 +445,8 @@ def special_kernels() -> dict[str, Any]:
         "empty.memory_format": empty,
         "empty_strided": empty_strided,
         "resize_": resize_,
+        "set_": set_empty,
+        "set_.source_Storage_storage_offset": set_storage,
         "copy_": copy_,
         "_to_copy": to_copy,
         "fill_.Scalar": fill_scalar,
