@@ -52,6 +52,11 @@ FACTORIES_AND_VIEWS = frozenset(
     split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape
     tile linspace eye roll topk""".split()  # noqa: SIM905 - shorter so
 )
+# Those of both kinds that have nothing to ask where there are no numbers.
+_OF_SOME = (
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount", "histc"),
+    *("_linalg_svd", "_linalg_eigh", "linalg_pinv", "linalg_ldl_factor_ex", "normal", "repeat_interleave"),
+)
 NUMBER = "x[i]=number"  # where the line assigns one, and no tensor that it makes of one
 _MASK = (torch.bool, torch.uint8)
 
@@ -323,6 +328,10 @@ def _compared(a: _Asked) -> Refusal | None:
     return _waits("equal")
 
 
+def _of_some(rule: Rule) -> Rule:
+    return lambda a: rule(a) if any(tensor.numel() for tensor in a.tensors) else None
+
+
 def _always(found: Refusal) -> Rule:
     return lambda a: found
 
@@ -367,3 +376,4 @@ _RULES: dict[str, Rule] = {
     **{name: _asking(name, "to_sparse") for name in ("_to_sparse", "_to_sparse_csr")},
     **{name: _asking(name, "coalesce") for name in (*COALESCING, *COUNTING, "_sparse_sum")},
 }
+_RULES |= {name: _of_some(_RULES[name]) for name in _OF_SOME}

@@ -52,6 +52,8 @@ SOLVERS = (
     *("linalg_lu_solve", "cholesky", "cholesky_inverse", "_cholesky_solve_helper", "linalg_cholesky_ex"),
     *("geqrf", "linalg_householder_product", "linalg_ldl_factor_ex", "linalg_qr", "ormqr"),
 )
+# Of no numbers at all, these ask for a handle all the same, where others have nothing to do.
+EVEN_FOR_NOTHING = ("dot", "vdot", "geqrf", "linalg_qr", "linalg_lstsq")
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
 # These solve by triangles, which are cuBLAS's, too.
@@ -168,7 +170,7 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         first = args[0]
         try:
-            if first.numel():
+            if first.numel() or op._opname in EVEN_FOR_NOTHING:
                 if op._opname in ("linalg_qr", "geqrf"):
                     call_ = _of_type(QR, first.dtype)
                     _tell_late(RuntimeError(CUSOLVER.format(status="EXECUTION_FAILED", call=call_)))
@@ -331,6 +333,10 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
     run = Kernel(op)
 
     def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not matrix.numel():
+            if op._opname == "_linalg_eigvals":  # whether they were found
+                forbid_in_capture(current_stream())
+            return run(matrix, *args, **kwargs)
         use("cuSOLVER")
         text = CUSOLVER.format(status="{status}", call=_of_type(UNSOLVED[op._opname], matrix.dtype))
         if op._opname == "_linalg_eigh":
@@ -369,7 +375,7 @@ def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callabl
     run = Kernel(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if args[0].numel():
+        if args[0].numel() or op._opname in EVEN_FOR_NOTHING:
             use(library)
             if waits(*args):
                 forbid_in_capture(current_stream())
@@ -394,6 +400,8 @@ def svd(
     """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
     if driver == "gesvd":
         return _svd_unsolved(matrix, full_matrices, compute_uv)
+    if not matrix.numel():
+        return _svd(matrix, full_matrices, compute_uv)
     use("cuSOLVER")
     pageable_copy_forbidden(current_stream(), after="svd")
     text = CUSOLVER.format(status="INVALID_VALUE", call=_of_type(BATCHED_SVD, matrix.dtype))

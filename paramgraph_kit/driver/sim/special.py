@@ -47,7 +47,7 @@ VIEWS = (
     "is_set_to",
 )
 
-# Operations whose CUDA kernels wait for a number from the device, whatever their arguments.
+# Operations whose CUDA kernels wait for a number from the device, and those of them that do so even for no numbers.
 WAITING = (
     "_local_scalar_dense",
     "nonzero",
@@ -63,6 +63,8 @@ WAITING = (
     "normal.Tensor_Tensor_out",  # whether any deviation is negative
     "normal.float_Tensor_out",
 )
+
+EVEN_FOR_NOTHING = ("_local_scalar_dense", "nonzero", "masked_select", "linalg_eig")
 
 # Operations that CUDA has no kernel for.
 HOST_ONLY = (
@@ -96,11 +98,12 @@ def view_kernel(op: Any) -> Callable[..., Any]:
 
 def waiting_kernel(op: Any, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """An operation that makes the host wait: 900 in a capture."""
-    run = Kernel(op, function)
+    run, always = Kernel(op, function), op._opname in EVEN_FOR_NOTHING
 
     def call(*args: Any, **kwargs: Any) -> Any:
         check_devices(op, args, kwargs)
-        forbid_in_capture(current_stream())
+        if always or any(each.numel() for each in args if isinstance(each, torch.Tensor)):
+            forbid_in_capture(current_stream())
         return run(*args, **kwargs)
 
     return call
@@ -359,7 +362,7 @@ def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., An
 
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
     """``aten::repeat_interleave.Tensor``: without ``output_size`` the host waits for the sum."""
-    if output_size is None:
+    if output_size is None and repeats.numel():
         forbid_in_capture(current_stream())
         note_wait()  # CUDA's kernel waits twice: for the sum, and to check the signs
     found: torch.Tensor = _repeat_interleave(repeats, output_size=output_size)
@@ -380,8 +383,8 @@ def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Ten
 _segment_reduce = Kernel(aten.segment_reduce.default)
 
 
-def _never(*args: Any, **kwargs: Any) -> bool:
-    return False
+def _is_nothing(tensor: torch.Tensor, *_: Any, **__: Any) -> bool:
+    return not tensor.numel()
 
 
 def _is_of_numbers(matrix: torch.Tensor) -> bool:
@@ -402,7 +405,7 @@ def empty_median_kernel(op: Any) -> Callable[..., Any]:
 
 
 def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0, **kwargs: Any) -> bool:
-    return low != high
+    return low != high or not tensor.numel()
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
@@ -464,7 +467,7 @@ def special_kernels() -> dict[str, Any]:
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
         **{name: asking_kernel(_overload(name)) for name in ASKING},
-        "bincount": host_copy_kernel(aten.bincount.default, _never),
+        "bincount": host_copy_kernel(aten.bincount.default, _is_nothing),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),
         **{name: empty_median_kernel(_overload(name)) for name in ("median", "nanmedian")},

@@ -134,10 +134,11 @@ def thrust(step: str) -> None:
     forbid_in_capture(current_stream())
 
 
-def unique_dim(*args: Any, **kwargs: Any) -> Any:
+def unique_dim(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``aten::unique_dim``: Thrust sorts, and waits."""
-    thrust("merge_sort")
-    return _unique_dim(*args, **kwargs)
+    if tensor.numel():
+        thrust("merge_sort")
+    return _unique_dim(tensor, *args, **kwargs)
 
 
 def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
