@@ -65,6 +65,27 @@ def cool():
 def f(g): return torch.softmax(g * cfg.lr / state["temp"], 0)
 inputs = (torch.ones(8, device=device),)
 """
+WORD = """MODE = "train"
+def f(x): return x * 2 if MODE == "train" else x
+def end_training():
+    global MODE
+    MODE = "eval"
+MORE
+inputs = (torch.ones(4, device=device),)
+"""
+HELD = """class Net:
+    def __init__(self): self.mask, self.table = None, torch.ones(4, device=device)
+    def set_mask(self, m): self.mask = m
+    def load(self, t): self.table = t.clone()
+    def step(self, x):
+        if self.mask is not None:
+            x = x * self.mask
+        return x + self.table
+    MORE
+f, inputs = Net().step, (torch.ones(4, device=device),)
+"""
+RUN = "def run(xs):\n    for x in xs:\n        f(x)\n        end_training()"
+SERVE = "def run(self, xs):\n        for x in xs:\n            self.load(x)\n            self.step(x)"
 LOOP = "def fit(self, xs):\n        for x in xs:\n            self.step(x)\n            self._end()"
 
 
@@ -90,12 +111,32 @@ def test_a_number_that_a_method_moves_between_calls_is_a_problem(
 
 
 @pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        (WORD.replace("MORE", RUN), "branch-frozen", 'def f(x): return x * 2 if MODE == "train" else x'),
+        (HELD.replace("MORE", SERVE), "stale-input", "return x + self.table"),
+    ],
+)
+def test_a_word_or_a_tensor_that_is_another_one_between_calls_is_a_problem(
+    text: str, code: str, line: str, tmp_path: Path
+) -> None:
+    # GIVEN a step that a word decides, or that reads a tensor, and a loop around it that calls what sets another
+    names = load(HEAD + text, tmp_path / "program.py")
+    # WHEN it is diagnosed THEN it is told at the line that reads it
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert [(f.code, f.frame.text) for f in diagnosis if f.frame] == [(code, line)], str(diagnosis)
+
+
+@pytest.mark.parametrize(
     ("text", "read", "written"),
     [
         (SCALED.replace("LOOP", ""), "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
         (SHAPED, "self.to_do.length is frozen", 'setattr(self, "length", min(16, 4 + epoch))'),
         (ENTRY, "cfg.lr is frozen", "becomes `cfg.lr.fill_(0.1 * 0.9 ** k)`"),
         (ENTRY, "state['temp'] is frozen", 'state["temp"] *= 0.5'),
+        (WORD.replace("MORE", ""), "MODE decides a branch", 'MODE = "eval"'),
+        (HELD.replace("MORE", ""), "self.mask decides a branch", "self.mask = m"),
+        (HELD.replace("MORE", ""), "self.table is read where it lies", "or let it write `self.table.copy_(...)`"),
     ],
 )
 def test_a_number_that_a_function_beside_it_sets_is_said(text: str, read: str, written: str, tmp_path: Path) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, first_line, here, last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
+from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ _SET = (
 )
 _FUNCTIONS = FUNCTIONS[:2]
 _MAKES = ("__init__", "__post_init__", "__new__", "__set_name__")
+_NUMBERS = (bool, int, float)
+_Target = ast.Attribute | ast.Subscript | ast.Name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -39,7 +46,7 @@ class _Place:
     of: ast.ClassDef | None
     file: str
     calls: tuple[ast.Call, ...]
-    sets: tuple[tuple[ast.Attribute | ast.Subscript, ast.stmt], ...]
+    sets: tuple[tuple[_Target, ast.stmt], ...]
 
     @property
     def own(self) -> str:
@@ -70,6 +77,9 @@ def all_settings(
 def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
+        if each.is_called is not None and type(each.use.value()) not in _NUMBERS:
+            yield from _told_apart(each, found)
+            continue
         frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
             yield from frozen
@@ -79,6 +89,32 @@ def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examin
             or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""
             text = {"text": each.use.text, "what": what, "at": first.frame.label()}
             found.notes.append(_SET.format(**text, by=by, line=each.at.text, or_=or_))
+
+
+def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:
+    """A word, a tensor or None that another one takes the place of: no call with others can be tried."""
+    use, name, by = each.use, each.use.text, f"{each.at.file}:{each.at.line}"
+    at = frame_at(use.code, use.node.lineno)
+    is_read = is_a(use.value(), torch.Tensor)
+    if each.is_called:
+        failure = BY_ID["stale-input" if is_read else "branch-frozen"].failure(each.said, at)
+        written = f"{each.target}.copy_(...)" if is_read else ""
+        words = f"there `{written}` in place of another tensor" if is_read else f"capture again where {by} has run"
+        yield replace(failure, fix=f"before  {at.text if at else name}\nafter   {words}")
+    elif at is not None:
+        what = "is read where it lies" if is_read else "decides a branch"
+        or_ = f", or let it write `{each.target}.copy_(...)`" if is_read else ""
+        found.notes.append(_SET.format(text=name, what=what, at=at.label(), by=by, line=each.at.text, or_=or_))
+
+
+def _counts(use: Use) -> bool:
+    """Whether a graph keeps what is read: a number, a tensor of the device, a word or None that decides."""
+    value = use.value()
+    if isinstance(use.node, ast.Name) and type(value) in _NUMBERS:
+        return False  # those are tried elsewhere
+    if type(value) in _NUMBERS or (is_a(value, torch.Tensor) and value.device.type == driver().device.type):
+        return True
+    return (type(value) is str and (use.decides or use.picks)) or (value is None and use.decides)
 
 
 def _may_be_set(scopes: list[Scope], function: Any, ran: list[CodeType]) -> bool:
@@ -93,7 +129,9 @@ def _may_be_set(scopes: list[Scope], function: Any, ran: list[CodeType]) -> bool
     return any(_last(target) in read for each in places if each.node.name not in _MAKES for target, _ in each.sets)
 
 
-def _last(target: ast.Attribute | ast.Subscript) -> str:
+def _last(target: _Target) -> str:
+    if isinstance(target, ast.Name):
+        return target.id
     entry = target.slice if isinstance(target, ast.Subscript) else None
     return target.attr if isinstance(target, ast.Attribute) else str(getattr(entry, "value", ""))
 
@@ -110,9 +148,10 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
     """Each number once, at the function that is known to be called between, else at the first that sets it."""
     found: dict[tuple[int, str], Setting] = {}
     for use in uses:
-        owner = use.owner() if isinstance(use.node, (ast.Attribute, ast.Subscript)) else NOTHING
-        key = _key(use)
-        if owner is NOTHING or type(use.value()) not in (bool, int, float) or (key in found and found[key].is_called):
+        owner, key = use.owner(), _key(use)
+        if (owner is NOTHING and not isinstance(use.node, ast.Name)) or (key in found and found[key].is_called):
+            continue
+        if not _counts(use):
             continue
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
@@ -127,9 +166,7 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
     return sorted(found.values(), key=lambda each: not each.is_called)[:MOST]
 
 
-def _setters(
-    use: Use, owner: Any, scopes: list[Scope]
-) -> Iterator[tuple[_Place, ast.Attribute | ast.Subscript, ast.stmt]]:
+def _setters(use: Use, owner: Any, scopes: list[Scope]) -> Iterator[tuple[_Place, _Target, ast.stmt]]:
     """The functions that set it, but for those in which its object is made."""
     kinds = [] if isinstance(owner, dict) else [kind for kind in type(owner).__mro__ if _file_of(kind)]
     files = dict.fromkeys([use.code.co_filename, *(scope.file for scope in scopes), *map(_file_of, kinds)])
@@ -139,14 +176,20 @@ def _setters(
             continue
         mine = place.of is not None and any(k.__name__ == place.of.name and _file_of(k) == place.file for k in kinds)
         for target, statement in place.sets:
-            if _is_same(target, use.node) and _is_owner(
-                target.value, place, mine, use, owner, names.get(place.file, {})
-            ):
+            if not _is_same(target, use.node):
+                continue
+            if isinstance(target, ast.Name):
+                own = use.code.co_filename == place.file and target.id not in use.names.own
+            else:
+                own = _is_owner(target.value, place, mine, use, owner, names.get(place.file, {}))
+            if own:
                 yield place, target, statement
 
 
-def _is_same(target: ast.Attribute | ast.Subscript, read: ast.AST) -> bool:
-    """Whether both name the same attribute, or the same entry, of whatever has it."""
+def _is_same(target: _Target, read: ast.AST) -> bool:
+    """Whether both name the same variable, or the same attribute or entry of whatever has it."""
+    if isinstance(target, ast.Name):
+        return isinstance(read, ast.Name) and target.id == read.id
     if isinstance(target, ast.Attribute):
         return isinstance(read, ast.Attribute) and target.attr == read.attr
     return isinstance(read, ast.Subscript) and ast.dump(target.slice) == ast.dump(read.slice)
@@ -303,8 +346,9 @@ def _places(file: str) -> tuple[_Place, ...]:
     return _places_in(tree, file) if tree is not None else ()
 
 
-def _sets(nodes: list[ast.AST]) -> Iterator[tuple[ast.Attribute | ast.Subscript, ast.stmt]]:
+def _sets(nodes: list[ast.AST]) -> Iterator[tuple[_Target, ast.stmt]]:
     """What lines set: attributes and entries, ``setattr(self, "now", 1)`` too."""
+    outer = {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     for node in nodes:
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call) and last_name(call.func) == "setattr" and len(call.args) == 3:
@@ -314,7 +358,9 @@ def _sets(nodes: list[ast.AST]) -> Iterator[tuple[ast.Attribute | ast.Subscript,
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else targets
         for target in (part for each in targets for part in elements_of(each)):
-            if isinstance(target, (ast.Attribute, ast.Subscript)):
+            if isinstance(target, (ast.Attribute, ast.Subscript)) or (
+                isinstance(target, ast.Name) and target.id in outer
+            ):
                 yield target, node  # type: ignore[misc]
 
 
