@@ -126,7 +126,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     if truth.unsteady:
         return first
     moved = attempt.prover.operations[1]
-    whole_inside = first.complete and is_mostly_inside(attempt.prover)
+    whole_inside, plain_lines = first.complete and is_mostly_inside(attempt.prover), attempt
     if not whole_inside and (other := attempt.placing(failures)) is not None:
         if (made := one(other)).complete:
             return made
@@ -150,6 +150,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
             little.append((other.prover.operations[0], made))
         elif made.diff and len(made.left) < len(first.left):
             attempt, first = other, made
+    other = plain_lines.fetching(failures) if attempt is not plain_lines else None
+    if other is not None and (made := one(other)).complete:  # what picks of a list of the host's stays a number
+        return made
     if (given := _given_places(attempt, failures, name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [

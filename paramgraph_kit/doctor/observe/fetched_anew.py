@@ -14,9 +14,15 @@ from paramgraph_kit.doctor.explain.syntax import last_line, last_name, nodes_of
 from paramgraph_kit.doctor.observe.compare import ANOTHER
 from paramgraph_kit.doctor.observe.source_lines import frame_at, path_of
 from paramgraph_kit.driver.files import display_name
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 FETCHED = ": what this line fetches"
+FETCHED_WITHIN = ": what `next()`, or an index that moves, gives within this line"
+_APART = (
+    "fetch it before each launch: once `fetched_in = torch.zeros_like(...)` of its shape, before each launch "
+    "`fetched_in.copy_({text})`, and here `fetched_in` for `{text}`; in a line of its own, `fetched = {text}`, it "
+    "goes there as a diff"
+)
 _GIVES = ("get", "get_nowait", "popleft", "next")  # of queues and of whatever prefetches
 
 
@@ -45,7 +51,7 @@ def _at_its_fetch(failure: Failure, codes: Sequence[CodeType], counted: set[str]
     asked = [n.id for n in here if isinstance(n.ctx, ast.Load)]
     found = {node for name in asked if (node := _fetch_of(name, nodes, at.line, counted)) is not None}
     if len(found) != 1:
-        return None
+        return None if found else _told_within(failure, nodes, at, counted)
     node = found.pop()
     names, text = ast.unparse(node.targets[0]), ast.unparse(node.value)
     before = f"fetch before each launch, and copy each of {names} to a tensor that stays, which is read here"
@@ -53,6 +59,17 @@ def _at_its_fetch(failure: Failure, codes: Sequence[CodeType], counted: set[str]
         before = f"{names} = {names}_in, and before each launch {names}_in.copy_({text})"
     fix = f"before  {names} = {text}\nafter   {before}"
     return replace(failure, message=failure.message + FETCHED, frame=frame_at(code, node.lineno), fix=fix)
+
+
+def _told_within(failure: Failure, nodes: Sequence[ast.AST], at: Frame, counted: set[str]) -> Failure | None:
+    """The same where a line fetches it and computes with it at once, ``net(next(batches))``."""
+    calls = [n for n in nodes if isinstance(n, (ast.Call, ast.Subscript)) and n.lineno == at.line]
+    found = [n for n in calls if _fetches(n, counted) and isinstance(getattr(n, "ctx", ast.Load()), ast.Load)]
+    if len(found) != 1:
+        return None
+    text = ast.unparse(found[0])
+    told = f"before  {at.text}\nafter   {_APART.format(text=text)}"
+    return replace(failure, message=failure.message + FETCHED_WITHIN, fix=told)
 
 
 def _fetch_of(name: str, nodes: Sequence[ast.AST], line: int, counted: set[str], deep: int = 4) -> ast.Assign | None:
@@ -78,7 +95,7 @@ def _binds(node: ast.AST, name: str) -> bool:
 
 def _fetches(value: ast.expr, counted: set[str]) -> bool:
     if isinstance(value, ast.Subscript):  # by a number that counts, and not a part of a tensor
-        return path_of(value.slice) in counted
+        return any(path_of(n) in counted for n in ast.walk(value.slice) if isinstance(n, (ast.Name, ast.Attribute)))
     if not isinstance(value, ast.Call):
         return False
     if isinstance(value.func, ast.Name):
