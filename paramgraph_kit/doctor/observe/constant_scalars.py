@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import CodeType
 from typing import Any
@@ -23,13 +23,14 @@ _TELLS = ("register_buffer", "getattr", "hasattr")  # these do not write what th
 
 
 def without_constants(
-    failures: Iterable[Failure], function: Any, given: dict[str, Any], ran: Iterable[CodeType]
+    failures: Iterable[Failure], function: Any, given_of: Callable[[], dict[str, Any]], ran: Iterable[CodeType]
 ) -> list[Failure]:
     """The same without lines that read only such numbers of the CPU's."""
     failures = list(failures)
     if not any(f.code == CODE for f in failures):
         return failures
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        given = given_of()
         uses = [use for use in uses_in(function, given) if _is_number(use.value())]
         files = {code.co_filename for code in [*ran, *(use.code for use in uses)] if not is_library(code.co_filename)}
         return [f for f in failures if f.code != CODE or not _is_constant(f, uses, set(given), files)]

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.observe import (
     around_replays,
     chance,
     drawn_copies,
+    host_results,
     kept_arguments,
     kept_in_places,
     made_inside,
@@ -183,6 +184,7 @@ class _Examiner(Caller):
             silent += [f for f in between if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
+            silent += host_results.problems(self.function, (pair[0], pair[1]), [*pair[1].found, *silent])
             if self.first is not None:
                 told = [*pair[1].found, *silent]
                 silent += kept_arguments.problems(self, self.first, pair[1], self.codes(self.first), told)
@@ -324,7 +326,7 @@ class _Examiner(Caller):
         problems |= {(f.code, f.frame): f for f in made}
         problems = without_around(problems, calls, codes, found.notes)
         found.calls, found.lost = self.number, self.lost
-        moved = without_constants(problems.values(), self.function, self.given(), codes)
+        moved = without_constants(problems.values(), self.function, self.given, codes)
         told_once = without_what_follows(without_echoes(with_what_sets_it(moved, codes)), codes)
         found.problems = around_replays.without_freed([*told_once, *of_the_same_lines(told_once, more)])
         if not found.operations and not found.problems:

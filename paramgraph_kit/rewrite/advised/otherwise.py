@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.host_results import RETURNED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
@@ -380,7 +381,8 @@ def at_least(place: Place) -> str:
             f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
         )
-    if code in DECIDED and SET_BETWEEN in place.failure.message and ONCE in place.failure.fix:
+    said = place.failure.message
+    if code in DECIDED and (RETURNED in said or (SET_BETWEEN in said and ONCE in place.failure.fix)):
         return place.failure.fix.rpartition("after   ")[2]
     if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place)):
         return told
