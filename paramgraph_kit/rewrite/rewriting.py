@@ -33,7 +33,7 @@ from paramgraph_kit.rewrite.shared_states import told_shared
 from paramgraph_kit.rewrite.shown import show
 from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.caught import handler_of
-from paramgraph_kit.rewrite.source.edits import within
+from paramgraph_kit.rewrite.source.edits import Function, within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.rewrite.starts import wrong_from, wrong_later
@@ -323,6 +323,8 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             left = still or (left if failed is not None else [])
         elif frozen_now := by_hand.frozen_by_it(attempt, problems, failures):
             left = frozen_now  # replays with the numbers of today do not show it
+        if failed == []:  # what the others froze there may be what it is by: none of the lines above mends that
+            left = [*left, *_as_they_were(rounds, [f for f in failures if f not in left])]
         if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
             left = [*left, *failed]  # what no call has shown
         stale = found.stale = _stale(rounds)
@@ -385,6 +387,18 @@ def _shapes_of(rounds: Rounds, name: str) -> list[tuple[int, ...] | list[tuple[i
             found = values if named else [v.get(name) for v in values if isinstance(v, dict)]
             break
     return [tuple(v.shape) if isinstance(v, torch.Tensor) else [tuple(t.shape) for t in flat_tensors(v)] for v in found]
+
+
+def _as_they_were(rounds: Rounds, failures: Sequence[Failure]) -> list[Failure]:
+    """Branches and numbers that are frozen and whose lines the rewritten ones have as they were, in the graph."""
+    moved = {each.name for each in (rounds.mover.moved, rounds.mover.fed) if each is not None}
+    kept = set[str]()
+    for lines in rounds.texts.values():
+        around = called_by(lines, moved) - {"forward", "__call__"}  # which may be any object's
+        functions = (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function) and n.name not in around)
+        kept |= {line.strip() for n in functions for line in lines[n.lineno : n.end_lineno]}
+    frozen = ("branch-frozen", "scalar-frozen", "size-frozen")
+    return [f for f in failures if f.code in frozen and f.frame is not None and f.frame.text.strip() in kept]
 
 
 def _stale(rounds: Rounds) -> str:
