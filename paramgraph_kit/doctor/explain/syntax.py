@@ -69,6 +69,11 @@ def unpacked(node: ast.Assign, target: ast.expr) -> Iterator[tuple[ast.expr, ast
 
 def last_line(code: CodeType) -> int:
     """The last line of a function."""
+    return _last_of(code, code.co_linetable)  # codes may be equal that lie on other lines
+
+
+@lru_cache(512)  # it is asked for each operation of a call
+def _last_of(code: CodeType, _: bytes) -> int:
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
 
 
@@ -85,6 +90,17 @@ def nodes_of(code: CodeType) -> Iterator[ast.AST]:
     """The syntax of a function, as far as its source can be read."""
     tree = tree_of(code.co_filename)
     return iter(_between(tree, code.co_firstlineno, last_line(code)) if tree is not None else ())
+
+
+def conditionals_of(code: CodeType) -> tuple[ast.If | ast.While, ...]:
+    """The conditional statements of a function, as far as its source can be read."""
+    tree = tree_of(code.co_filename)
+    return _tests_between(tree, code.co_firstlineno, last_line(code)) if tree is not None else ()
+
+
+@lru_cache(256)
+def _tests_between(tree: ast.Module, first: int, last: int) -> tuple[ast.If | ast.While, ...]:
+    return tuple(node for node in _between(tree, first, last) if isinstance(node, (ast.If, ast.While)))
 
 
 @lru_cache(256)  # of a long file it takes milliseconds, and is asked again for each thing that was found

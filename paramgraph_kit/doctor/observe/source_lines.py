@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import conditionals_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.asked_through import asks_through
 from paramgraph_kit.doctor.observe.explained import explains
 from paramgraph_kit.doctor.observe.held import code_of
@@ -440,7 +440,7 @@ def _has_key(node: ast.expr, change: Change) -> bool:
 
 def entered_after(code: CodeType, line: int) -> Iterator[int]:
     """The lines of the tests that decide whether a line of a function runs, also by returning before it."""
-    tests = [node for node in nodes_of(code) if isinstance(node, (ast.If, ast.While))]
+    tests = conditionals_of(code)
     around = [node for node in tests if node.body[0].lineno <= line <= (node.end_lineno or 0)]
     ends = [node for node in tests if isinstance(node.body[-1], ast.Return) and (node.end_lineno or line) < line]
     for node in around or ends:  # what has a test of its own may be made once

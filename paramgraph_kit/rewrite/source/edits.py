@@ -350,14 +350,17 @@ def _ends(node: ast.AST) -> tuple[int, int]:
     return first, last if not getattr(node, "body", None) or isinstance(node, ast.Module) else first
 
 
+_APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
 def within(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all below it, without the bodies of functions defined in it."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
         yield node
-        below = (n for n in ast.iter_child_nodes(node) if not isinstance(n, (Function, ast.Lambda, ast.ClassDef)))
-        waiting += reversed([*below])
+        below = [n for n in ast.iter_child_nodes(node) if not isinstance(n, _APART)]
+        waiting += reversed(below)
 
 
 def heads(node: ast.stmt) -> Iterator[ast.AST]:
