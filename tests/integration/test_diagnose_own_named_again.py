@@ -92,3 +92,61 @@ def test_an_argument_that_is_copied_to_what_has_its_name_is_no_problem(tmp_path:
     assert not pgk.diagnose(main).failures
     for ours, eager in zip(main(), main(graphed=False), strict=True):
         assert torch.equal(ours, eager)
+
+
+APART = """
+class Model:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.w, self.cache = torch.randn(4, 4, device=device), {}
+    def forward(self, x, c):
+        return torch.tanh(x @ self.w + c)
+    def capture(self, x, context):
+        held = torch.zeros_like(x)
+        self.forward(held, context)
+        g = cuda.CUDAGraph()
+        # ahead
+        with cuda.graph(g):
+            out = self.forward(held, context)
+        return g, held, out
+    def __call__(self, x, cond, graphed=True):
+        scale = SCALE
+        if not graphed:
+            return self.forward(x, cond) * scale
+        size = len(x)
+        if size not in self.cache:
+            self.cache[size] = self.capture(x, cond)
+        g, held, out = self.cache[size]
+        held.copy_(x)
+        g.replay()
+        return out * scale
+def requests():
+    torch.manual_seed(1)
+    for i in range(6):
+        yield torch.randn(2 + i % 2, 4).to(device), torch.randn(4).to(device)
+def main(graphed=True):
+    model = Model()
+    return [model(x, cond, graphed) for x, cond in REQUESTS]
+model, args = Model(), next(requests())
+"""
+
+
+@pytest.mark.parametrize("requests", ["requests()", "list(requests())"])
+@pytest.mark.parametrize("scale", ["cond.norm()", "1.0"])
+def test_what_another_function_captures_of_an_argument_is_told_also_where_that_is_read(
+    requests: str, scale: str, tmp_path: Path
+) -> None:
+    # GIVEN a method that captures with an argument of its caller's, which reads it in each call, or does not
+    text = APART.replace("REQUESTS", requests).replace("SCALE", scale)
+    main = run(text, tmp_path)["main"]
+    # WHEN it is diagnosed, and the words are followed
+    (told,) = pgk.diagnose(main).failures
+    line, _, ahead = told.fix.partition("\nafter   ")[2].partition(", and ahead of the capture at line ")
+    (made,) = ahead.split("`")[1::2]
+    text = text.replace("        # ahead\n", f"        {made}\n").replace("        g.replay()\n", f"        {line}\n")
+    (tmp_path / "mended").mkdir()
+    mended = run(text, tmp_path / "mended")["main"]
+    # THEN its replays give what it gives without graphs, and nothing is told any more
+    for ours, eager in zip(mended(), main(graphed=False), strict=True):
+        assert torch.allclose(ours, eager)
+    assert not pgk.diagnose(mended).failures

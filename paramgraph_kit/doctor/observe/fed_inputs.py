@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.given_names import (
 )
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
-from paramgraph_kit.doctor.observe.named_again import named_again, others_now
+from paramgraph_kit.doctor.observe.named_again import named_again, other_arguments, others_now
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
@@ -84,7 +84,7 @@ class FedInputs:
         self._late: dict[int, dict[int, tuple[_Launch, Place]]] = {}
         self._unfed: dict[tuple[Frame | None, str], Failure] = {}
         self._behind: dict[Frame | None, Failure] = {}
-        self._again: dict[Frame | None, tuple[dict[str, None], Region]] = {}  # variables, by the replay
+        self._again: dict[Frame | None, tuple[dict[str, str], Region]] = {}  # variables, by the replay
         self._number = 0
 
     def begin(self) -> None:
@@ -130,11 +130,13 @@ class FedInputs:
         if region is None:
             self._note_given(frames, places, place)
             return
+        again = dict(other_arguments(one, frames[:_NEAR], places, self._ever))
         if frames and frames[0].f_code is region.code:
             now = {n: v for n, v in frames[0].f_locals.items() if is_a(v, torch.Tensor)} | dict(_arguments(frames[0]))
-            if again := dict.fromkeys(others_now(places, now, self._ever)):
-                names, _ = self._again.setdefault(frame_at(region.code, frames[0].f_lineno), ({}, region))
-                names |= again
+            again |= {name: name for name in others_now(places, now, self._ever)}
+        if again:
+            names, _ = self._again.setdefault(frame_at(frames[0].f_code, frames[0].f_lineno), ({}, region))
+            names |= again
         self._late.pop(id(region.graph), None)
         named = [(text, storage_key(t)) for frame in frames[-1:] for text, t in _arguments(frame)]
         given = frozenset(key for text, key in named if not is_of_the_next(text))
@@ -177,7 +179,7 @@ class FedInputs:
         known = {f.frame for f in told if f.code == "stale-input"}
         yield from (named_again(names, at, f) for f, (names, at) in self._again.items() if f not in known)
         if not any(f.code == "stale-input" for f in told):
-            again = {name for names, _ in self._again.values() for name in names}
+            again = {name for names, _ in self._again.values() for pair in names.items() for name in pair}
             yield from (f for (_, path), f in self._unfed.items() if path not in again)
             yield from self._behind.values()
 

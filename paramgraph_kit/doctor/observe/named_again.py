@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import FrameType
 
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
@@ -36,19 +39,38 @@ def others_now(
             yield text
 
 
-def named_again(names: Iterable[str], region: Region, replay: Frame | None) -> Failure:
-    """What is told of them, with a copy of each that lives with the graph."""
+def other_arguments(
+    one: OneGraph, frames: Iterable[FrameType], places: Mapping[str, torch.Tensor], written: Iterable[int]
+) -> Iterator[tuple[str, str]]:
+    """Arguments of functions around a capture that are other tensors in their calls of now; with their names there.
+
+    What an object has is told by the name that it has there.
+    """
+    known = {*written, 0, *(storage_key(tensor) for text, tensor in places.items() if "." in text)}
+    for frame in frames:
+        for (code, name), key in one.given.items():
+            read, now = one.reads.get(key), frame.f_locals.get(name) if frame.f_code is code else None
+            if read is None or key in known or not is_a(now, torch.Tensor):
+                continue
+            if read[0].expired() or storage_key(now) not in {key, 0}:
+                yield name, one.called.get(key, name)
+
+
+def named_again(names: Mapping[str, str], region: Region, replay: Frame | None) -> Failure:
+    """What is told of them, with a copy of each that lives with the graph; ``names``: and those at its capture."""
     known = [*names]
-    text = "; ".join(f"{name} {OTHER}" for name in known)
+    parts = [f"{name} {OTHER}" for name in known]
+    parts += [f"{there} of {region.code.co_name} is that" for name, there in names.items() if name != there]
+    text = "; ".join(parts)
     found = _REPLAY.search(replay.text) if replay is not None else None
     there = graphs_at(region)
     if replay is None or found is None or not there:
         return BY_ID["stale-input"].failure(text, replay)
     made, filled = [], []
     for name in known:
-        own = re.sub(r"\W+", "_", name).strip("_")
-        kept = f"{there[-1]}.{own} = {name}.clone()"
-        made.append(f"`{name} = {kept}`" if name == own else f"`{kept}`, which is captured for `{name}`")
+        own, first = re.sub(r"\W+", "_", name).strip("_"), names[name]
+        kept = f"{there[-1]}.{own} = {first}.clone()"
+        made.append(f"`{first} = {kept}`" if first.isidentifier() else f"`{kept}`, which is captured for `{first}`")
         filled.append(f"{found[1]}.{own}.copy_({name})")
     fix = f"{'; '.join(filled)}; {replay.text}, and ahead of the capture at line {region.line} {', '.join(made)}"
     return replace(BY_ID["stale-input"].failure(text, replay), fix=f"before  {replay.text}\nafter   {fix}")

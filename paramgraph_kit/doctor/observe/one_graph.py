@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -15,6 +16,8 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.trace.model import Frame
+
+_DEEP = 4  # functions around a capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,18 @@ def called_here() -> dict[int, str]:
     return {key: name for name, value in held if is_a(value, torch.Tensor) and (key := storage_key(value))}
 
 
+def given_here() -> dict[tuple[CodeType, str], int]:
+    """Memory of the tensors that the innermost functions of the user's that run now were given."""
+    found = {}
+    for frame in islice(frames_of_the_user(), _DEEP):
+        code = frame.f_code
+        for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            value = frame.f_locals.get(name)
+            if is_a(value, torch.Tensor) and (key := storage_key(value)):
+                found[code, name] = key
+    return found
+
+
 @dataclass(slots=True)
 class OneGraph:
     """One graph, as its capture was seen."""
@@ -47,6 +62,7 @@ class OneGraph:
     hosts: dict[int, tuple[Any, bool]] = field(default_factory=dict)  # host memory that it copies, and if to there
     filled: frozenset[int] = frozenset()  # of one captured before: memory from outside that its lines copy to
     called: dict[int, str] = field(default_factory=called_here)  # memory, and variables where it is captured
+    given: dict[tuple[CodeType, str], int] = field(default_factory=given_here)  # memory, by who was given it then
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
