@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.given_names import (
 )
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
-from paramgraph_kit.doctor.observe.named_again import named_again, other_arguments, others_now
+from paramgraph_kit.doctor.observe.named_again import named_again, other_arguments
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
@@ -131,9 +131,6 @@ class FedInputs:
             self._note_given(frames, places, place)
             return
         again = dict(other_arguments(one, frames[:_NEAR], places, self._ever))
-        if frames and frames[0].f_code is region.code:
-            now = {n: v for n, v in frames[0].f_locals.items() if is_a(v, torch.Tensor)} | dict(_arguments(frames[0]))
-            again |= {name: name for name in others_now(places, now, self._ever)}
         if again:
             names, _ = self._again.setdefault(frame_at(frames[0].f_code, frames[0].f_lineno), ({}, region))
             names |= again
@@ -177,7 +174,10 @@ class FedInputs:
     def failures(self, told: Collection[Failure]) -> Iterator[Failure]:
         """All that was seen, where no other input is told to be another one: that may be the same."""
         known = {f.frame for f in told if f.code == "stale-input"}
-        yield from (named_again(names, at, f) for f, (names, at) in self._again.items() if f not in known)
+        said = {f.message.split()[0] for f in told if f.code == "stale-input"}
+        for at, (names, region) in self._again.items():
+            if at not in known and (left := {n: there for n, there in names.items() if n not in said}):
+                yield named_again(left, region, at)
         if not any(f.code == "stale-input" for f in told):
             again = {name for names, _ in self._again.values() for pair in names.items() for name in pair}
             yield from (f for (_, path), f in self._unfed.items() if path not in again)

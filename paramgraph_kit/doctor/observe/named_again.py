@@ -20,25 +20,6 @@ OTHER = "is another tensor at this replay, and the graph reads the one of its ca
 _REPLAY = re.compile(r"([\w.\[\]'\"]+)\.replay\(\)")
 
 
-def others_now(
-    places: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor], written: Iterable[int]
-) -> Iterator[str]:
-    """The variables whose tensor is another one, while nothing was written to that which the graph reads.
-
-    Args:
-        places: what the graph reads, as the lines of its capture write it.
-        now: what these mean in the call that replays.
-        written: memory to which something was written, ever.
-    """
-    known = {*written, 0}
-    for text, tensor in places.items():
-        other, key = now.get(text), storage_key(tensor)
-        if other is None or key in known or storage_key(other) in {key, 0}:
-            continue
-        if (other.shape, other.dtype, other.device) == (tensor.shape, tensor.dtype, tensor.device):
-            yield text
-
-
 def other_arguments(
     one: OneGraph, frames: Iterable[FrameType], places: Mapping[str, torch.Tensor], written: Iterable[int]
 ) -> Iterator[tuple[str, str]]:
