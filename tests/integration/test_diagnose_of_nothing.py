@@ -26,5 +26,5 @@ def test_nobody_waits_for_no_numbers(name: str) -> None:
     x = torch.ones(3, device=pgk.device())
     some = torch.arange(3, device=pgk.device())
     # WHEN it is given none THEN there is no problem; of some it is one
-    assert not pgk.diagnose(BODIES[name], x, some[:0]).findings
-    assert pgk.diagnose(BODIES[name], x, some).findings
+    assert not pgk.diagnose(BODIES[name], x, some[:0]).failures
+    assert pgk.diagnose(BODIES[name], x, some).failures

@@ -26,19 +26,15 @@ from .machine import DEVICE_NAME, machine
 from .not_known import not_known
 from .pinned import forget as forget_blocks
 from .refused import check_types
+from .solver import CUSOLVER, INTERNAL, UNSOLVED, solver_error, tell_late
 from .stream import current_stream
 from .transforms import TRANSFORMS, forget_plans, transform_kernel
 from .under_way import forbid_in_capture, forbidding
 
-CUSOLVER = (
-    "cusolver error: CUSOLVER_STATUS_{status}, when calling `{call}`. If you keep seeing this error, you may use "
-    "`torch.backends.cuda.preferred_linalg_library()` to try linear algebra operators with other supported backends. "
-    "See https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library"
-)
 NO_HANDLE = {
     "cuBLAS": "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
     "cuDNN": "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "cuSOLVER": CUSOLVER.format(status="INTERNAL_ERROR", call="cusolverDnCreate(handle)"),
+    "cuSOLVER": CUSOLVER.format(status=INTERNAL, call="cusolverDnCreate(handle)", nan=""),
     "cuSPARSE": "CUDA error: initialization error when calling `cusparseCreate(handle)`",
 }
 
@@ -60,30 +56,6 @@ IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_
 BY_TRIANGLES, FEW_ROWS = ("_linalg_solve_ex", "linalg_inv_ex"), 64
 PLACES = (torch.int32, torch.int64)  # types of what tells rows
 LU_SOLVE = 3  # arguments of linalg_lu_solve that stand by place: factors, pivots, right sides
-
-# Those that cuSOLVER fails to do in a capture, in the call that it names.
-UNSOLVED = {
-    "_linalg_eigh": "cusolverDnXsyevd( handle, params, jobz, uplo, n, {a}, reinterpret_cast<void*>(A), lda, {r}, "
-    "reinterpret_cast<void*>(W), {a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, "
-    "reinterpret_cast<void*>(bufferOnHost), workspaceInBytesOnHost, info)",
-    "_linalg_eigvals": "cusolverDnXgeev_bufferSize( handle, params, jobvl, jobvr, n, {a}, "
-    "reinterpret_cast<const void*>(A), lda, {c}, reinterpret_cast<const void*>(W), {a}, "
-    "reinterpret_cast<const void*>(VL), ldvl, {a}, reinterpret_cast<const void*>(VR), ldvr, {a}, "
-    "workspaceInBytesOnDevice, workspaceInBytesOnHost)",
-    "linalg_ldl_factor_ex": "cusolverDn{x}sytrf(handle, uplo, n, A, lda, ipiv, work, lwork, devInfo)",
-    "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
-    "info)",
-}
-
-QR = (
-    "cusolverDnXgeqrf( handle, params, m, n, {a}, reinterpret_cast<void*>(A), lda, {a}, reinterpret_cast<void*>(tau), "
-    "{a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, reinterpret_cast<void*>(bufferOnHost), "
-    "workspaceInBytesOnHost, info)"
-)
-BATCHED_SVD = (
-    "cusolverDn{x}gesvdjBatched( handle, jobz, m, n, A, lda, S, U, ldu, V, ldv, static_cast<float*>(dataPtr.get()), "
-    "lwork, info, params, batchSize)"
-)
 
 UNCONVERGED = (
     "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
@@ -171,11 +143,9 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
         first = args[0]
         try:
             if first.numel() or op._opname in EVEN_FOR_NOTHING:
-                if op._opname in ("linalg_qr", "geqrf"):
-                    call_ = _of_type(QR, first.dtype)
-                    _tell_late(RuntimeError(CUSOLVER.format(status="EXECUTION_FAILED", call=call_)))
                 which = "cuBLAS" if (batched and first.dim() > 2) or _solved_by_triangles(op, args) else library
                 use(which, lambda: _check(op, args, kwargs))
+                tell_late(op._opname, args, kwargs)
                 if op._opname in BY_TRIANGLES and first.size(-1) < FEW_ROWS:
                     use("cuBLAS")
             return run(*args, **kwargs)
@@ -338,36 +308,19 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
                 forbid_in_capture(current_stream())
             return run(matrix, *args, **kwargs)
         use("cuSOLVER")
-        text = CUSOLVER.format(status="{status}", call=_of_type(UNSOLVED[op._opname], matrix.dtype))
-        if op._opname == "_linalg_eigh":
-            if matrix.dim() > 2:
-                forbid_in_capture(current_stream())
-            _tell_late(RuntimeError(text.replace("{status}", "EXECUTION_FAILED")))
+        if op._opname == "_linalg_eigh" and matrix.dim() > 2:
+            forbid_in_capture(current_stream())
+        tell_late(op._opname, (matrix, *args), kwargs)
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
-            machine().solver_failed = op._opname == "_linalg_eigh"
-            raise RuntimeError(text.replace("{status}", "INTERNAL_ERROR"))
+            machine().solver_failed = op._opname != "linalg_ldl_factor_ex"
+            raise solver_error(UNSOLVED[op._opname], matrix.dtype, INTERNAL)
         if op._opname == "_linalg_eigh" and not machine().twin(matrix).isfinite().all():
             raise torch.linalg.LinAlgError(UNCONVERGED)  # type: ignore[attr-defined]  # torch leaves it out
         return run(matrix, *args, **kwargs)
 
     return call
-
-
-def _tell_late(error: Exception) -> None:
-    """Raise what cuSOLVER says of a call outside captures, where eigenvalues were to be found in one before."""
-    if machine().solver_failed and current_stream().capture is None:
-        machine().solver_failed = False
-        raise error
-
-
-def _of_type(call: str, dtype: torch.dtype) -> str:
-    """A call of cuSOLVER's as it is for matrices of a type."""
-    bits, letter = (32, "SC") if dtype in (torch.float32, torch.complex64) else (64, "DZ")
-    kind = f"CUDA_{'C' if dtype.is_complex else 'R'}_{bits}F"
-    # Eigenvalues of a real matrix come as complex numbers, which the call has as twice as many real ones.
-    return call.format(a=kind, r=f"CUDA_R_{bits}F", c=kind, x=letter[dtype.is_complex])
 
 
 def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callable[..., Any]:
@@ -377,6 +330,7 @@ def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callabl
     def call(*args: Any, **kwargs: Any) -> Any:
         if args[0].numel() or op._opname in EVEN_FOR_NOTHING:
             use(library)
+            tell_late(op._opname, args, kwargs)
             if waits(*args):
                 forbid_in_capture(current_stream())
         return run(*args, **kwargs)
@@ -398,14 +352,13 @@ def svd(
     matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
     """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
-    if driver == "gesvd":
-        return _svd_unsolved(matrix, full_matrices, compute_uv)
     if not matrix.numel():
         return _svd(matrix, full_matrices, compute_uv)
     use("cuSOLVER")
+    tell_late("_linalg_svd", (matrix,), {"driver": driver})
+    if driver == "gesvd":
+        return _svd_unsolved(matrix, full_matrices, compute_uv)
     pageable_copy_forbidden(current_stream(), after="svd")
-    text = CUSOLVER.format(status="INVALID_VALUE", call=_of_type(BATCHED_SVD, matrix.dtype))
-    _tell_late(torch.linalg.LinAlgError(text))  # type: ignore[attr-defined]  # torch leaves it out
     if machine().twin(matrix).isfinite().all():
         return _svd(matrix, full_matrices, compute_uv)
     found = _svd(torch.zeros_like(matrix), full_matrices, compute_uv)

@@ -25,6 +25,7 @@ from .machine import CPU_KEY, DEVICE_NAME, machine
 from .outs import resize, set_empty, set_storage
 from .overlap import check_overlap, copied_within, read_before
 from .pinned import is_pinned, lasting, pin, refuse_to_pin
+from .solver import tell_late
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
 from .whole import convert
@@ -104,6 +105,7 @@ def waiting_kernel(op: Any, function: Callable[..., Any] | None = None) -> Calla
         check_devices(op, args, kwargs)
         if always or any(each.numel() for each in args if isinstance(each, torch.Tensor)):
             forbid_in_capture(current_stream())
+        tell_late(op._opname, args, kwargs)
         return run(*args, **kwargs)
 
     return call
