@@ -88,6 +88,8 @@ RUN = "def run(xs):\n    for x in xs:\n        f(x)\n        end_training()"
 SERVE = "def run(self, xs):\n        for x in xs:\n            self.load(x)\n            self.step(x)"
 LOOP = "def fit(self, xs):\n        for x in xs:\n            self.step(x)\n            self._end()"
 
+GIVEN = 'if __name__ == "__main__":\n    pgk.diagnose(trainer.step, *inputs)\n    trainer.scale.update()\n'
+
 
 @pytest.mark.parametrize(
     ("text", "said", "line"),
@@ -131,6 +133,7 @@ def test_a_word_or_a_tensor_that_is_another_one_between_calls_is_a_problem(
     ("text", "read", "written"),
     [
         (SCALED.replace("LOOP", ""), "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
+        (SCALED.replace("LOOP", "") + GIVEN, "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
         (SHAPED, "self.to_do.length is frozen", 'setattr(self, "length", min(16, 4 + epoch))'),
         (ENTRY, "cfg.lr is frozen", "becomes `cfg.lr.fill_(0.1 * 0.9 ** k)`"),
         (ENTRY, "state['temp'] is frozen", 'state["temp"] *= 0.5'),

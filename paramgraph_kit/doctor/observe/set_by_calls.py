@@ -303,7 +303,7 @@ class _Calls:
             search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
             for statement in scope.body.body:
                 nodes = [n for n in here(statement) if isinstance(n, ast.Call)]
-                if any(calls_it(n, search) or last_name(n.func) in callers for n in nodes):
+                if any(calls_it(n, search) or last_name(n.func) in callers or _hands_on(n, search) for n in nodes):
                     break
                 makers = makers or any(self._at_top(n, scope) for n in nodes)
         return makers
@@ -313,6 +313,15 @@ class _Calls:
 
     def _is_called(self, place: _Place, by: _Place) -> bool:
         return any(last_name(call.func) == place.node.name for call in by.calls)
+
+
+def _hands_on(call: ast.Call, search: Search) -> bool:
+    """Whether a call is given the function: ``diagnose(net.step, x)``."""
+    owner, name = getattr(search.function, "__self__", None), getattr(search.function, "__name__", "")
+    if owner is None:
+        return any(search._value(each) is search.function for each in call.args)
+    methods = [each for each in call.args if isinstance(each, ast.Attribute) and each.attr == name]
+    return any(search._value(each.value) is owner for each in methods)
 
 
 def _is_run(place: _Place, ran: list[CodeType], search: _Calls) -> bool:
