@@ -34,6 +34,7 @@ def other_arguments(
             if read is None or key in known or not is_a(now, torch.Tensor):
                 continue
             if read[0].expired() or storage_key(now) not in {key, 0}:
+                known.add(key)  # its callers have other names for it, which nobody knows there
                 yield name, one.called.get(key, name)
 
 
