@@ -86,6 +86,22 @@ f, inputs = Net().step, (torch.ones(4, device=device),)
 """
 RUN = "def run(xs):\n    for x in xs:\n        f(x)\n        end_training()"
 SERVE = "def run(self, xs):\n        for x in xs:\n            self.load(x)\n            self.step(x)"
+TIMED = """class Watch:
+    def __init__(self): self.t, self.before = 0.5, 0.0
+    def tick(self, d): self.before, self.t = self.t, self.t + d
+    @property
+    def dt(self): return self.t - self.before
+class Filter:
+    def __init__(self, watch): self.watch = watch
+    def push(self, z): return z * self.watch.dt
+watch = Watch()
+filt = Filter(watch)
+f, inputs = filt.push, (torch.ones(4, device=device),)
+def run(steps):
+    for k in range(steps):
+        watch.tick(0.1 * k)
+        filt.push(*inputs)
+"""
 LOOP = "def fit(self, xs):\n        for x in xs:\n            self.step(x)\n            self._end()"
 
 GIVEN = 'if __name__ == "__main__":\n    pgk.diagnose(trainer.step, *inputs)\n    trainer.scale.update()\n'
@@ -95,6 +111,7 @@ GIVEN = 'if __name__ == "__main__":\n    pgk.diagnose(trainer.step, *inputs)\n  
     ("text", "said", "line"),
     [
         (SCALED.replace("LOOP", LOOP), "self.scale.now is set between calls", "return x @ self.w * self.scale.now"),
+        (TIMED, "self.before is set between calls", "def push(self, z): return z * self.watch.dt"),
         (RATED, "rate.lr is set between calls", "return w * 2 - grad * rate.lr"),
     ],
 )

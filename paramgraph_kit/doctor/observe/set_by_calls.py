@@ -6,7 +6,7 @@ import ast
 import linecache
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +125,15 @@ def _may_be_set(scopes: list[Scope], function: Any, ran: list[CodeType]) -> bool
     kinds = {kind for each in held for kind in (each if isinstance(each, type) else type(each)).__mro__}
     files = {scope.file for scope in scopes} | {_file_of(kind) for kind in kinds if not _is_torchs(kind)}
     read = {name for code in ran for name in (*code.co_names, *code.co_consts) if isinstance(name, str)}
+    read |= {name for kind in kinds for key, each in vars(kind).items() if key in read for name in _reads(each)}
     places = (each for file in files if file and not is_library(file) for each in _places(file))
     return any(_last(target) in read for each in places if each.node.name not in _MAKES for target, _ in each.sets)
+
+
+def _reads(kept: Any) -> tuple[str, ...]:
+    """The names in a property, which runs nothing of torch's."""
+    code = code_of(kept.fget) if isinstance(kept, property) else None
+    return code.co_names if code is not None else ()
 
 
 def _last(target: _Target) -> str:
@@ -219,7 +226,14 @@ class _Calls:
         files = dict.fromkeys([place.file, *(scope.file for scope in scopes)])
         self.places = [each for file in files if not is_library(file) for each in _places(file)]
         self.callers = [p for p in self.places if p.node is not place.node and any(self.may_be(c, p) for c in p.calls)]
-        self.leads = {place.node.name: self.callers}
+
+    @cached_property
+    def held_as(self) -> set[str]:
+        """What the object is called in the lines around the step, and in the objects that they name."""
+        spaces = [scope.names for scope in self.scopes]
+        named = {id(each): each for names in spaces for each in names.values() if _file_of(type(each))}
+        held = [*spaces, *map(attributes_of, named.values())]
+        return {name for names in held for name, each in names.items() if each is self.owner}
 
     def may_be(self, call: ast.Call, within: _Place | None, names: dict[str, Any] | None = None) -> bool:
         """Whether a call may be one of it: of its object, as far as the text tells."""
@@ -237,7 +251,8 @@ class _Calls:
         if known is not None:
             own = [kind.__name__ for kind in type(known).__mro__]
             return known is self.owner or (self.place.own != "" and self.place.of.name in own and not self.is_its())
-        return not self.is_its() or last_name(base) in (last_name(self.use.node.value), "self")  # type: ignore[attr-defined]
+        called = {last_name(self.use.node.value), "self"} | self.held_as  # type: ignore[attr-defined]
+        return not self.is_its() or last_name(base) in called
 
     def is_its(self) -> bool:
         """Whether it is a method of the object itself, and not of another that has it."""
