@@ -9,15 +9,17 @@ import ast
 import inspect
 import io
 import math
+import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.restore.keeper import RandomState
+from paramgraph_kit.doctor.restore.surroundings import all_kept
 from paramgraph_kit.rewrite.proving.deadline import RAISES
 from paramgraph_kit.rewrite.source.edits import Function, Source
 from paramgraph_kit.rewrite.source.lasting import Leaves
@@ -75,7 +77,8 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
                 warnings.simplefilter("ignore")
                 args = [_given(each, space) for each in call.args]
                 options = {each.arg or "": _given(each.value, space) for each in call.keywords}
-                old = kind(*args, **options)
+                with _kept(kind, args, options):
+                    old = kind(*args, **options)
         except RAISES:
             continue  # it takes what only the program has
         finally:
@@ -87,13 +90,23 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
                 warnings.simplefilter("ignore")
                 body: list[ast.stmt] = [*hoisted, new]
                 exec(compile(ast.Module(body, []), source.file, "exec"), names)
-                made = names[kind.__name__](*args, **options)
+                with _kept(kind, args, options):
+                    made = names[kind.__name__](*args, **options)
         except RAISES as error:
             return f"{type(error).__name__}: {error}"
         finally:
             state.put_back()
         return next(_apart(attributes_of(old), attributes_of(made)), "")
     return None
+
+
+@contextmanager
+def _kept(kind: type, args: list[Any], options: dict[str, Any]) -> Iterator[None]:
+    """What its constructors move around them, and of what they are given, is as it was behind this."""
+    with ExitStack() as stack:
+        for maker in (each for name in _MAKES if isinstance(each := getattr(kind, name, None), types.FunctionType)):
+            stack.enter_context(all_kept(maker, (None, *args), options))
+        yield
 
 
 def _calls(tree: ast.Module, kind: type) -> Iterator[ast.Call]:
