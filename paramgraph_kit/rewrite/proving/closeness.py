@@ -14,6 +14,7 @@ GRADIENTS = "gradients"
 OF_ARGUMENTS = f"{GRADIENTS} of its arguments"
 LEADS = "whether gradients go back from what it returns"
 WRITES = "a tensor that it writes"
+GRADED = "whether gradients are kept for"  # begins the names of what tells that
 FEW = 4.0  # roundings
 Seen = dict[str, list[Any]]
 
@@ -29,6 +30,9 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
             continue
         if name == LEADS:  # more than before may be so, as of zeros that one of two branches has returned
             found += [f"{said}: they do, then no more"] if any(x > y for x, y in zip(one, other, strict=False)) else []
+            continue
+        if name.startswith(GRADED):  # fewer than before may be kept, of what nothing goes back through
+            found += [f"{said}: they are now"] if any(y > x for x, y in zip(one, other, strict=False)) else []
             continue
         if len(one) != len(other):
             found.append(f"{said}: {len(one)} values, then {len(other)}")
@@ -57,7 +61,7 @@ def loosely_apart(a: Seen, b: Seen) -> str:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
-        if said == LEADS:
+        if said.startswith((LEADS, GRADED)):
             told = ""
         elif said.startswith(PRINTS):
             told = difference(one, other)

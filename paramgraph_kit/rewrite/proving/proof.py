@@ -7,7 +7,6 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,45 +19,46 @@ from paramgraph_kit.doctor.restore.keeper import RandomState, storage_key
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, LEADS, OF_ARGUMENTS, WRITES, Plain, differences, farther
+from paramgraph_kit.rewrite.proving.around import NOTHING as NOTHING
+from paramgraph_kit.rewrite.proving.around import Arguments as Arguments
+from paramgraph_kit.rewrite.proving.around import Around as Around
+from paramgraph_kit.rewrite.proving.closeness import (
+    GRADED,
+    GRADIENTS,
+    LEADS,
+    OF_ARGUMENTS,
+    WRITES,
+    Plain,
+    differences,
+    farther,
+)
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
+from paramgraph_kit.rewrite.proving.graded import graded, graded_results
 from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, texts
-from paramgraph_kit.rewrite.proving.results import copied, flat, flat_tensors, held, known, numbers, opened, tensors_in
+from paramgraph_kit.rewrite.proving.results import (
+    copied,
+    flat,
+    flat_tensors,
+    held,
+    known,
+    numbers,
+    opened,
+    tensors_in,
+    without_options,
+)
 from paramgraph_kit.rewrite.proving.written import Writes, is_small
 
 STEPS = 6
 WARM_UP = 2
-_OPTIONS = ("capturable", "fused", "foreach")
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Look = Callable[[Any], None]
 Form = Callable[[], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the host does before and after each launch, where that has been moved out of the function."""
-
-    before: Callable[[Arguments], None] | None = None  # gets a step's inputs
-    after: Callable[[Arguments, Any], Any] | None = None  # gets the result too, and returns what it was once
-
-    def prepare(self, inputs: Arguments) -> None:
-        """Do what comes before a launch."""
-        if self.before is not None:
-            self.before(inputs)
-
-    def finish(self, inputs: Arguments, out: Any) -> Any:
-        """Do what comes after a launch; returns the step's own result."""
-        return self.after(inputs, out) if self.after is not None else out
-
-
-NOTHING = Around()
 
 
 class Prover:
@@ -80,6 +80,7 @@ class Prover:
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
         self.leads: list[Any] = []  # whether gradients go back from what the last eager run has returned, each
+        self._graded: list[list[Any]] = []  # whether it leads or takes gradients, of each of its steps
         # Whether they do from anything that the function as it is returns, or would of a loss where inputs need them.
         self.leads_back = self.gives_loss = False
         self.is_part = False  # of a function whose own results are compared
@@ -155,14 +156,15 @@ class Prover:
     def eager(self, around: Around = NOTHING, *, noting: bool = False) -> Seen:
         """What is seen of some steps as they are; ``noting``: also what numbers they move, for those who ask later."""
         with self._run() as keeper:
-            self.leads, leaves, self._results = [], self._given_leaves(), KeptResults()
+            self.leads, self._graded, leaves, self._results = [], [], self._given_leaves(), KeptResults()
             results = self._noted() if noting else [self._step(inputs, around) for inputs in self._inputs]
             self.overwritten, self._results = self._results.overwritten(), None
             self._alike = self._alike or alike(self.state.holders)
             # A number may have become a tensor, and is compared as one.
             given = [n for n in tree_leaves(self._inputs) if not isinstance(n, torch.Tensor) or is_small(n)]
             found = {f"{WRITES}, which it is given": flat(given), **self._seen(results, keeper)}
-            return {LEADS: [*self.leads], OF_ARGUMENTS: gradients_of(leaves), **found}
+            kept = graded_results(self._graded)
+            return {LEADS: [*self.leads], f"{GRADED} {RETURNS}": kept, OF_ARGUMENTS: gradients_of(leaves), **found}
 
     @contextmanager
     def with_around(self, around: Around) -> Iterator[None]:
@@ -297,6 +299,7 @@ class Prover:
         if sum(now[0]) >= sum(self.operations):  # others may have ended early
             self.operations[:], self.products[:] = now
         found = opened(finished)
+        self._graded.append(graded(found))
         led = [(value, leads_back(value)) for value in known(found)]
         self.leads += [torch.tensor(leads, device="cpu") for _, leads in led]
         self.goes_back |= any(getattr(value, "grad_fn", None) is not None and not leads for value, leads in led)
@@ -340,6 +343,7 @@ class Prover:
             looked = is_small(tensor) or keeper.keeper.is_written(tensor) or storage_key(tensor) in self._written
             if (looked or (tensor.is_leaf and tensor.requires_grad)) and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = flat(tensor)
+                found[f"{GRADED} {WRITES}{self._called(number)}#{number}"] = graded(tensor)
         found[GRADIENTS] = gradients_of(self._leaves())
         for number, holder in enumerate(self.state.holders):
             if holder.of_torch or holder.kind == "generator" or id(holder.target) in gone:
@@ -347,9 +351,10 @@ class Prover:
             value = holder.read()
             if holder.kind in ("attributes", "class") and isinstance(value, dict):
                 value = {name: each for name, each in value.items() if name in self._attributes()}
-            found[f"{holder.name}#{number}"] = flat(_without_options(value))  # also where it is empty: another's is not
+            found[f"{GRADED} {holder.name}#{number}"] = graded(value := without_options(value))
+            found[f"{holder.name}#{number}"] = flat(value)  # also where it is empty: another's is not
         for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
-            if values := numbers(_without_options(holder.read())):
+            if values := numbers(without_options(holder.read())):
                 found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
 
@@ -413,6 +418,7 @@ class Truth:
         own = prover.is_part or prover.goes_back
         if own:  # what it returns where it is left before its backward pass is for nobody else's
             self.seen.pop(LEADS, None)
+            self.seen.pop(f"{GRADED} {RETURNS}", None)
         # What nobody can compare although it is what the function is for, or "".
         prover.leads_back = any(first[LEADS]) and not own
         tensors = (value for value in first[RETURNS] if not isinstance(value, Plain))
@@ -453,7 +459,7 @@ class Truth:
 
     def measured(self) -> Seen:
         """What was seen but for what it prints, and where gradients go."""
-        return {name: values for name, values in self.seen.items() if not name.startswith((PRINTS, LEADS))}
+        return {name: values for name, values in self.seen.items() if not name.startswith((PRINTS, LEADS, GRADED))}
 
     def _in_other_forms(self, prover: Prover, around: Around, forms: Iterable[Form]) -> list[Seen]:
         """What the function as it is does with its optimizers in forms for a capture, if the first is not the same.
@@ -490,11 +496,3 @@ class Truth:
 
 def _is_nesterov(group: Any) -> bool:
     return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
-
-
-def _without_options(value: Any) -> Any:
-    """The same without what says how an optimizer's steps are done, in each of its groups, also of one around it."""
-    if type(value) is dict:
-        known = _OPTIONS if "params" in value or "foreach" in value else ()
-        return {name: _without_options(each) for name, each in value.items() if name not in known}
-    return [_without_options(each) for each in value] if type(value) is list else value

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from paramgraph_kit.rewrite.proving.closeness import Plain
 
 _DEEP = 4  # objects in objects
+_OPTIONS = ("capturable", "fused", "foreach")
 _NO_RESULT = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType, types.FunctionType)
 
 
@@ -80,3 +81,11 @@ def numbers(value: Any) -> list[Any]:
     """The numbers that something holds, on the host or, by a rewrite, on the device."""
     leaves = (leaf for leaf in tree_leaves(plain(value)) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
     return flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
+
+
+def without_options(value: Any) -> Any:
+    """The same without what says how an optimizer's steps are done, in each of its groups, also of one around it."""
+    if type(value) is dict:
+        left = _OPTIONS if "params" in value or "foreach" in value else ()
+        return {name: without_options(each) for name, each in value.items() if name not in left}
+    return [without_options(each) for each in value] if type(value) is list else value

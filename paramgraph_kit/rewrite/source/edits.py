@@ -6,6 +6,7 @@ import ast
 import difflib
 import io
 import linecache
+import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -341,7 +342,7 @@ def without_gradients(source: Source, statement: ast.stmt) -> bool:
 
 def about_gradients(context: str) -> bool:
     """Whether it is ``torch.no_grad()``, ``torch.inference_mode()`` or ``torch.set_grad_enabled(False)``."""
-    return any(each in context for each in ("no_grad", "inference_mode", "set_grad_enabled(False"))
+    return re.search(r"no_grad|inference_mode|set_grad_enabled\((mode=)?False", context) is not None
 
 
 def _ends(node: ast.AST) -> tuple[int, int]:

@@ -17,12 +17,12 @@ _TELLS = frozenset(
 
 
 def context_of(source: Source, node: ast.stmt) -> str:
-    """``torch.no_grad()`` of the ``with`` around a statement that may compute or write, or ""."""
+    """``torch.no_grad()`` of the ``with`` or the line before a statement that may compute or write, or ""."""
     above = source.parents[node]
-    if not isinstance(above, ast.With) or not (isinstance(node, (ast.For, ast.If)) or _computes(node)):
+    if not isinstance(node, (ast.For, ast.If)) and not _computes(node):
         return ""
-    texts = [source.text(item.context_expr) for item in above.items]
-    return ", ".join(text for text in texts if about_gradients(text))
+    texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
+    return ", ".join(text for text in texts if about_gradients(text)) or _turned_off(source, node)
 
 
 def off_for(source: Source, function: Function, nodes: Iterable[ast.stmt]) -> str:
@@ -35,6 +35,8 @@ def off_for(source: Source, function: Function, nodes: Iterable[ast.stmt]) -> st
 
 def off_around(source: Source, function: Function, nodes: Sequence[ast.stmt]) -> str:
     """The same, or that of a ``with`` block of the function that statements of one block stand in, at any depth."""
+    if nodes and any(map(_computes, nodes)) and (off := _turned_off(source, nodes[0])):
+        return off
     above = source.parents.get(nodes[0]) if nodes else None
     while above is not None and above is not function:
         texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
@@ -42,6 +44,18 @@ def off_around(source: Source, function: Function, nodes: Sequence[ast.stmt]) ->
             return found
         above = source.parents.get(above)
     return off_for(source, function, nodes)
+
+
+def _turned_off(source: Source, node: ast.stmt) -> str:
+    """``torch.no_grad()`` where a line before a statement has turned gradients off, and none on again; or ""."""
+    at: ast.AST | None = node
+    while isinstance(at, ast.stmt) and not isinstance(at, Function):
+        for line in reversed(source.block_of(at)[: source.block_of(at).index(at)]):
+            call = line.value if isinstance(line, ast.Expr) else None
+            if isinstance(call, ast.Call) and called(call) == "set_grad_enabled":
+                return "torch.no_grad()" if about_gradients(source.text(call)) else ""
+        at = source.parents.get(at)
+    return ""
 
 
 def _computes(node: ast.stmt) -> bool:
