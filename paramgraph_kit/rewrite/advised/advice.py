@@ -52,6 +52,7 @@ from paramgraph_kit.rewrite.advised.state.groups import (
 )
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.state.rebuilt import rebuilt_record
 from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
@@ -424,6 +425,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    rebuilt_record,
     rate_of_dropout,
     found_once,
     waits_for_its_error,
