@@ -347,3 +347,35 @@ def test_what_a_partial_binds_does_not_turn_by_a_caller_that_no_call_comes_to() 
     # WHEN the part is diagnosed with its flag bound THEN it is no problem, and where the step draws it is one
     assert not (found := pgk.diagnose(partial(_flipped, False, trainer), x)), found
     assert {f.code for f in pgk.diagnose(trainer.step, x)} == {"host-random"}
+
+
+class Gate:
+    """Takes loud inputs as they are, and some behind each; the level follows quiet ones."""
+
+    def __init__(self) -> None:
+        self.level = torch.ones(4, device=DEVICE)
+        self.left = 0
+
+    def is_open(self, x: torch.Tensor) -> bool:
+        if x.pow(2).mean().item() > 0.1:
+            self.left = 3
+            return True
+        if self.left > 0:
+            self.left -= 1
+            return True
+        return False
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.is_open(x):
+            self.level = 0.9 * self.level + 0.1 * x.abs()
+        return x / self.level
+
+
+@pytest.mark.parametrize("loud", [1.0, 0.01])
+def test_what_a_branch_exchanges_that_a_function_of_its_own_decides_is_told_for_every_input(loud: float) -> None:
+    # GIVEN a tensor that is exchanged where a counter has run down, which a function answers by constants
+    x = torch.full((4,), loud, device=DEVICE)
+    # WHEN diagnosed with an input that is loud, or quiet
+    found = pgk.diagnose(Gate().step, x)
+    # THEN the exchange is told either way
+    assert "stale-input" in found.codes, found

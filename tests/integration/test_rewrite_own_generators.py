@@ -87,5 +87,5 @@ def test_no_note_says_that_drawn_numbers_change_nothing_beside_what_they_freeze(
     # WHEN it is diagnosed
     found: Any = pgk.diagnose(names["f"], *names["args"])
     # THEN that is told, and nothing against it
-    assert [f.code for f in found.failures] == ["scalar-frozen"]
+    assert [f.code for f in found.failures] == ["host-random"]
     assert not any("its operations were the same" in note for note in found.notes)

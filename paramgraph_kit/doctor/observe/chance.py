@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
@@ -12,14 +12,17 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call
-from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, path_of
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_LINES = 4  # that a note names
+MOST_CALLS = 64  # of a function that branches on what is drawn, where some way was taken in none
+CALLS_S = 2.0  # how long these may take
 _DRAWS = re.compile(r"(random|np\.random|numpy\.random)\.(?!seed|[gs]et_?state|default_rng|[A-Z])\w+$")
 _OF_GENERATORS = ("uniform", "integers", "permutation", "exponential", "poisson", "gamma", "beta", "random_sample")
 _OF_TORCH = frozenset("rand randn randint randperm normal bernoulli multinomial uniform_ normal_ random_".split())  # noqa: SIM905
 DRAWN = "it is drawn on the host, and replays keep the first numbers"  # in a message
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -129,6 +132,32 @@ def draws_in(code: CodeType) -> bool:
     """Whether the source of a function draws, on no device that it names."""
     calls = [n for n in nodes_of(code) if isinstance(n, ast.Call)]
     return any(_draws(n) or last_name(n.func) in _OF_GENERATORS for n in calls)
+
+
+def is_decided(test: ast.expr, code: CodeType, numbers: Mapping[str, Collection[float]]) -> bool:
+    """Whether no draw can answer it otherwise: ``random.random() < self.p``, of a ``p`` that is 0 or 1.
+
+    ``numbers``: by the last part of their names those that it may compare with.
+    """
+    for each in ast.walk(test):
+        if not isinstance(each, ast.Compare) or not all(isinstance(op, _ORDERS) for op in each.ops):
+            continue
+        for drawn, other in ((each.left, each.comparators[0]), (each.comparators[0], each.left)):
+            held = [other.value] if isinstance(other, ast.Constant) else numbers.get(last_name(other), ())
+            limits = [n for n in held if isinstance(n, (int, float))]
+            if limits and _is_fraction(drawn, code) and all(n <= 0 or n >= 1 for n in limits):
+                return True
+    return False
+
+
+def _is_fraction(node: ast.expr, code: CodeType) -> bool:
+    """Whether it is drawn from 0 to 1, as far as the name of what draws tells."""
+    if isinstance(node, ast.Name):
+        given = [n.value for n in nodes_of(code) if isinstance(n, ast.Assign) and path_of(n.targets[0]) == node.id]
+        return bool(given) and all(not isinstance(each, ast.Name) and _is_fraction(each, code) for each in given)
+    nodes = [*ast.walk(node)]
+    plain = not any(isinstance(n, ast.BinOp) for n in nodes)
+    return plain and any(isinstance(n, ast.Call) and last_name(n.func) in ("random", "rand") for n in nodes)
 
 
 def _asks(test: ast.expr, drawn: set[str]) -> bool:

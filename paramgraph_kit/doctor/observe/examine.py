@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.observe import (
     other_numbers,
     other_readings,
     other_ways,
+    own_draws,
     set_by_calls,
     taken_before,
     used_up,
@@ -76,8 +77,6 @@ from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
-MOST_OF_CHANCE = 64  # of one that branches on them, where some way was taken in none
-CHANCE_S = 2.0  # how long these may take
 CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
@@ -166,7 +165,9 @@ class _Examiner(Caller):
                 pair, calls = [second, third], [first, second, third]
                 silent = self.compare(*pair)
         if second.ended is None:
-            silent = self.without_counted(pair[1], silent + self.random_ways(pair[1], silent, found))
+            own = own_draws.problems(self, pair[1], silent, self.codes(pair[1]))
+            ways = self.random_ways(pair[1], own_draws.told_once(silent, own), found)
+            silent = own_draws.told_once(self.without_counted(pair[1], silent + ways), own)
         if ended := used_up.ended(self, first, pair):
             silent = []  # the calls differ because one of them stopped
         elif replays_alone(pair[1]):
@@ -239,12 +240,12 @@ class _Examiner(Caller):
         more: dict[tuple[str, Frame | None], Failure] = {}
         last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
         others = list[list[Step]]()
-        for number in range(MOST_OF_CHANCE):
+        for number in range(chance.MOST_CALLS if base.random_drawn else 0):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
             branches = any(f.code == "branch-frozen" for f in told)
             lines = lines_of(told)
-            waits = any((at.file, at.line) not in lines for at in rare) and time.monotonic() - begun < CHANCE_S
+            waits = any((at.file, at.line) not in lines for at in rare) and time.monotonic() - begun < chance.CALLS_S
             if number >= 2 * MOST_DRAWS and not waits:
                 break
             if number >= MOST_DRAWS and (not picked or branches) and not waits:

@@ -130,6 +130,8 @@ class Moving:
             self._decided(node, code, node.iter)
         elif isinstance(node, (ast.If, ast.While)) and self._moves(node.test, code):
             self._decided(node, code, node.test)
+            if _answers(node, code):
+                self.returning.add(code.co_name)
         elif isinstance(node, ast.Return) and node.value is not None:
             if self._reads_back(node.value, code) or (_is_of_host(node.value) and self._moves(node.value, code)):
                 self.returning.add(code.co_name)
@@ -216,6 +218,14 @@ class Moving:
         """Whether it asks a number of the caller's for its share: ``step % 100 == 0``."""
         shares = (n for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
         return any(_named(share.left) & self.counts[code] for share in shares)
+
+
+def _answers(node: ast.If | ast.While, code: CodeType) -> bool:
+    """Whether a branch decides which of some constants its function returns: ``if energy > limit: return True``."""
+    results = [n.value for n in nodes_of(code) if isinstance(n, ast.Return)]
+    constants = [each.value for each in results if isinstance(each, ast.Constant)]
+    returns = any(isinstance(n, ast.Return) for part in (*node.body, *node.orelse) for n in ast.walk(part))
+    return returns and len(constants) == len(results) and len({bool(each) for each in constants}) > 1
 
 
 def _within(node: ast.AST) -> Iterator[Within]:

@@ -131,11 +131,13 @@ class Caller:
         drawing: int = 0,
         counting: bool = False,
         plainly: bool = False,
+        anew: bool = False,
     ) -> Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
 
         ``drawing``: the number of a call whose random numbers it draws on the host; else it draws others.
         ``counting``: flags and counters that it writes in tensors stay so, until all is put back.
+        ``anew``: generators that the program has itself draw others all the same.
         ``plainly``: it runs on the user's own stream, as a program does that captures by itself.
         """
         self.number += 1
@@ -143,7 +145,7 @@ class Caller:
         self.random.put_back() if drawing == 1 else self.random.perturb(drawing)
         for holder in self.state.holders if drawing > 1 else ():
             if isinstance(holder.target, torch.Generator):  # the keeper puts these back after each call
-                holder.target.manual_seed(977 * drawing + 1)
+                holder.target.manual_seed(977 * (self.number if anew else drawing) + 1)
         drawn_from = RandomState()
         for attributes, name, value in self.set_on_modules:
             attributes[name] = value
@@ -225,6 +227,10 @@ class Caller:
                 graphs.early.leaves(writes, graphs.regions or (), graphs.of, graphs.flow.filled)
             if ended is None and (self.args or self.kwargs):
                 self._leave_gradients(keeper)
+            own = any(
+                holder.kind == "generator" and holder.read() != then
+                for holder, then in zip(self.state.holders, before, strict=False)
+            )
             if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
@@ -235,10 +241,6 @@ class Caller:
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
-        own = any(
-            holder.kind == "generator" and holder.read() != then
-            for holder, then in zip(self.state.holders, before, strict=False)
-        )
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)

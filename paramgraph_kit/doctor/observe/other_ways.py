@@ -25,7 +25,7 @@ from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_readings import grow
 from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of, reached
-from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, path_of, takes_away, written_in
+from paramgraph_kit.doctor.observe.source_lines import Line, frame_at, lines_of, path_of, takes_away, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
@@ -102,11 +102,27 @@ class OtherWays:
             of_host(self.base.changes),
             lines_of(f for f in told if f.code in _WAITS),
             lines_of(f for f in told if f.code in _SIZED),
-            lines_of(f for f in told if f.code in given),
+            lines_of(f for f in told if f.code in given) | self._drawn_tests(),
             numbers,
             reached(codes_in(step.place.stack for step in self.base.steps), self.codes),
         )
         self.tests = {_key(code, node): (code, node) for code, node in self.moving.tests()}
+
+    def _drawn_tests(self) -> set[Line]:
+        """Tests that ask for what is drawn on the host, by whatever name its generator has."""
+        drawn = self.base.random_drawn or self.base.own_drawn
+        return {(at.file, at.line) for at in chance.tests(self.codes)} if drawn else set()
+
+    def _numbers(self) -> dict[str, list[float]]:
+        """Those that objects, arguments and modules have, by their names."""
+        found: dict[str, list[float]] = {}
+        held = [holder.read() for holder in self.caller.state.holders if holder.kind in ("attributes", "slots")]
+        spaces = [space for space in held if isinstance(space, dict)] + [self.caller.given()]
+        singles = [{h.name: h.read()} for h in self.caller.state.holders if h.kind in ("cell", "global")]
+        for name, value in (pair for space in (*spaces, *singles) for pair in space.items()):
+            if type(value) in (int, float) and isinstance(name, str):
+                found.setdefault(name, []).append(value)
+        return found
 
     def _call(self, led: Led, turns: dict[Key, bool], drawing: int = 0, *, filled: bool = False) -> Call:
         if drawing:
@@ -134,7 +150,6 @@ class OtherWays:
         return isinstance(node, Within) and self.moving.is_known([*node.body, *node.orelse])
 
     def _opened(self, led: Led, turns: dict[Key, bool]) -> Iterator[_Way]:
-        rare = {(at.file, at.line) for at in chance.tests(self.codes)}  # which more calls have waited for
         for key, ways in led.asked.items():
             if key not in self.tests or key in turns or key in self.passed or len(ways) != 1:
                 continue
@@ -148,7 +163,7 @@ class OtherWays:
             leads = _is_work(part)
             if isinstance(node, Within):
                 leads = bool(part) and (node.asks or not self._is_plain(node))
-                leads = leads and (display_name(code.co_filename), node.lineno) not in rare
+            leads = leads and not chance.is_decided(_test(node), code, self._numbers())
             if leads and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
                 yield _Way({**turns, key: other}, code, node, part)
 
@@ -195,7 +210,8 @@ class OtherWays:
 
     def _is_other(self, way: _Way, inside: _Inside, call: Call) -> bool:
         """Whether the device does other things that way, as far as that is read from where its operations stand."""
-        if not isinstance(way.node, Within):
+        drawn = (display_name(way.code.co_filename), way.node.lineno) in self._drawn_tests()
+        if not isinstance(way.node, Within) and not drawn:
             there = [step for step in call.steps if step.on_device]
             returns = isinstance(way.part[-1], ast.Return) and call.ended is None and not call.captures
             returns = returns and not _moves_away(_test(way.node), way.part is way.node.body, self.base.changes)
