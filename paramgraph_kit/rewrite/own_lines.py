@@ -252,6 +252,7 @@ def _is_within(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
 def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     """Whether a statement is of the function whose loop calls the round that was cut out of it, or of what calls that.
 
+    Or of what a function calls beside the round: ``self.exchange(field)`` behind ``self.sweep(field)``.
     What the round itself comes to is in the graph, and so may be what only has the name of that.
     """
     source, statement = place
@@ -263,7 +264,10 @@ def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     callers = [n for each in new for n in ast.walk(each.tree) if isinstance(n, Function) and n.name == function.name]
     if any(called(n) == fix.alone for each in callers for n in within(each) if isinstance(n, ast.Call)):
         return True
-    return fix.alone in reached(new, [function.name]) and function.name not in reached(new, [fix.alone])
+    if function.name in reached(new, [fix.alone]):
+        return False
+    every = {n.name for each in new for n in ast.walk(each.tree) if isinstance(n, Function)}
+    return any({fix.alone, function.name} <= reached(new, [name]) for name in every)
 
 
 def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:

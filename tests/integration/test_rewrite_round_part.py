@@ -437,3 +437,41 @@ def f(x, edges):
     assert told["loop = torch.arange(n).repeat(2, 1).to(x.device)"].endswith(stays)
     # AND it says whose sizes what is picked decides
     assert "decides the size of `edges`, `loop`" in str(fix)
+
+
+SWEEPS = """
+spins = torch.ones(4, 8, device=device)
+masks = [torch.arange(8, device=device) % 2 == k for k in range(2)]
+seen = {"flips": 0, "odd": 0, "swaps": 0}
+args = (torch.randn(8, device=device), torch.rand(2, 4, 8, device=device))
+def sweep(field, uniforms):
+    for mask, u in zip(masks, uniforms):
+        flip = (u < torch.exp(-2.0 * spins * (spins.roll(1, 1) + field))) & mask
+        spins[flip] *= -1.0
+        seen["flips"] += flip.sum().item()
+def swap(field):
+    e = (spins * field).sum(1).tolist()
+    for a in range(seen["odd"], 3, 2):
+        if e[a] > e[a + 1]:
+            spins[[a, a + 1]] = spins[[a + 1, a]]
+            seen["swaps"] += 1
+    seen["odd"] = 1 - seen["odd"]
+@torch.no_grad()
+def f(field, uniforms):
+    sweep(field, uniforms)
+    swap(field)
+    return spins.mean(1)
+"""
+
+
+def test_what_a_function_beside_that_of_the_round_does_stays_beside_it(tmp_path: Path) -> None:
+    # GIVEN a step that calls a loop's function and, behind it, one that the host decides
+    names = run(SWEEPS, tmp_path)
+    # WHEN a round of the loop is cut out
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    fix: Any = found.fix
+    # THEN lines of the other one, which the diff leaves as they are, are said to stay beside it
+    assert fix.is_of_loop, fix
+    told = {each.frame.text: str(each.fix) for each in found if each.frame}
+    line = next(text for text in told if text.startswith("e = (spins"))
+    assert "after   stays as it is, beside the part that a graph holds" in told[line], told[line]

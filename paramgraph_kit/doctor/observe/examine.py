@@ -240,7 +240,7 @@ class _Examiner(Caller):
         more: dict[tuple[str, Frame | None], Failure] = {}
         last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
         others = list[list[Step]]()
-        for number in range(chance.MOST_CALLS if base.random_drawn else 0):
+        for number in range(chance.MOST_CALLS):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
             branches = any(f.code == "branch-frozen" for f in told)
