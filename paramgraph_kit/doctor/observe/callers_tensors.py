@@ -14,14 +14,14 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure
 
-_TITLE = "A graph's input is the caller's own tensor"
-_CAUSE = (
+TITLE = "A graph's input is the caller's own tensor"
+CAUSE = (
     "The graph reads at the address of what the first call was given, and each later call copies its own input there."
 )
 _PATHS = (ast.Name, ast.Attribute, ast.Subscript)
 _PAIR = 2
 # How a copy is made of what is copied to as a whole, entry by entry, or by the names of its entries.
-_WHOLE, _ENTRIES, _NAMED = (
+WHOLE, ENTRIES, NAMED = (
     "{0}.clone()",
     "[t.clone() if isinstance(t, torch.Tensor) else t for t in {0}]",
     "{{k: t.clone() if isinstance(t, torch.Tensor) else t for k, t in {0}.items()}}",
@@ -34,7 +34,7 @@ def written_over(region: Region) -> Iterator[Failure]:
     A function that only captures is given what is made for it: nothing is told of one that does not copy.
     """
     code, nodes = region.code, [*nodes_of(region.code)]
-    given = _given(code) - {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    given = arguments_of(code)
     within = [n for each in region.body for n in ast.walk(each)]
     read = {ast.unparse(n) for n in within if isinstance(n, _PATHS) and isinstance(n.ctx, ast.Load)}
     copied = dict(_copied(nodes))
@@ -49,18 +49,20 @@ def written_over(region: Region) -> Iterator[Failure]:
             failure = BY_ID["output-alias"].failure(text, frame_at(code, node.lineno))
             fix = f"before  {ast.unparse(node)}\nafter   {target} = {copied[target, name].format(name)}"
             also = f"; in the capture `{target}` for `{name}`" if name in read else ""
-            yield replace(failure, title=_TITLE, cause=_CAUSE, fix=fix + also)
+            yield replace(failure, title=TITLE, cause=CAUSE, fix=fix + also)
 
 
-def _given(code: CodeType) -> set[str]:
-    """The arguments of a function, also ``*args`` and ``**kwargs``."""
+def arguments_of(code: CodeType) -> set[str]:
+    """The arguments of a function, also ``*args`` and ``**kwargs``, that it gives no other value."""
     more = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
-    return {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + more]}
+    names = (n for n in nodes_of(code) if isinstance(n, ast.Name))
+    stored = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+    return {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + more]} - stored
 
 
 def _copied(nodes: list[ast.AST]) -> Iterator[tuple[tuple[str, str], str]]:
     """What lines copy to, and from what, with how a copy of that is made."""
-    yield from (((to, value), _WHOLE) for to, value in _copies(nodes))
+    yield from (((to, value), WHOLE) for to, value in _copies(nodes))
     for loop in (n for n in nodes if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)):
         call, names = loop.iter, [ast.unparse(each) for each in elements_of(loop.target)]
         inside = [*_copies([n for each in loop.body for n in ast.walk(each)])]
@@ -69,14 +71,14 @@ def _copied(nodes: list[ast.AST]) -> Iterator[tuple[tuple[str, str], str]]:
         if last_name(call.func) == "zip" and len(call.args) == _PAIR:
             to, value = map(ast.unparse, call.args)
             if (names[0], names[1]) in inside:
-                yield (to, value), _ENTRIES
+                yield (to, value), ENTRIES
             elif (names[1], names[0]) in inside:
-                yield (value, to), _ENTRIES
+                yield (value, to), ENTRIES
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "items":
             over, end = ast.unparse(call.func.value), f"[{names[0]}]"
             for to, value in inside:
                 if value == names[1] and to.endswith(end):
-                    yield (to.removesuffix(end), over), _NAMED
+                    yield (to.removesuffix(end), over), NAMED
 
 
 def _copies(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -213,7 +213,7 @@ class _Examiner(Caller):
         watched = self.call(self.args, self.kwargs, plainly=True)
         self.graphs.tails.watches = False
         found.regions = [region for region in self.graphs.regions if work_out(region)]
-        found.notes += self.graphs.warmed.program_notes(found.regions)
+        found.notes += [*self.graphs.warmed.program_notes(found.regions), *self.graphs.behind.callers.notes()]
         found.calls, found.lost = self.number, self.lost
         told = kept_by_name(last.found, found.regions, is_begun) + self.graphs.misread
         told += [f for region in found.regions for f in around_replays.problems(region, found.regions)]

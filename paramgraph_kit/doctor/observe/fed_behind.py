@@ -9,6 +9,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.callers_inputs import CallersInputs
 from paramgraph_kit.doctor.observe.given_names import is_of_the_next
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
@@ -47,13 +48,16 @@ class FedBehind:
 
     def __init__(self) -> None:
         self._of: dict[int, _Rounds] = {}
+        self.callers = CallersInputs()
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins."""
         self._of[id(graph)] = _Rounds()
+        self.callers.begin()
 
     def launched(self, graph: object, reads: Collection[int], results: Collection[int], place: Place) -> None:
         """A graph is replayed that reads, and writes, this memory."""
+        self.callers.launched(reads)
         if (own := self._of.get(id(graph))) is None or own.off:
             return
         if own.place is None:
@@ -68,12 +72,14 @@ class FedBehind:
     def read(self, keys: Iterable[int]) -> None:
         """An operation outside of all captures reads these."""
         keys = {*keys}
+        self.callers.read(keys)
         for own in (each for each in self._of.values() if each.place is not None and not each.off):
             if not keys.isdisjoint(own.results):
                 own.early, own.late = own.early or own.written is None, own.late or own.written is not None
 
     def wrote(self, key: int, place: Place) -> None:
         """And writes this."""
+        self.callers.wrote(key)
         for own in (each for each in self._of.values() if not each.off):
             if own.place is None:
                 if len(own.ahead) < _MOST:
@@ -83,7 +89,8 @@ class FedBehind:
                 own.written = place
 
     def failures(self) -> Iterator[Failure]:
-        """The replays, with what gives them their input behind that."""
+        """The replays, with what gives them their input behind that, and lines that keep the caller's own."""
+        yield from self.callers.failures()
         for own in self._of.values():
             known = own.place is not None and own.written is not None and not own.off and not own.early
             if known and own.good + own.late >= _ROUNDS:

@@ -314,6 +314,7 @@ class OwnGraphs:
 
     def copied(self, tensors: list[torch.Tensor], place: Place) -> None:
         """An argument is copied to the sample of what torch has graphed, which takes it also where it is smaller."""
+        self.behind.callers.copied(tensors)
         if len(tensors) == 2 and tensors[0].shape != tensors[1].shape and any(map(is_of_graphs, place.files)):
             given, sample = (str([*t.shape]) for t in reversed(tensors))
             text = f"an argument of shape {given} is spread over the sample of shape {sample}, and so is the result"

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -162,7 +163,7 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
             continue
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
-            if _is_run(place, ran, search):
+            if _is_run(place, ran, search) or (is_a(use.value(), torch.Tensor) and _is_captured_with(place, statement)):
                 continue
             between = search.between(function)
             if not between and (key in found or search.only_sets_up(function)):
@@ -350,6 +351,19 @@ def _is_run(place: _Place, ran: list[CodeType], search: _Calls) -> bool:
 
 
 @lru_cache(maxsize=64)
+def _is_captured_with(place: _Place, statement: ast.stmt) -> bool:
+    """Whether a line is in a capture, or next to one: it makes what is captured there."""
+    blocks = [n for n in ast.walk(place.node) if isinstance(n, ast.With)]
+    captures = {id(n) for block in blocks if any(map(_is_capture, block.items)) for n in ast.walk(block)}
+    beside = (part for each in all_blocks(place.node) if statement in each for part in each)
+    held = (n for part in beside if isinstance(part, ast.With) for n in ast.walk(part))
+    return id(statement) in captures or any(id(n) in captures for n in held)
+
+
+def _is_capture(item: ast.withitem) -> bool:
+    return isinstance(item.context_expr, ast.Call) and last_name(item.context_expr.func) == "graph"
+
+
 def _places_in(tree: ast.Module, file: str) -> tuple[_Place, ...]:
     found: list[_Place] = []
 
