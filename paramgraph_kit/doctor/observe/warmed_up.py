@@ -139,11 +139,15 @@ class WrittenAhead:
         states = span.written & span.asked
         end = span.launched if span.launched is not None else len(self.writes)
         for number, write in enumerate(self.writes[:end]):
-            if number < span.begun and write.at is not None and _is_of(write.at, region.code, block, lines, own):
+            at = write.at if number < span.begun else None
+            if at is not None and _is_of(at, region.code, block, lines, own):
                 goes_on = write.keys if write.moves else write.keys & states
                 moved |= goes_on
                 spoiled |= write.keys - goes_on if not write.places else set()
                 filled |= write.keys if write.places else set()
+                put_back = set[int]()
+            elif at is not None and write.moves and _is_called_in(at, region.code, block):
+                moved |= write.keys & states  # by whatever names a function does there what is captured
                 put_back = set[int]()
             else:
                 put_back = {*write.keys}
@@ -170,6 +174,14 @@ def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: se
     for number, (code, spot) in enumerate(at.stack):
         if code is where and block.lineno <= (line := line_of(code, spot)) <= (block.end_lineno or 0):
             return line in lines or any(each in own for each, _ in at.stack[number + 1 :])
+    return False
+
+
+def _is_called_in(at: Place, where: CodeType, block: ast.stmt) -> bool:
+    """Whether a function of the user's has run it that the warm-up calls."""
+    for number, (code, spot) in enumerate(at.stack):
+        if code is where and block.lineno <= line_of(code, spot) <= (block.end_lineno or 0):
+            return any(not is_library(each.co_filename) for each, _ in at.stack[number + 1 :])
     return False
 
 
