@@ -184,7 +184,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, filled, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
-                self.unordered.hosts.saw(op, tensors, filled, waits, self.unordered.order, stream, place)
+                both = [*tensors, result] if op.name == "_to_copy" and not there else tensors
+                self.unordered.hosts.saw(op, both, filled, waits, self.unordered.order, stream, place)
         return result
 
     def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
