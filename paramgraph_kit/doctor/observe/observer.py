@@ -184,19 +184,19 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, filled, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
-                both = [*tensors, result] if op.name == "_to_copy" and not there else tensors
-                self.unordered.hosts.saw(op, both, filled, waits, self.unordered.order, stream, place)
+                tensors += [result] if op.name == "_to_copy" and not there else []
+                self.unordered.hosts.saw(op, tensors, filled, waits, self.unordered.order, stream, place)
         return result
 
     def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
         """Work is put on a stream; ``keys`` is the memory of what it is given."""
-        order, stream = self.unordered.order, self._stream()
+        order, stream, host = self.unordered.order, self._stream(), getattr(result, "is_cpu", False)
         if threading.get_ident() != self.places.thread:
             order.host_waits()  # autograd joins its streams, and of other threads nobody knows
             return
         made = {storage_key(each) for each in (result if isinstance(result, (list, tuple)) else (result,)) if _is(each)}
         written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
-        self.unordered.work(stream, set(keys.values()) - written, written, place)
+        self.unordered.work(stream, set(keys.values()) - written, written, place, host=host)
         if self._waits:
             order.host_waits(stream=stream)
 

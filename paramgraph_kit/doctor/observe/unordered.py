@@ -72,9 +72,13 @@ class Unordered:
         self.problems: list[Failure] = []
         self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
         self._read: dict[int, tuple[Stamp, Place]] = {}
+        self._raced: dict[int, tuple[Place, Place]] = {}  # memory, and the line that has read too early for it
+        self._hosts = set[int]()  # memory of the host's
         self._replays: list[tuple[Stamp, Place, Collection[int], Collection[int]]] = []  # the latest of each graph
 
-    def work(self, stream: int, read: Iterable[int], written: Iterable[int], place: Place) -> None:
+    def work(
+        self, stream: int, read: Iterable[int], written: Iterable[int], place: Place, *, host: bool = False
+    ) -> None:
         """An operation outside of all captures is put on a stream."""
         stamp = self.order.work(stream)
         read, written = set(read), set(written)
@@ -85,6 +89,12 @@ class Unordered:
                 self._tell(place, replay, "it writes to what the replay of line {} may still read")
             elif not read.isdisjoint(results):
                 self._tell(place, replay, "it reads what the replay of line {} may still write")
+        self._hosts = self._hosts | written if host else self._hosts - written
+        latest = (self._written[key] for key in read - self._hosts if key in self._written)
+        races = [(place, other) for at, other in latest if not self.order.is_before(at, stream)]
+        race = next(iter(races), None) or next((self._raced[key] for key in read if key in self._raced), None)
+        self._raced = {key: at for key, at in self._raced.items() if key not in written}
+        self._raced |= dict.fromkeys(written, race) if race is not None else {}
         self._written |= dict.fromkeys(written, (stamp, place))
         self._read |= dict.fromkeys(read, (stamp, place))
 
@@ -97,6 +107,8 @@ class Unordered:
             for at, other in (latest[key] for key in keys if key in latest):
                 if not self.order.is_before(at, stream):
                     self._tell(place, other, said)
+        for early, other in dict.fromkeys(self._raced[key] for key in inputs if key in self._raced):
+            self._tell(early, other, "it reads what line {} may still be writing")
         stamp = self.order.work(stream)
         self._replays = [each for each in self._replays if each[3] is not results]
         self._replays.append((stamp, place, inputs, results))
