@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.given_names import (
 )
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
-from paramgraph_kit.doctor.observe.named_again import named_again, other_arguments
+from paramgraph_kit.doctor.observe.named_again import kept_with_graph, named_again, other_arguments
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
@@ -56,6 +56,7 @@ class _Given:
     places: dict[str, torch.Tensor]  # what the graph reads, as the lines of its capture write it
     by_name: bool = False  # nobody knows these lines: only what has its name is for it
     made: Frame | None = None  # the line that has computed it, of a variable that nobody reads
+    apart: Region | None = None  # the capture, where another function than its own replays
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,13 @@ class FedInputs:
         inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
         written = frozenset(self._written)
         self._launches[id(region.graph)] = _Launch(inputs, written, seen, given - {0}, place, region.code)
-        self._note_given(frames, places, place, region.code)
+        self._note_given(frames, places, place, region)
 
     def _note_given(
-        self, frames: list[FrameType], places: dict[str, torch.Tensor], at: Place, code: CodeType | None = None
+        self, frames: list[FrameType], places: dict[str, torch.Tensor], at: Place, region: Region | None = None
     ) -> None:
-        known = set[int]()
+        known, code = set[int](), region.code if region is not None else None
+        apart = region if frames and frames[0].f_code is not code else None
         for frame in frames[:_NEAR]:
             made = _made_in_vain(frame) if places else {}
             for text, tensor in (*_arguments(frame), *((n, frame.f_locals[n]) for n in made)) if places else ():
@@ -156,7 +158,7 @@ class FedInputs:
                     ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
                     by_name = code is None or text in made
-                    given = _Given(text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text))
+                    given = _Given(text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), apart)
                     self._given.append(given)
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
@@ -218,7 +220,8 @@ class FedInputs:
             not alike and path not in named and not _is_copy_of(path, given)
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
-        self._unfed.setdefault((given.replay, path), replace(failure, fix=_words(given, filled)))
+        words = _kept_with_graph(path, given) or _words(given, filled)
+        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
 
     def _note_unfed_part(self, given: _Given, device: str) -> None:
         """The same for what fills the beginning of what a graph reads, or of which each part does, as named there."""
@@ -335,6 +338,14 @@ def _words(given: _Given, filled: str) -> str:
         return f"before  {given.made.text}\nafter   {given.made.text}; {filled}"
     line = given.replay.text if given.replay is not None else "the replay"
     return f"before  {line}\nafter   {filled}; {line}"
+
+
+def _kept_with_graph(path: str, given: _Given) -> str:
+    """Words for what only the function that captures knows by a name: another tensor, or none, has that at a replay."""
+    region = given.apart
+    if region is None or given.made is not None or not _is_own(path, region.code):
+        return ""
+    return kept_with_graph({given.text: path}, region, given.replay)
 
 
 def _made_in_vain(frame: FrameType) -> dict[str, Frame | None]:

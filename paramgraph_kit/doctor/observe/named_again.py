@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
 
 OTHER = "is another tensor at this replay, and the graph reads the one of its capture"
+_ENTRY = re.compile(r"(\w+)\[('\w+')\]")  # of a dictionary
 _REPLAY = re.compile(r"([\w.\[\]'\"]+)\.replay\(\)")
 
 
@@ -44,15 +45,31 @@ def named_again(names: Mapping[str, str], region: Region, replay: Frame | None) 
     parts = [f"{name} {OTHER}" for name in known]
     parts += [f"{there} of {region.code.co_name} is that" for name, there in names.items() if name != there]
     text = "; ".join(parts)
-    found = _REPLAY.search(replay.text) if replay is not None else None
-    there = graphs_at(region)
+    kept = kept_with_graph(names, region, replay)
+    failure = BY_ID["stale-input"].failure(text, replay)
+    return replace(failure, fix=kept) if kept else failure
+
+
+def kept_with_graph(names: Mapping[str, str], region: Region, replay: Frame | None) -> str:
+    """Copies that live with a graph of what a call of its capture was given, filled ahead of its replay.
+
+    Args:
+        names: what is given now, and what the function that captures calls that.
+        region: the capture.
+        replay: the line that replays.
+    """
+    found, there = _REPLAY.search(replay.text) if replay is not None else None, graphs_at(region)
     if replay is None or found is None or not there:
-        return BY_ID["stale-input"].failure(text, replay)
+        return ""
     made, filled = [], []
-    for name in known:
-        own, first = re.sub(r"\W+", "_", name).strip("_"), names[name]
-        kept = f"{there[-1]}.{own} = {first}.clone()"
-        made.append(f"`{first} = {kept}`" if first.isidentifier() else f"`{kept}`, which is captured for `{first}`")
+    for name, first in names.items():
+        own = re.sub(r"\W+", "_", first if _ENTRY.fullmatch(first) else name).strip("_")
+        held = f"{there[-1]}.{own}"
+        kept = f"{held} = {first}.clone()"
+        if entry := _ENTRY.fullmatch(first):
+            made.append(f"`{kept}; {entry[1]} = {{**{entry[1]}, {entry[2]}: {held}}}`")
+        else:
+            made.append(f"`{first} = {kept}`" if first.isidentifier() else f"`{kept}`, which is captured for `{first}`")
         filled.append(f"{found[1]}.{own}.copy_({name})")
     fix = f"{'; '.join(filled)}; {replay.text}, and ahead of the capture at line {region.line} {', '.join(made)}"
-    return replace(BY_ID["stale-input"].failure(text, replay), fix=f"before  {replay.text}\nafter   {fix}")
+    return f"before  {replay.text}\nafter   {fix}"
