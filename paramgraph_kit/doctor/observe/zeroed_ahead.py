@@ -48,6 +48,8 @@ def zeroed_ahead(
         known = {**given} if code is own else _of_object(code, region)
         if known is None or (code is region.code and not any(map(_replays, nodes_of(code)))):
             continue  # what stands around a capture alone runs once, as that does
+        if _runs_ahead_alone(code, region):
+            continue
         for node in nodes_of(code):
             if not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad" or keeps(node):
                 continue
@@ -104,6 +106,16 @@ def _of_object(code: CodeType, region: Region) -> dict[str, Any] | None:
     held = region.names.get(own)
     methods = [code_of(each) for kind in type(held).__mro__ for each in vars(kind).values()] if own == "self" else []
     return {own: held} if code in methods else None
+
+
+def _runs_ahead_alone(code: CodeType, region: Region) -> bool:
+    """Whether a function is named only ahead of the capture, in a function that captures alone: for a warm-up."""
+    tree, own = tree_of(region.code.co_filename), region.code
+    if tree is None or own.co_name == "<module>" or any(map(_replays, (*nodes_of(own), *nodes_of(code)))):
+        return False
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))]
+    named = [n.lineno for n in nodes if last_name(n) == code.co_name]
+    return bool(named) and all(own.co_firstlineno <= line < region.line for line in named)
 
 
 def _replays(node: ast.AST) -> bool:
