@@ -20,11 +20,16 @@ ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
+    from paramgraph_kit.rewrite.result import Rewriting
+    from paramgraph_kit.rewrite.set_between_launches import tell_set_between
     from paramgraph_kit.rewrite.truths import Known
 
-    known = Known()
+    known, failures = Known(), [*found.failures]
     try:
-        return _rewritten(found, what, args, kwargs, known)
+        left = _rewritten(found, what, args, kwargs, known)
+        if isinstance(found.fix, Rewriting):
+            tell_set_between(found.fix, failures)
+        return left
     finally:
         known.forget()
 

@@ -1,0 +1,43 @@
+"""What lines around a step set between its calls, and a captured part or round keeps: told beside its diff."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.source.edits import Function, path_of
+from paramgraph_kit.trace.model import Failure
+
+KEPT = "`{path}` {set}: a graph of `{name}` keeps what it has at the capture: capture again behind that line{or_}"
+
+
+def tell_set_between(fix: Rewriting, failures: Iterable[Failure]) -> None:
+    """Say of each what the captured lines still read, and what to write where it is set."""
+    if not fix.alone:
+        return  # of a whole step it is told by what its lines read
+    for each in (fix, *fix.more):
+        fix.verified += [t for f in failures if (t := _told(each, f)) and t not in fix.verified]
+
+
+def _told(fix: Rewriting, failure: Failure) -> str:
+    before, between, at = failure.message.partition(SET_BETWEEN)
+    path = before.strip().rpartition(": ")[2].rpartition(" ")[2]
+    if not between or not _is_kept(fix, path, failure):
+        return ""
+    words = failure.fix.rpartition("after   ")[2]
+    or_ = words.partition("; and this line")[0] if ONCE in words else words if ".copy_(" in words else ""
+    where = f"{between}{at}"
+    return KEPT.format(path=path, set=where, name=fix.alone, or_=f"; or {or_}" if or_ else "")
+
+
+def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
+    """Whether the captured function reads it, or what it calls does, as the line is where it was."""
+    text = failure.frame.text if failure.frame else ""
+    if text and not any(line[:1] == "-" and line[1:].strip() == text for line in fix.diff.splitlines()):
+        return True
+    trees = [ast.parse("".join(lines)) for lines in fix.texts.values()]
+    own = [n for t in trees for n in ast.walk(t) if isinstance(n, Function) and n.name == fix.alone]
+    nodes = [n for each in own for n in ast.walk(each) if isinstance(n, (ast.Name, ast.Attribute))]
+    return any(path_of(n) == path for n in nodes)
