@@ -25,7 +25,6 @@ def captured(step):
         # ahead
         with cuda.graph(g):
             out = step(*held, **options)
-        # behind
         return g, held, out
     def call(*given, GIVEN):
         BEGIN
@@ -73,18 +72,3 @@ def test_a_keyword_of_another_function_than_the_captures_is_copied_to_what_the_g
     names = run(text, tmp_path)
     assert is_right(names)
     assert not pgk.diagnose(names["main"]).failures
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_copy_of_a_tensor_onto_itself_fills_nothing(way: str, tmp_path: Path) -> None:
-    # GIVEN the same wrapper with a line that copies this call's keyword to itself, and the capture's kept
-    given, begin = WAYS[way]
-    text = GRAPHED.replace("GIVEN", given).replace("BEGIN", begin)
-    text = text.replace("# behind", "g.reads = (options['offset'],)")
-    line = "                options['offset'].copy_(options['offset'])\n"
-    names = run(text.replace(REPLAY, line + REPLAY), tmp_path)
-    assert not is_right(names)
-    # WHEN it is diagnosed
-    found = pgk.diagnose(names["main"])
-    # THEN the keyword is told
-    assert [f.code for f in found.failures] == ["stale-input"]

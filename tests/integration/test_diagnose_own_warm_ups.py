@@ -317,6 +317,7 @@ def f():
     for i in range(6):
         x.fill_(float(i))
         if i < 3:
+            s.wait_stream(cuda.current_stream())
             with cuda.stream(s):
                 work()
             cuda.current_stream().wait_stream(s)
@@ -335,3 +336,14 @@ def test_first_steps_of_the_programs_own_are_no_warm_up(tmp_path: Path) -> None:
     # GIVEN a program whose first rounds take their steps on a side stream, and whose fourth captures
     # WHEN it is diagnosed THEN nothing is said of what they move: eager code has it moved, too
     assert not _notes(STEPS, tmp_path)
+
+
+def test_a_step_on_a_side_stream_that_waits_for_nothing_is_told_without_a_name_for_it(tmp_path: Path) -> None:
+    # GIVEN the same whose side stream does not wait for what fills the input
+    names = load(
+        PRELUDE + STEPS.replace("            s.wait_stream(cuda.current_stream())\n", ""), tmp_path / "program.py"
+    )
+    # WHEN it is diagnosed THEN which of the two streams has to wait is told, as nothing in that line has their names
+    (told,) = pgk.diagnose(names["f"], *names["args"]).failures
+    assert told.code == "work-elsewhere"
+    assert "the stream of this line waits for that line's, `this.wait_stream(that)`" in told.fix

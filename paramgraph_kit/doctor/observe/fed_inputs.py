@@ -57,6 +57,7 @@ class _Given:
     by_name: bool = False  # nobody knows these lines: only what has its name is for it
     made: Frame | None = None  # the line that has computed it, of a variable that nobody reads
     apart: Region | None = None  # the capture, where another function than its own replays
+    shared: frozenset[str] = frozenset()  # variables of functions around that one
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class FedInputs:
     ) -> None:
         known, code = set[int](), region.code if region is not None else None
         apart = region if frames and frames[0].f_code is not code else None
+        shared = frozenset(frames[0].f_code.co_freevars) if frames else frozenset[str]()
         for frame in frames[:_NEAR]:
             made = _made_in_vain(frame) if places else {}
             for text, tensor in (*_arguments(frame), *((n, frame.f_locals[n]) for n in made)) if places else ():
@@ -158,7 +160,9 @@ class FedInputs:
                     ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
                     by_name = code is None or text in made
-                    given = _Given(text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), apart)
+                    given = _Given(
+                        text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), apart, shared
+                    )
                     self._given.append(given)
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
@@ -343,7 +347,8 @@ def _words(given: _Given, filled: str) -> str:
 def _kept_with_graph(path: str, given: _Given) -> str:
     """Words for what only the function that captures knows by a name: another tensor, or none, has that at a replay."""
     region = given.apart
-    if region is None or given.made is not None or not _is_own(path, region.code):
+    is_shared = path.partition("[")[0].partition(".")[0] in given.shared
+    if region is None or is_shared or given.made is not None or not _is_own(path, region.code):
         return ""
     return kept_with_graph({given.text: path}, region, given.replay)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from inspect import unwrap
@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.driver.files import is_library
 
 T = TypeVar("T")
-_PAIR = 2
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -28,17 +27,6 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def is_a(value: Any, kinds: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
     """Whether a value is of a kind, without asking itself."""
     return issubclass(type(value), kinds)
-
-
-def onto_itself(name: str, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether an operation copies a tensor onto itself, which fills nothing."""
-    if name != "copy_" or len(tensors) != _PAIR:
-        return False
-    with suppress(Exception):  # of a tensor without memory
-        to, of = tensors
-        same = (to.dtype, to.shape, to.stride(), to.device) == (of.dtype, of.shape, of.stride(), of.device)
-        return same and bool(to.data_ptr()) and to.data_ptr() == of.data_ptr() and to.is_neg() == of.is_neg()
-    return False
 
 
 def is_graph(value: Any) -> bool:

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
-from paramgraph_kit.doctor.observe.held import onto_itself, tensors_in
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.host_copies import blocks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
@@ -132,8 +132,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         _sort(args, tensors, values)
         if kwargs:
             _sort(tuple(kwargs.values()), tensors, values)
-        if any(map(is_lazy, tensors)) or onto_itself(op.name, tensors):
-            return func(*args, **kwargs)  # of a lazy module, which has no shape yet; or it leaves all as it was
+        if any(map(is_lazy, tensors)):
+            return func(*args, **kwargs)  # of a lazy module, which has no shape yet
         place = self._caused_by(self.places.here(), op, tensors)
         if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
             self.keeper.note_made(storage_key(tensors[0]))

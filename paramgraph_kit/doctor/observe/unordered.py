@@ -121,6 +121,8 @@ class Unordered:
         if waited != CURRENT and place.user and other.user and place.user[0] is not other.user[0]:
             waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
         fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or CURRENT}.wait_stream({waited})"
+        if not inside and waited == CURRENT:  # the lines that name their streams are those that call these
+            fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
 
