@@ -139,7 +139,8 @@ UNFED = {
     "copies the first argument only": "sy.copy_(y); g.replay()",
     "buckets that are unpacked to names": "static_lens[:len(lens)].copy_(lens); g.replay()",
     "whose keywords no call copies": "graph.s_kwargs_mask.copy_(kwargs['mask']); graph.replay(), and ahead of the "
-    "capture at line 29 `graph.s_kwargs_mask = s_kwargs['mask'].clone(); s_kwargs = {**s_kwargs, 'mask': graph.s_kwargs_mask}`",
+    "capture at line 29 `graph.s_kwargs_mask = s_kwargs['mask'].clone(); "
+    "s_kwargs = {**s_kwargs, 'mask': graph.s_kwargs_mask}`",
 }
 
 
