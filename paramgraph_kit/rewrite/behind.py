@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 import torch
 
@@ -96,7 +97,7 @@ class Behind(Ahead):
         read_there = handed.reads(source, chosen, host) if not left and not blocks else {}
         if not (left or read_there) or not (chosen or blocks):
             return None
-        reach = staying.Reach((each.tree for each in self.sources.values()), self._value)
+        reach = staying.Reach(self._by_name, self._value)
         if reach.goes_on_with([*chosen, *(node for block in blocks for node in block.statements)], left):
             return None
         hoisted: list[str] = []
@@ -224,6 +225,12 @@ class Behind(Ahead):
 
         return edits_of
 
+    @cached_property
+    def _by_name(self) -> dict[str, Function]:
+        """The functions of the user's files, by which calls are followed: of two of a name the last."""
+        every = (node for source in self.sources.values() for node in ast.walk(source.tree))
+        return {node.name: node for node in every if isinstance(node, Function)}
+
     def _chosen(
         self,
         function: Function,
@@ -232,7 +239,7 @@ class Behind(Ahead):
         host: Callable[[ast.expr], bool],
     ) -> list[ast.stmt]:
         """What moves of what is wanted, with the host's lines that come after it: what those count, it would find."""
-        crossing = Crossing((each.tree for each in self.sources.values()), self._value, locals_of(function))
+        crossing = Crossing(self._by_name, self._value, locals_of(function))
         order, given_up = list(moving.body_of(function)), set[ast.stmt]()
         while True:
             asked = [node for node in wanted if node not in given_up]

@@ -10,6 +10,7 @@ from types import CodeType
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+MAKERS = ("__init__", "__post_init__", "__new__")  # methods in which an object is made
 
 
 @cache

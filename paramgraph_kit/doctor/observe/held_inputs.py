@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, defines, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
@@ -38,7 +38,6 @@ _MOST_S = 2.0  # that looking at replays may take in all
 _DEEP = 2  # objects in objects, and tables in tables
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # which are told by their own names
 _ALIKE = ("stale-input", "parameter-rebound")
-_FIRST = ("__init__", "__post_init__", "__new__")
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as one-tuples
 Key = tuple[int, Chain]  # what has it, by its id, and the way from there
@@ -257,7 +256,7 @@ def _given_at(moved: _Moved, ran: Collection[CodeType]) -> Iterator[tuple[CodeTy
     for node in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])) if tree is not None else ():
         known = [code for code, _ in moved.running if defines(node, code)]
         done = not ran or has_run(ran, file, node.body[0].lineno)
-        if not known and done and node.name not in _FIRST and not _captures(node):
+        if not known and done and node.name not in MAKERS and not _captures(node):
             code = moved.running[0][0].replace(co_name=node.name)
             yield from ((code, *each) for each in _lines(node, moved.chain))
 

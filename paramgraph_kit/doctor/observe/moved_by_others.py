@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import MAKERS, elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
@@ -18,7 +18,6 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import is_library
 
 _MOST = 3
-_FIRST = ("__init__", "__post_init__", "__new__")
 
 
 def moved_by_others(regions: Collection[Region], told: Collection[str]) -> list[str]:
@@ -39,10 +38,10 @@ def _of(region: Region, told: Collection[str]) -> Iterator[str]:
         name = last_name(use.node)
         methods = _methods(type(owner)) if not is_a(owner, torch.Tensor) else {}
         asked = {n for code in methods.values() for n in _asked_ahead(code, methods)}
-        begun = {n for code in methods.values() if code.co_name in _FIRST for n in code.co_names}
+        begun = {n for code in methods.values() if code.co_name in MAKERS for n in code.co_names}
         for method, code in methods.items():
             lines = [*_gives(code, name, is_tensor)]
-            other = code is not region.code and code not in region.ran and method not in (*_FIRST, *begun)
+            other = code is not region.code and code not in region.ran and method not in (*MAKERS, *begun)
             if not lines or not other or captured_in(code) or not asked.isdisjoint(_stored(code)):
                 continue
             if any(captured_in(methods[n]) for n in code.co_names if n in methods):

@@ -12,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import NAME, is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, MAKERS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead
@@ -61,7 +61,6 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_LINES = 2  # of those that may have given it; of more nobody knows which
 _FUNCTIONS = FUNCTIONS[:2]
-_FIRST = ("__init__", "__post_init__", "__new__")
 EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
 _GIVES_MEMORY = (*EXCHANGES, "load_state_dict")
 _ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
@@ -395,7 +394,7 @@ def _lines(file: str, owner: ast.AST, name: str) -> Iterator[_Line]:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield _Line(file, name, node.value)
     for function in _functions_in(owner):
-        if function.name not in _FIRST:
+        if function.name not in MAKERS:
             yield from _lines(file, function, function.name)
 
 

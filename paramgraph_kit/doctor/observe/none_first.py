@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, last_name, tree_of
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
@@ -19,7 +19,6 @@ _VIEWS = frozenset(
     """as_strided chunk contiguous detach diagonal expand expand_as flatten get narrow permute pop reshape select split
     squeeze swapaxes t to transpose unbind unfold unsqueeze view view_as""".split()  # noqa: SIM905 - shorter so
 )
-_FIRST = ("__init__", "__post_init__", "__new__")
 
 
 def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[Failure]:
@@ -68,7 +67,7 @@ def _stores(tree: ast.AST, name: str) -> Iterator[tuple[bool, ast.AST, ast.expr 
     """Where an attribute is given something: whether that begins an object, the target, and the value, where known."""
     classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     fields = {id(n) for c in classes for n in c.body}
-    begins = (f for f in ast.walk(tree) if isinstance(f, FUNCTIONS[:2]) and f.name in _FIRST)
+    begins = (f for f in ast.walk(tree) if isinstance(f, FUNCTIONS[:2]) and f.name in MAKERS)
     made = {id(n) for f in begins for n in ast.walk(f)} | fields
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, first_line, here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    MAKERS,
+    elements_of,
+    first_line,
+    here,
+    last_name,
+    tree_of,
+)
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
@@ -33,7 +42,7 @@ _SET = (
     "{text} {what} at {at}, and {by} sets it, `{line}`: where that runs between launches, capture again behind it{or_}"
 )
 _FUNCTIONS = FUNCTIONS[:2]
-_MAKES = ("__init__", "__post_init__", "__new__", "__set_name__")
+_MAKES = (*MAKERS, "__set_name__")
 _NUMBERS = (bool, int, float)
 _Target = ast.Attribute | ast.Subscript | ast.Name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -319,7 +328,7 @@ class _Calls:
             search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
             for statement in scope.body.body:
                 nodes = [n for n in here(statement) if isinstance(n, ast.Call)]
-                if any(calls_it(n, search) or last_name(n.func) in callers or _hands_on(n, search) for n in nodes):
+                if any(calls_it(n, search) or last_name(n.func) in callers or _is_given_on(n, search) for n in nodes):
                     break
                 makers = makers or any(self._at_top(n, scope) for n in nodes)
         return makers
@@ -331,7 +340,7 @@ class _Calls:
         return any(last_name(call.func) == place.node.name for call in by.calls)
 
 
-def _hands_on(call: ast.Call, search: Search) -> bool:
+def _is_given_on(call: ast.Call, search: Search) -> bool:
     """Whether a call is given the function: ``diagnose(net.step, x)``."""
     owner, name = getattr(search.function, "__self__", None), getattr(search.function, "__name__", "")
     if owner is None:

@@ -31,9 +31,8 @@ class Touched(NamedTuple):
 class Crossing:
     """What statements read and give a value of what lives on, but for tensors: their moves show in any trial."""
 
-    def __init__(self, trees: Iterable[ast.AST], value: Callable[[str], Any], local: Collection[str]) -> None:
-        every = [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function)]
-        self.functions, self.value, self.local = {each.name: each for each in every}, value, {*local} - {"self"}
+    def __init__(self, functions: Mapping[str, Function], value: Callable[[str], Any], local: Collection[str]) -> None:
+        self.functions, self.value, self.local = functions, value, {*local} - {"self"}
 
     def crossed(self, order: Iterable[ast.stmt], moved: Collection[ast.stmt]) -> list[tuple[ast.stmt, ast.stmt]]:
         """Each statement that would be done behind a later one, with that one, where one gives what the other reads."""

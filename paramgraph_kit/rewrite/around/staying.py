@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -162,9 +162,8 @@ def stays(node: ast.Assign, later: Sequence[ast.stmt], value: Value, local: Coll
 class Reach:
     """What statements write and read of what lives on, as far as it is told: also in functions that they call."""
 
-    def __init__(self, trees: Iterable[ast.AST], value: Value) -> None:
-        every = [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function)]
-        self.functions, self.value = {each.name: each for each in every}, value
+    def __init__(self, functions: Mapping[str, Function], value: Value) -> None:
+        self.functions, self.value = functions, value
 
     def goes_on_with(self, moved: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> bool:
         """Whether what comes behind reads what some statements write in place."""
