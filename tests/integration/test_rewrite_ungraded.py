@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.closeness import differences
+from paramgraph_kit.rewrite.proving.proof import Prover
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load
 
@@ -80,3 +82,12 @@ def test_lines_that_would_keep_graphs_that_were_none_are_taken_back(program: Pro
     # THEN what it keeps is not computed behind the launch with gradients
     moved = fix.diff.partition("def after_step(")[2] if fix is not None else ""
     assert "self.last = self.net" not in moved, moved
+
+
+def test_results_that_keep_graphs_where_none_were_are_told() -> None:
+    # GIVEN a result without gradients, and the same of lines that have lost what turned them off
+    weight, x = torch.ones(4, device=pgk.device(), requires_grad=True), torch.ones(4, device=pgk.device())
+    kept, lost = (Prover(f, (x,), {}).eager() for f in (lambda x: (x * weight).detach(), lambda x: x * weight))
+    # WHEN what is seen of both is compared THEN it is told of the one that has them now, and of no other
+    assert "whether gradients are kept for what it returns: they are now" in differences(kept, lost)
+    assert not any("are kept for" in each for each in differences(lost, kept))

@@ -218,8 +218,7 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
                 found.append(use)
             is_method = own.co_argcount > 0 and "." in own.co_qualname.rpartition("<locals>.")[2]
             is_self = is_method and isinstance(node, ast.Name) and node.id == own.co_varnames[0]
-            called = _functions(value) if value is not NOTHING else _of_property(use)
-            for function, owner in called if not is_self else ():
+            for function, owner in _functions(value) if not is_self else ():
                 key = (id(function.__code__), id(owner))
                 if key not in seen and not is_library(function.__code__.co_filename):
                     seen.add(key)
@@ -384,14 +383,6 @@ def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:
             yield from _functions(MethodType(type(one).forward, one))
     elif isinstance(call := getattr_static(kind, "__call__", None), FunctionType):
         yield from _functions(MethodType(call, value))
-
-
-def _of_property(use: Use) -> Iterator[tuple[FunctionType, Any]]:
-    """The function that runs where an attribute is read which its object has not: ``watch.dt``."""
-    if isinstance(use.node, ast.Attribute) and (owner := use.owner()) is not NOTHING:
-        kept = getattr_static(type(owner), use.node.attr, None)
-        if isinstance(kept, property) and isinstance(kept.fget, FunctionType):
-            yield from _functions(MethodType(kept.fget, owner))
 
 
 def path_value(node: ast.expr | None, known: dict[str, Any], space: dict[str, Any]) -> Any:
