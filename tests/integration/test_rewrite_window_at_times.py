@@ -70,3 +70,21 @@ def test_a_window_that_takes_out_what_it_joins_is_not_told_as_one_that_grows(tmp
     told = str(fix)
     assert "grows at each step" not in told, fix
     assert "copy_(torch.cat([self.last[4:], hop]))" in told or "`new = torch.cat([self.last[4:], hop])`" in told, fix
+
+
+FILLS_UP = """\
+class Stream:
+    def __init__(self): self.last = torch.zeros(0, device=device)
+    def f(self, hop):
+        self.last = torch.cat([self.last[-6:], hop])
+        return self.last.sum()
+f, args = Stream().f, (torch.ones(4, device=device),)
+"""
+
+
+def test_a_window_that_fills_up_by_what_it_joins_has_a_last_size(tmp_path: Path) -> None:
+    # GIVEN samples of which the last ones stay, from none on
+    names = run(FILLS_UP, tmp_path)
+    # WHEN it is diagnosed THEN it is called without a graph until it is full, and written in place from then on
+    told = str(pgk.diagnose(names["f"], *names["args"], fix=True).fix)
+    assert "`self.last` is a window, which has its last size after a few steps" in told, told
