@@ -15,6 +15,7 @@ import torch
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.comparing import number_bits
 
+_use_count = torch_name("_storage_Use_Count")
 Bits = tuple[bool, bool]  # whether a tensor stands for the conjugate, and for the negative, of what is in its memory
 PLAIN: Bits = (False, False)
 _WORDS = {
@@ -41,6 +42,25 @@ def lazily(tensor: torch.Tensor, bits: Bits) -> torch.Tensor:
     if conjugated:
         tensor = torch.ops.aten._conj.default(tensor)
     return torch.ops.aten._neg_view.default(tensor) if negated else tensor
+
+
+def has_memory_alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody but a tensor has its memory: no other one, and no node of a backward pass.
+
+    >>> one = torch.ones(2)
+    >>> has_memory_alone(one), has_memory_alone(one[:1])
+    (True, False)
+    """
+    return _users_of(tensor) <= _users_of_one()
+
+
+def _users_of(tensor: torch.Tensor) -> int:
+    return int(_use_count(tensor.untyped_storage()._cdata))
+
+
+@cache
+def _users_of_one() -> int:
+    return _users_of(torch.empty(1, device="cpu"))  # the object that asks is one
 
 
 def extent(size: Sequence[int], stride: Sequence[int]) -> int:

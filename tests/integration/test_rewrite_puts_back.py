@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.closeness import RETURNS
 from paramgraph_kit.rewrite.proving.proof import Prover
 from tests.integration.rewritten import run
 
@@ -63,3 +64,30 @@ def test_what_the_graph_alone_writes_is_put_back() -> None:
     prover.eager()
     prover.from_now().captured()
     assert state.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_trial_holds_nothing_of_what_it_has_made_itself() -> None:
+    # GIVEN a step that makes tensors and writes to them, and one more that it leaves out of reach
+    total, x = torch.zeros(256, device=pgk.device()), torch.ones(256, device=pgk.device())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            part = torch.zeros_like(x)
+            part.add_(x)
+            total.add_(part)
+        count: torch.Tensor = vars(torch.nn.functional).setdefault("_count_of_a_test", torch.zeros_like(x))
+        count.add_(1)
+        return total + count
+
+    # WHEN it is run again and again
+    try:
+        prover = Prover(step, (x,), {})
+        first = prover.eager()
+        held = pgk.cuda.memory_allocated()
+        again = [prover.eager() for _ in range(3)]
+    finally:
+        del vars(torch.nn.functional)["_count_of_a_test"]
+    # THEN each run begins as the first, what is in reach is as it was, and no more memory is held than behind the first
+    assert all(torch.equal(a, b) for each in again for a, b in zip(each[RETURNS], first[RETURNS], strict=True))
+    assert not total.any()
+    assert pgk.cuda.memory_allocated() == held

@@ -53,7 +53,7 @@ from paramgraph_kit.rewrite.proving.results import (
     tensors_in,
     without_options,
 )
-from paramgraph_kit.rewrite.proving.written import Writes, is_small
+from paramgraph_kit.rewrite.proving.written import Writes, is_small, let_go_of_gone
 
 STEPS = 6
 WARM_UP = 2
@@ -333,6 +333,7 @@ class Prover:
             self.state.put_back()
             self._random.put_back()
             self._surroundings.put_back()
+            let_go_of_gone(self._written)
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.profiling import unseen
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.tensors import has_memory_alone
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.printed import Printed
 
@@ -101,3 +102,9 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
                     if isinstance(tensor, torch.Tensor):
                         self.keeper.before_write(tensor)
         return self._as_ever(func, args, kwargs)
+
+
+def let_go_of_gone(written: dict[int, torch.Tensor]) -> None:
+    """Forget memory that nobody else has by now: what a run makes and writes is gone with it, and no other meets it."""
+    for key in [key for key, tensor in written.items() if has_memory_alone(tensor)]:
+        del written[key]
