@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
     from paramgraph_kit.doctor.observe.examination import Examination
     from paramgraph_kit.doctor.observe.own_regions import Region
+    from paramgraph_kit.doctor.restore.host_state import HostState
     from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
@@ -96,7 +97,8 @@ class Diagnose:
 
         try:
             with aside(), _untold(), only_new() if fix else nullcontext(), repeatable(what, args, kwargs) as given:
-                found = self._of(what, *given, limit_s, confirm, fix)
+                args, kwargs, state = given
+                found = self._of(what, args, kwargs, limit_s, confirm, fix, state)
             return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise
@@ -104,8 +106,17 @@ class Diagnose:
             return _told(_ended(what, error))
 
     def _of(
-        self, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool, fix: bool
+        self,
+        what: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limit_s: float,
+        confirm: bool,
+        fix: bool,
+        state: HostState | None = None,
     ) -> Diagnosis:
+        """The same; ``state`` is what it leads to, where that is known."""
+        given = what
         if _is_compiled(what):
             from paramgraph_kit.doctor.observe.trees import original_of
 
@@ -120,8 +131,11 @@ class Diagnose:
                 f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
-        what = _as_called(what)
-        found, regions, inside = _from_function(what, args, kwargs, limit_s, confirm)
+        called = _as_called(what)
+        found, regions, inside = _from_function(
+            called, args, kwargs, limit_s, confirm, state if called is given else None
+        )
+        what = called
         if regions is not None:
             failed = {r.code.co_filename for r in regions if any(not each.whole for each in regions)}
             found = of_captures(self._of, found, regions, limit_s, fix)
@@ -347,14 +361,16 @@ def _as_a_function(
     return [*own, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
 
 
-def _examined(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Examination:
+def _examined(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, state: HostState | None = None
+) -> Examination:
     """What calls of a function show, without what a notebook still holds of its own calls."""
     from paramgraph_kit.doctor.observe.examine import examine
     from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.verbs._left_over import let_go
 
     caller = outside()
-    found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True)
+    found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True, state=state)
     if any(failure.code == LEGACY for failure in found.problems) and (gone := let_go()):
         del found  # with what its calls returned
         with redirect_stdout(io.StringIO()):  # as the first time
@@ -416,14 +432,19 @@ def _not_compiled(error: BaseException, told: list[Failure]) -> list[Failure]:
 
 
 def _from_function(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    limit_s: float,
+    confirm: bool,
+    walked: HostState | None,
 ) -> tuple[Diagnosis, list[Region] | None, list[Region]]:
     """What was found; what the function captures itself where it does so in each call; and what it replays only."""
     from paramgraph_kit.driver.select import driver
     from paramgraph_kit.verbs._device import device
 
     device()
-    found = _examined(function, args, kwargs, limit_s)
+    found = _examined(function, args, kwargs, limit_s, walked)
     problems, notes = found.problems, found.notes
     state = "the device refuses every further call: restart the kernel" if found.lost else ""
     if confirm and not found.lost and found.regions is None:

@@ -13,6 +13,9 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAKERS = ("__init__", "__post_init__", "__new__")  # methods in which an object is made
 
 
+_TREES: dict[str, tuple[list[str], ast.Module | None]] = {}  # the latest of each file
+
+
 @cache
 def _tree(file: str, text: str) -> ast.Module | None:
     try:
@@ -23,7 +26,11 @@ def _tree(file: str, text: str) -> ast.Module | None:
 
 def tree_of(file: str) -> ast.Module | None:
     """The syntax of a file, or of a notebook's cell; None where it cannot be read."""
-    return _tree(file, "".join(linecache.getlines(file)))
+    lines = linecache.getlines(file)  # the same list, as long as the file is the same
+    known = _TREES.get(file)
+    if known is None or known[0] is not lines:
+        known = _TREES[file] = (lines, _tree(file, "".join(lines)))
+    return known[1]
 
 
 def last_name(node: ast.AST) -> str:

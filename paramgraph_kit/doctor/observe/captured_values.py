@@ -10,6 +10,7 @@ import ast
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import getattr_static, unwrap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -354,11 +355,16 @@ def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
 def body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
     """The longest names that a function reads, each with whether that is in a test."""
     for node in nodes_of(code):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            return [each for s in node.body for each in _outermost(s)]
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
-            return [*_outermost(node.body)]
+        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name
+        if named or (isinstance(node, ast.Lambda) and code.co_name == "<lambda>"):
+            return [*_read_in(node)]
     return []
+
+
+@lru_cache(512)  # a model has many modules of one class
+def _read_in(function: Any) -> tuple[tuple[ast.expr, bool], ...]:
+    body = function.body if isinstance(function.body, list) else [function.body]
+    return tuple(each for part in body for each in _outermost(part))
 
 
 def names_in(function: FunctionType, owner: Any) -> Names:

@@ -71,6 +71,7 @@ from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
@@ -94,11 +95,12 @@ def examine(
     limit_s: float,
     caller: Frame | None = None,
     others: bool = False,
+    state: HostState | None = None,
 ) -> Examination:
     """Call ``function`` a few times and find all that a capture would refuse or freeze.
 
     ``caller`` is the line that stands for problems where no line of the user's was running; with ``others`` a few
-    calls are led into branches that none has taken.
+    calls are led into branches that none has taken. ``state`` is what it leads to, where that is known.
     Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
 
     Raises:
@@ -107,7 +109,7 @@ def examine(
     check_free("diagnose(fn)")
     if lost := synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
-    examiner = _Examiner(function, args, kwargs, limit_s)
+    examiner = _Examiner(function, args, kwargs, limit_s, state)
     examiner.others = others
     try:
         found = examiner.examine()
@@ -406,16 +408,15 @@ class _Examiner(Caller):
         lines = {f.frame.line for f in known if f.frame}
         told = {f.frame for f in known if f.code == "branch-frozen"}
         waited = [f.frame for f in self.first.found if f.code in _ASKED] if self.first is not None else []
-        may_run = reached(codes_in(step.place.stack for step in self.first.steps) if self.first else (), codes)
+        may_run = reached(self.first.ran() if self.first else (), codes)
         tests = [at for code in may_run for at in tests_of(code, change, lines, waited) if at not in told]
         return [BY_ID["branch-frozen"].failure(said, at) for at in tests]
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
-        found = list(codes_in(step.place.stack for step in call.steps))
-        return found + [
-            f.__code__ for f in self.state.functions if f.__code__ not in found and f.__name__ != "__init__"
-        ]
+        found = list(call.ran())
+        others = (f.__code__ for f in self.state.functions if f.__name__ != "__init__")
+        return found + [code for code in others if code not in found]
 
     def between_calls(self, call: Call, found: Examination) -> list[Failure]:
         """What happens to gradients and results between calls, as far as it can be read."""
@@ -434,8 +435,7 @@ class _Examiner(Caller):
     def settings(self, base: Call) -> list[Setting]:
         """What code around the function sets, as far as the function reads it."""
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            ran = codes_in(step.place.stack for step in base.steps)
-            return set_by_calls.all_settings(around(self.function), self.function, self.given(), ran)
+            return set_by_calls.all_settings(around(self.function), self.function, self.given(), base.ran())
         return []
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:

@@ -138,9 +138,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
             self.keeper.note_made(storage_key(tensors[0]))
         keys = [storage_key(tensor) for tensor in tensors]
-        there = any(tensor.device.type == self._device for tensor in tensors)
+        there = self._device in [tensor.device.type for tensor in tensors]
         self._before(op, args, kwargs, tensors, keys, values, place, there)
-        pending, written = list[Failure](), {id(args[i]) for i in op.written if i < len(args)}
+        pending: list[Failure] = []
+        written = {id(args[i]) for i in op.written if i < len(args)}
         if self.graphs and op.name not in VIEWS:
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
@@ -180,12 +181,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)
         if self.graphs and op.name not in VIEWS:
-            filled = {id(args[i]) for i in op.written if i < len(args)}
-            self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, filled, result, place)
+            self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, written, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
                 tensors += [result] if op.name == "_to_copy" and not there else []
-                self.unordered.hosts.saw(op, tensors, filled, waits, self.unordered.order, stream, place)
+                self.unordered.hosts.saw(op, tensors, written, waits, self.unordered.order, stream, place)
         return result
 
     def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
@@ -355,11 +355,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def _work(self, name: str, stream: int, place: Place) -> None:
         in_capture = self.forks.work(stream, place)
-        here = (stream, place.user[0] if place.user else None)
-        if not in_capture and self._aside != here:  # what follows it there has the same cause
+        here = None if in_capture else (stream, user[0] if (user := place.user) else None)
+        if here is not None and self._aside != here:  # what follows it there has the same cause
             where = "another stream" if stream else "the default stream"
             self.findings.silent("work-elsewhere", f"{name} ran on {where}", place)
-        self._aside = None if in_capture else here
+        self._aside = here
 
     def replayed(self, graph: object) -> None:
         """The function replays a graph, which no capture takes in; one of its own is not meant for another."""

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from types import CoroutineType, FrameType
+from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.optimizers import at_its_line
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
-from paramgraph_kit.doctor.observe.places import Place, Places
+from paramgraph_kit.doctor.observe.places import Place, Places, codes_in
 from paramgraph_kit.doctor.observe.ran import noting
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.holder import Change
@@ -74,6 +74,10 @@ class Call:
     numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
     own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
 
+    def ran(self) -> set[CodeType]:
+        """Functions of the user's that ran."""
+        return codes_in(step.place.stack for step in self.steps)
+
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The frame below which everything is the user's."""
@@ -84,12 +88,17 @@ class Caller:
     """Calls a function again and again under watch, within a limit for all calls together."""
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limit_s: float,
+        state: HostState | None = None,
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.until: float | None = None  # from the first call on
         self.limit_s = limit_s
-        self.state = HostState(function, args, kwargs)
+        self.state = state or HostState(function, args, kwargs)
         self.random = RandomState()
         self.gradients = torch.is_grad_enabled()
         self.surroundings = Surroundings(self.state.tensors)

@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.observe import read_tests
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
-from paramgraph_kit.doctor.observe.places import Place, codes_in
+from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import lines_of, written_at
 from paramgraph_kit.doctor.restore.holder import same
 from paramgraph_kit.driver.select import driver
@@ -138,7 +138,7 @@ def _with_others(caller: Caller, base: Call, plain: Call, more: bool) -> Iterato
     for failure in moved:
         if failure.code in (*_FROZEN, *picked):
             yield replace(failure, message=f"{failure.message} {why}")
-    codes = list(codes_in(step.place.stack for step in other.steps))
+    codes = list(other.ran())
     known = [entry for change in (*base.changes, *plain.changes) for entry in change.entries()]
     entries = [entry for change in other.changes for entry in change.entries()]
     new = [entry for entry in entries if not any(_is_same(entry, each) for each in known)]

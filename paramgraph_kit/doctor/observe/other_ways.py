@@ -24,7 +24,7 @@ from paramgraph_kit.doctor.observe.led import Key, Led
 from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_readings import grow
-from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of, reached
+from paramgraph_kit.doctor.observe.places import Place, frame_of, reached
 from paramgraph_kit.doctor.observe.source_lines import Line, frame_at, lines_of, path_of, takes_away, written_in
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
@@ -104,7 +104,7 @@ class OtherWays:
             lines_of(f for f in told if f.code in _SIZED),
             lines_of(f for f in told if f.code in given) | self._drawn_tests(),
             numbers,
-            reached(codes_in(step.place.stack for step in self.base.steps), self.codes),
+            reached(self.base.ran(), self.codes),
         )
         self.tests = {_key(code, node): (code, node) for code, node in self.moving.tests()}
 

@@ -8,12 +8,11 @@ import linecache
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from types import CodeType, FrameType
-from typing import Any
 
 import torch
 
@@ -141,6 +140,8 @@ def _is_ours(file: str) -> bool:
 
 
 _SPOTS: dict[tuple[int, int], tuple[CodeType, tuple[int, int]]] = {}  # with the function, whose id stays its own so
+_PLACES: dict[tuple[int, ...], tuple[Place, list[CodeType]]] = {}  # with all functions, for the same reason
+_MOST_PLACES = 8192
 _CODES: dict[tuple[str, CodeType], CodeType] = {}  # the first of each: a text that is compiled at each call has many
 
 
@@ -195,29 +196,43 @@ class Places:
         return frame is not None and _KINDS[frame.f_code.co_filename] == "library"
 
     def of(self, frame: FrameType | None) -> Place:
-        """What runs at a frame of the thread."""
-        stack: list[Spot] = []
-        ids: list[int] = []
-        below: list[Spot] = []
-        own = engine = False
-        bottom, kinds, spots = self.bottom, _KINDS, _SPOTS  # asked at every operation, for every frame
+        """What runs at a frame of the thread: the same object for the same functions at the same instructions."""
+        bottom = self.bottom  # asked at every operation, for every frame
+        key: list[int] = []
+        codes: list[CodeType] = []
         while frame is not None:
             code = frame.f_code
             if code is bottom:
                 break
-            kind = kinds[code.co_filename]
-            if kind != "library":
-                at = frame.f_lasti
-                stack.append((code, at))
-                known = spots.get((id(code), at))
-                ids += known[1] if known is not None else _ids(code, at)
-                own = own or kind == "own"
-            elif not own:
-                below.append((code, frame.f_lasti))
-                engine = engine or code.co_name == "_engine_run_backward"
+            codes.append(code)
+            key.append(id(code))
+            key.append(frame.f_lasti)
             frame = frame.f_back
-        stack.reverse()
-        return Place(tuple(stack), tuple(below), tuple(ids), engine)
+        known = _PLACES.get(whole := tuple(key))
+        if known is None:
+            if len(_PLACES) >= _MOST_PLACES:
+                _PLACES.clear()
+            known = _PLACES[whole] = (_place_of(codes, key[1::2]), codes)
+        return known[0]
+
+
+def _place_of(codes: list[CodeType], at: list[int]) -> Place:
+    """What runs, from functions and their instructions, innermost first."""
+    stack: list[Spot] = []
+    ids: list[int] = []
+    below: list[Spot] = []
+    own = engine = False
+    for spot in zip(codes, at, strict=True):
+        kind = _KINDS[spot[0].co_filename]
+        if kind != "library":
+            stack.append(spot)
+            ids += _ids(*spot)
+            own = own or kind == "own"
+        elif not own:
+            below.append(spot)
+            engine = engine or spot[0].co_name == "_engine_run_backward"
+    stack.reverse()
+    return Place(tuple(stack), tuple(below), tuple(ids), engine)
 
 
 def outside() -> Frame | None:
@@ -240,9 +255,21 @@ def frames_of_the_user() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def codes_in(stacks: Any) -> set[CodeType]:
+def codes_in(stacks: Iterable[tuple[Spot, ...]]) -> set[CodeType]:
     """Every function of the user's that stacks went through."""
-    return {code for stack in stacks for code, _ in stack if not is_library(code.co_filename)}
+    codes = {id(code): code for stack in _each_once(stacks) for code, _ in stack}
+    return {code for code in codes.values() if not is_library(code.co_filename)}
+
+
+def lines_in(stacks: Iterable[tuple[Spot, ...]]) -> set[tuple[str, int]]:
+    """The file, as it is shown, and the line of everything that stacks went through."""
+    spots = {(id(code), at): (code, at) for stack in _each_once(stacks) for code, at in stack}
+    return {(display_name(code.co_filename), line_of(code, at)) for code, at in spots.values()}
+
+
+def _each_once(stacks: Iterable[tuple[Spot, ...]]) -> Iterable[tuple[Spot, ...]]:
+    """Many operations stand at the same lines, and have the same stack."""
+    return {id(stack): stack for stack in stacks}.values()
 
 
 def reached(ran: Collection[CodeType], codes: Sequence[CodeType]) -> list[CodeType]:

@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.explain.syntax import here, last_line, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.moving import Moving
 from paramgraph_kit.doctor.observe.observer import Step
-from paramgraph_kit.doctor.observe.places import frame_of
+from paramgraph_kit.doctor.observe.places import lines_in
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
@@ -26,10 +26,7 @@ _APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 def problems(moving: Moving, steps: Iterable[Step], told: Collection[tuple[str, int]]) -> Iterator[Failure]:
     """Each such test, where work of the device's depends on it, and none of whose lines is told."""
-    ran: set[tuple[str, int]] = set()
-    for step in steps:
-        if step.on_device:
-            ran |= {(at.file, at.line) for at in map(frame_of, step.place.stack) if at is not None}
+    ran = lines_in(step.place.stack for step in steps if step.on_device)
     for code in moving.codes:
         file = display_name(code.co_filename)
         for node in nodes_of(code):

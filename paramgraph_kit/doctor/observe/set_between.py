@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FUNCTIONS = FUNCTIONS[:2]
+_NUMBERS = (bool, int, float)
 CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
 
@@ -109,7 +110,7 @@ def settings(
     """What is set in loops around calls of a function, each once; what it reads is asked only where there are any."""
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
     found: dict[tuple[str, str, int], Setting] = {}
-    uses: list[Use] | None = None
+    uses: list[tuple[Use, Any]] | None = None
     for scope in scopes:
         search = Search(scope.names, function, set())
         callers = callers_in(scope.file, function)
@@ -117,9 +118,11 @@ def settings(
             if any(file == of and first <= node.lineno <= last for of, first, last in mine):
                 continue
             at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
-            uses = uses_of() if uses is None else uses
-            for use in uses:
-                for key, target in _sets(node, scope, search, use):
+            if uses is None:
+                values = ((use, use.value()) for use in uses_of())
+                uses = [(use, value) for use, value in values if _may_be_set(value)]
+            for use, value in uses:
+                for key, target in _sets(node, scope, search, use, value):
                     found.setdefault(
                         (use.text, key, 0 if key else use.node.lineno), Setting(use, key, at, node, target)
                     )
@@ -176,10 +179,14 @@ def calls_it(call: ast.Call, search: Search) -> bool:
     return named and last_name(call.func) == getattr(search.function, "__name__", "")
 
 
-def _sets(node: Any, scope: Scope, search: Search, use: Use) -> Iterator[tuple[str, str]]:
+def _may_be_set(value: Any) -> bool:
+    """Whether what a function reads is looked for: numbers, and optimizers for theirs."""
+    return type(value) in _NUMBERS or isinstance(value, torch.optim.Optimizer)
+
+
+def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iterator[tuple[str, str]]:
     """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry; and how."""
-    value = use.value()
-    is_number = type(value) in (bool, int, float)
+    is_number = type(value) in _NUMBERS
     if isinstance(node, ast.Call):
         if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and _step_of(use):
             yield "lr", ""

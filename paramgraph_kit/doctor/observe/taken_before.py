@@ -9,7 +9,7 @@ from types import CodeType
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
-from paramgraph_kit.doctor.observe.places import Place, codes_in, frame_of
+from paramgraph_kit.doctor.observe.places import Place, frame_of
 from paramgraph_kit.doctor.observe.source_lines import entered_after, lines_of, written_at
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
@@ -48,7 +48,7 @@ def problems(
 
 def _within(call: Call, base: Call, asked: Lines, codes: list[CodeType]) -> Callable[[Frame | None], bool]:
     """Whether a line is one that ``asked`` lines have let run in ``call``, or one of what only it has called there."""
-    ran = codes_in(step.place.stack for step in base.steps)
+    ran = base.ran()
     inner = {(f.file, f.function) for step in call.steps for f in _called_there(step.place, asked, ran)}
 
     def within(frame: Frame | None) -> bool:

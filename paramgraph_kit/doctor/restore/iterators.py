@@ -22,24 +22,25 @@ _LOADERS = "torch.utils.data.dataloader"
 @contextmanager
 def repeatable(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], HostState | None]]:
     """While this lasts the iterators that a function leads to can go back; behind it they give what they would have.
 
-    Gives the arguments. Of those that are iterators themselves a list's or a tuple's is put back: the caller holds it.
+    Gives the arguments, and what the function leads to, where there are no iterators. Of arguments that are iterators
+    themselves a list's or a tuple's is put back: the caller holds it.
     """
     known: dict[int, Repeated] = {}
 
     def repeated_of(value: Any) -> Any:
         return known.setdefault(id(value), Repeated(cast(Iterator[Any], value))) if _goes_on(type(value)) else value
 
-    holders = HostState(function, args, kwargs).holders
-    put = [(holder, key, repeated_of(value)) for holder in holders for key, value in _held_by(holder)]
+    state = HostState(function, args, kwargs)
+    put = [(holder, key, repeated_of(value)) for holder in state.holders for key, value in _held_by(holder)]
     put = [(holder, key, value) for holder, key, value in put if type(value) is Repeated]
     for holder, key, repeated in put:
         _put(holder, key, repeated)
     given = tuple(map(repeated_of, args)), {name: repeated_of(value) for name, value in kwargs.items()}
     try:
-        yield given
+        yield *given, None if known else state
     finally:
         after = {id(each): each.rest() for each in known.values()}
         for holder, key, repeated in put:
