@@ -27,6 +27,7 @@ from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen
 from paramgraph_kit.rewrite.source.edits import Source
 
 LIMIT_S = 4.0
+UNTRIED = "it was not run {how}: such trials had taken long enough"
 # By which a program tells that it is given what is no number; others have gone wrong before.
 _NAN = re.compile(r"isnan|isfinite|isinf|nan_to_num|nanmean|nansum|\bnan\b|\b(\w+) [!=]= \1\b")
 AS_THEY_ARE = "as they are"
@@ -125,6 +126,7 @@ class Conditions:
         self._names = frozenset(names)  # of what can be compared at all
         self._known: dict[str, tuple[Prover, Seen] | None] = {}
         self.asked: list[str] = []  # in which a trial looks at each rewritten line
+        self._untried: list[str] = []  # in which nobody has looked at the latest, as time was up
         floats = [t for t in tree_leaves(prover.inputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
         found: dict[str, Change] = {AS_THEY_ARE: lambda value: value}
         self._filled = fillings(prover, anything=device().type != "cuda")
@@ -156,13 +158,18 @@ class Conditions:
         From then on ``asked`` has that one, which the trial of each rewritten line runs with.
         """
         until, ran = time.monotonic() + LIMIT_S, dict[str, tuple[Seen, str]]()
+        self._untried = []
         for name, change in self._changes.items():
             if name not in self._known and time.monotonic() < until:
                 self._known[name] = self._plainly(name, change)
         with lines.applied():
             for name, known in self._known.items():
-                if known is not None and name not in self.asked and time.monotonic() < until + LIMIT_S:
+                if known is None or name in self.asked:
+                    continue
+                if time.monotonic() < until + LIMIT_S:
                     ran[name] = self._now(name, *known, lines.around)
+                else:
+                    self._untried.append(name)
         for name, (new, why) in ran.items():
             known = self._known[name]
             if why and known is not None:
@@ -188,6 +195,12 @@ class Conditions:
         with lines.applied():
             new, why = self._now("negative", *known, lines.around)
         return [NEGATIVE] if why and new and loosely_apart(steady(*known), new) else []
+
+    def untried(self) -> list[str]:
+        """With what the latest rewritten lines were not run, as others had taken long enough."""
+        names = [*(name for name in self._changes if name not in self._known), *self._untried]
+        how = ", ".join(name if name in self._filled else f"with inputs {name}" for name in names)
+        return [UNTRIED.format(how=how)] if names else []
 
     def _states(self, name: str) -> AbstractContextManager[None]:
         """While this lasts states are filled, where that is what a name says."""

@@ -284,7 +284,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             if why:
                 found.verified, found.left = [why], list(failures)
                 break
-            made.verified += truth.conditions.provided(rounds) if truth.conditions.prover is attempt.prover else []
+            if truth.conditions.prover is attempt.prover:
+                made.verified += [*truth.conditions.provided(rounds), *truth.conditions.untried()]
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
             made.verified += kept_tensors.told(attempt, rounds)
             made.begins = begun_inside(attempt, rounds) if is_replayed_as_it_is() else []

@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.source.reach import attributes_of, settings_of
 
 MOST = 5
 LIMIT_S = 5.0
+TIME_UP = "line {line}, `{text}`, was not tried as its count comes to {number}: such trials had taken long enough"
 UNTRIED = "line {line}, `{text}`, was not tried as its count comes there: no trial takes back what `{called}` does"
 _SIZES = frozenset(("shape", "size", "len", "dim", "ndim", "numel"))
 
@@ -81,7 +82,9 @@ def wrong_later(
         before = (n.lasting for n in asked if n.lasting and n.number < each.number + STEPS)
         if lasting := each.lasting or next(before, ""):
             untried[UNTRIED.format(line=each.line, text=each.text, called=lasting)] = None
-        elif len(done) < MOST and time.monotonic() < until:
+        elif len(done) >= MOST or time.monotonic() >= until:
+            untried[TIME_UP.format(line=each.line, text=each.text, number=each.number)] = None
+        else:
             done.add(key)
             with _from(ones, each.number - WARM_UP - 2):
                 why = _differ(attempt, truth, lines, run)

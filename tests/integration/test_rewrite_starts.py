@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite import starts
+from tests.integration.rewritten import Fixed, lines_of, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -166,6 +168,15 @@ def test_what_is_set_as_a_count_comes_to_a_number_is_not_left_to_the_graph(name:
     # THEN it is not whole, and the number is told
     assert not found.complete, found
     assert "comes to 9, replays of one graph would differ" in str(found)
+
+
+def test_a_number_for_which_there_was_no_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN such a step, and no time for trials of the numbers that its count comes to WHEN rewritten
+    names = run(COUNTED.replace("MORE", LATER["a callback"]), tmp_path)
+    monkeypatch.setattr(starts, "LIMIT_S", 0.0)
+    found = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN what was not tried is named
+    assert "was not tried as its count comes to 9: such trials had taken long enough" in str(found)
 
 
 def test_a_count_that_comes_to_a_checkpoint_is_not_tried_and_that_is_told(fixed: Fixed, tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Where trials of rewritten lines have taken long enough, the fix says what was not tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite import conditions
+from tests.integration.rewritten import run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="what is said of trials is the same on a GPU")
+WAITS = """
+args = (torch.ones(4, device=device),)
+def f(x):
+    return x * x.sum().item()
+"""
+
+
+def test_inputs_of_other_kinds_that_were_not_tried_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a line that waits, and no time for inputs of other kinds
+    names = run(WAITS, tmp_path)
+    monkeypatch.setattr(conditions, "LIMIT_S", 0.0)
+    # WHEN a fix is tried THEN it says what it was not run with
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert any("it was not run with inputs as they are, " in each and "negated" in each for each in fix.verified), fix
+    # and with time for all, nothing of that
+    monkeypatch.undo()
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert not any("long enough" in each for each in fix.verified)
