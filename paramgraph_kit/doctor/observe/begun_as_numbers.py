@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.observe.warmed_up import warm_up_of
+from paramgraph_kit.doctor.observe.warm_up_blocks import warm_up_of
 from paramgraph_kit.trace.model import Failure
 
 TEXT = (

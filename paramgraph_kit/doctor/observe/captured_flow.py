@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.given_objects import GivenObjects
 from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead
+from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead, is_moving
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
 
@@ -37,6 +37,7 @@ class _Order:
     states: dict[int, Any] = field(default_factory=dict)  # weak references to what it writes
     reads: set[int] = field(default_factory=set)  # memory that it reads, at any time
     asked: set[int] = field(default_factory=set)  # memory of before that it reads ahead of all that it writes there
+    stepped: set[int] = field(default_factory=set)  # memory of before that it adds to, or scales, where it lies
     carried: set[int] = field(default_factory=set)  # of its own, read first and written behind that
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
     written: set[int] = field(default_factory=set)
@@ -68,7 +69,7 @@ class CapturedFlow:
             own.around.add(frame.f_code)
             frame = frame.f_back
         if self.ahead is not None:
-            self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.reads, own.codes)
+            self.ahead.begin(graph, own.written, own.met, own.added, own.asked, own.stepped, own.reads, own.codes)
 
     def ended(self, graph: object) -> None:
         """Its capture has ended well: whose gradients it adds to is known now, and they may be None at a replay."""
@@ -100,6 +101,7 @@ class CapturedFlow:
         own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
         own.carried |= written & own.read
         own.asked |= read - own.written - own.made.keys()
+        own.stepped |= written - own.written - own.made.keys() if is_moving(op.name) else set()
         own.reads |= read
         own.met |= read | written
         own.written |= written

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -17,7 +18,8 @@ from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, is_call
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.observe.warmed_up import idle_warm_up, is_of_warm_up, warmed_in
+from paramgraph_kit.doctor.observe.warm_up_blocks import idle_warm_up, warm_ups_of, warmed_in
+from paramgraph_kit.doctor.observe.warmed_up import is_of_warm_up
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import twin
@@ -80,12 +82,11 @@ class DrawnAhead:
         captured = self._captured.pop(id(graph), {})
         for region in regions if captured else ():
             paths = {id(generator): path for path, generator in generators_in(region)} | {_DEFAULT: ""}
-            if (block := idle_warm_up(region)) is None:
-                continue
-            for key in captured.keys() & paths.keys() & self._drawn.keys():
-                own = captured[key] - {region.code}
-                if any(is_of_warm_up(place, region, block, own) for place in self._moved(key)):
-                    yield _said(paths[key], block.lineno)
+            warm_ups = [*warm_ups_of(region)]
+            for key in captured.keys() & paths.keys() & self._drawn.keys() if warm_ups else ():
+                own, moved = captured[key] - {region.code}, self._moved(key)
+                of = (w for w in warm_ups if any(is_of_warm_up(place, w.region, w.block, own) for place in moved))
+                yield from (_said(paths[key], each.block.lineno) for each in islice(of, 1))
 
     def drawn_by(self, code: CodeType, call: ast.Call) -> bool:
         """Whether a call has drawn from the default generator, and nothing has set that since."""

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_line, last_name, tree_of
+from paramgraph_kit.doctor.observe.captured_for import Caller, callers_of
 from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
     Names,
@@ -106,6 +107,7 @@ class Region:
     gone: dict[str, Any] = field(default_factory=dict)  # how the tensors lay that it has let go
     numbers: frozenset[tuple[int, str]] | None = None  # by who has them, and their names, when it began, if it is known
     called: dict[int, str] = field(default_factory=dict)  # memory, and what variables of its function call that
+    callers: tuple[Caller, ...] = ()  # functions that have called the one that it stands in
 
     def ended(self) -> None:
         """Its capture has ended well; what its lines read is noted as it is now."""
@@ -189,7 +191,7 @@ class Region:
         """What its names hold is the program's, which may end."""
         self.names.clear()
         self.known.clear()
-        self.space, self.values, self.function = {}, None, None
+        self.space, self.values, self.function, self.callers = {}, None, None, ()
 
     @contextmanager
     def as_it_was(self, *, cached: bool = True) -> Iterator[None]:
@@ -219,6 +221,7 @@ def region_here(graph: object, kind: str) -> Region | None:
     names = {**frame.f_globals, **frame.f_locals}
     region = _region(frame.f_code, frame.f_lineno, names, graph, kind)
     region.own, region.space = frozenset(frame.f_locals), frame.f_globals
+    region.callers = callers_of(frame)
     region.numbers = frozenset(_numbers_in(names, frame.f_globals))
     region.called = {storage_key(t): n for n, held in frame.f_locals.items() for t in tensors_in(held)}
     return region

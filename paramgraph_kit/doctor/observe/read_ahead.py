@@ -20,7 +20,8 @@ from paramgraph_kit.doctor.observe.left_gradients import left_gradients
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.put_back import goes_on_from, puts_back, sets_generators, writes_elsewhere
-from paramgraph_kit.doctor.observe.warmed_up import MOVES, idle_warm_up, named_as_moved, warmed_in
+from paramgraph_kit.doctor.observe.warm_up_blocks import idle_warm_up, warmed_in
+from paramgraph_kit.doctor.observe.warmed_up import MOVES, named_as_moved
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
 _RANDOM = (

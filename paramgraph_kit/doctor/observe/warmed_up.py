@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.explain.syntax import defines, last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, is_call, line_of
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
+from paramgraph_kit.doctor.observe.warm_up_blocks import warm_ups_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
 MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
-_FILLS = ("copy_", "replay", "append", "next", "item")  # what a loop has that trains
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _PLACES = ("index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "scatter_")
 _STATE, _BEGUN = "state", "state from its first step on"
@@ -49,6 +48,7 @@ class _Span:
     met: set[int]
     added: set[int]
     asked: set[int]  # what it has read ahead of all that it writes there
+    stepped: set[int]  # what it adds to, or scales, ahead of all else that it writes there
     reads: set[int]  # and what it has read at any time
     codes: Collection[CodeType]
     launched: int | None = None
@@ -70,11 +70,12 @@ class WrittenAhead:
         met: set[int],
         added: set[int],
         asked: set[int],
+        stepped: set[int],
         reads: set[int],
         codes: Collection[CodeType],
     ) -> None:
         """A capture begins here; what it is given is filled while it lasts."""
-        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, asked, reads, codes)
+        self.spans[id(graph)] = _Span(len(self.writes), written, met, added, asked, stepped, reads, codes)
 
     def wrote(self, name: str, tensors: Iterable[torch.Tensor], at: Place) -> None:
         """An operation outside of all captures has written to these."""
@@ -86,8 +87,7 @@ class WrittenAhead:
                 keys.add(key)
                 if key not in self.held:
                     self.held[key] = _weak(tensor.untyped_storage())
-        moves = name.removeprefix("_foreach_") in MOVES or name in _FUSED
-        self.writes.append(_Write(frozenset(keys), moves, name in _PLACES, at))
+        self.writes.append(_Write(frozenset(keys), is_moving(name), name in _PLACES, at))
 
     def replayed(self, graph: object, written: Collection[int]) -> None:
         """A graph is replayed, which writes to these."""
@@ -104,13 +104,12 @@ class WrittenAhead:
             if span is None or span.said or len(self.writes) >= _MOST or (region.whole and span.launched is None):
                 continue
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                if (line := idle_warm_up(region)) is None or (region.code, line.lineno) in said:
-                    continue
-                moved = self._moved(region, span, line)
-                names = [*_named(region, span, moved)] if moved else []
-                if names:
-                    said.add((region.code, line.lineno))
-                    yield _told(names, line.lineno, region.whole)
+                for there, block in ((each.region, each.block) for each in warm_ups_of(region)):
+                    moved = self._moved(there, span, block)
+                    if (at := (there.code, block.lineno)) not in said and (names := [*_named(there, span, moved)]):
+                        said.add(at)
+                        yield _told(names, block.lineno, region.whole)
+                        break
 
     def at_launch(self, graph: object, regions: Iterable[Region]) -> Iterator[str]:
         """The same where a graph is replayed for the first time, while all has its names."""
@@ -137,6 +136,7 @@ class WrittenAhead:
         lines = _same_lines(region, block)
         moved, spoiled, filled = set[int](), set[int](), set[int]()
         states = span.written & span.asked
+        stepped = states | (span.written & span.stepped)
         end = span.launched if span.launched is not None else len(self.writes)
         for number, write in enumerate(self.writes[:end]):
             at = write.at if number < span.begun else None
@@ -147,7 +147,7 @@ class WrittenAhead:
                 filled |= write.keys if write.places else set()
                 put_back = set[int]()
             elif at is not None and write.moves and _is_called_in(at, region.code, block):
-                moved |= write.keys & states  # by whatever names a function does there what is captured
+                moved |= write.keys & stepped  # by whatever names a function does there what is captured
                 put_back = set[int]()
             else:
                 put_back = {*write.keys}
@@ -155,6 +155,11 @@ class WrittenAhead:
             filled -= put_back
         moved -= spoiled
         return moved | (filled & span.reads) if moved else moved  # else it has filled the same places as ever
+
+
+def is_moving(name: str) -> bool:
+    """Whether an operation goes on from what is there in what it writes, as an optimizer's step does."""
+    return name.removeprefix("_foreach_") in MOVES or name in _FUSED
 
 
 def _same_lines(region: Region, block: ast.stmt) -> set[int]:
@@ -183,96 +188,6 @@ def _is_called_in(at: Place, where: CodeType, block: ast.stmt) -> bool:
         if code is where and block.lineno <= line_of(code, spot) <= (block.end_lineno or 0):
             return any(not is_library(each.co_filename) for each, _ in at.stack[number + 1 :])
     return False
-
-
-def warmed_in(region: Region, block: ast.stmt) -> list[ast.Call]:
-    """The calls of a capture that its warm-up makes, too: by itself, or through a function of the file."""
-    captured = {ast.unparse(n): n for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)}
-    same = [n for n in ast.walk(block) if isinstance(n, ast.Call) and ast.unparse(n) in captured]
-    return same or list(_through_others(region, block, [*captured.values()]))
-
-
-def _through_others(
-    region: Region, block: ast.stmt, captured: list[ast.Call], *, repeats: bool = False
-) -> Iterator[ast.Call]:
-    """Captured calls whose functions another function calls, by the same name or as it is given them.
-
-    ``repeats``: where it does so in a loop, or on another stream.
-    """
-    tree = tree_of(region.code.co_filename)
-    makes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree is not None else {}
-    for call in (n for n in ast.walk(block) if isinstance(n, ast.Call)):
-        other = makes.get(last_name(call.func))
-        if other is None or defines(other, region.code) or any(last_name(c.func) == other.name for c in captured):
-            continue
-        stored = {n.id for n in ast.walk(other) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        own = [a.arg for a in (*other.args.posonlyargs, *other.args.args)]
-        given = own[1:] if isinstance(call.func, ast.Attribute) and own[:1] == ["self"] else own
-        means = {name: ast.unparse(value) for name, value in zip(given, call.args, strict=False)}
-        means |= {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg}
-        means |= {name: "" for name in stored | {*own} if name not in means and name != "self"}
-        parts = [n for n in ast.walk(other) if isinstance(n, (ast.For, ast.With))] if repeats else [other]
-        inner = [n.func for part in parts for n in ast.walk(part) if isinstance(n, ast.Call)]
-        paths = {means.get(each.id, each.id) for each in inner if isinstance(each, ast.Name)}
-        paths |= {text for each in inner if (text := ast.unparse(each)).startswith("self.")}
-        yield from (each for each in captured if ast.unparse(each.func) in paths)
-
-
-def warm_up_of(region: Region) -> ast.stmt | None:
-    """The last block on another stream ahead of a capture, in the function that captures, or what is meant as one."""
-    tree = tree_of(region.code.co_filename)
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.With)] if tree is not None else []
-    first = region.code.co_firstlineno if region.code.co_name != "<module>" else 0
-    ahead = [
-        n
-        for n in blocks
-        if first <= n.lineno and (n.end_lineno or n.lineno) < region.line
-        if any(isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) == "stream" for i in n.items)
-    ]
-    body = _body_of(tree, region.code) if tree is not None and not ahead else []
-    before = [n for n in body if (n.end_lineno or n.lineno) < region.line]
-    calls = [n for part in region.body for n in ast.walk(part) if isinstance(n, ast.Call)] if before else []
-    plain = [n for n in before if _is_meant_so(n)] or [
-        n for n in before if isinstance(n, ast.Expr) and any(_through_others(region, n, calls, repeats=True))
-    ]
-    return max([*ahead, *plain], key=lambda n: n.lineno, default=None)
-
-
-def idle_warm_up(region: Region) -> ast.stmt | None:
-    """The same where it only warms up: first steps of the program's are in a branch apart from the capture."""
-    block, tree = warm_up_of(region), tree_of(region.code.co_filename)
-    if block is None or tree is None:
-        return block
-    for test in (n for n in ast.walk(tree) if isinstance(n, ast.If)):
-        for branch, other in ((test.body, test.orelse), (test.orelse, test.body)):
-            leaves = bool(branch) and isinstance(branch[-1], (ast.Return, ast.Continue))
-            apart = _holds(branch, block.lineno) and not _holds(branch, region.line)
-            if apart and (leaves or _holds(other, region.line)):
-                return None
-    return block
-
-
-def _holds(branch: list[ast.stmt], line: int) -> bool:
-    return any(n.lineno <= line <= (n.end_lineno or n.lineno) for n in branch)
-
-
-def _body_of(tree: ast.Module, code: CodeType) -> list[ast.stmt]:
-    """The statements of a function, or of the file, and those in its branches."""
-    found = [tree] if code.co_name == "<module>" else [n for n in ast.walk(tree) if defines(n, code)]
-    body = list[ast.stmt](getattr(found[-1], "body", [])) if found else []
-    return [*body, *(n for each in body if isinstance(each, ast.If) for n in (*each.body, *each.orelse))]
-
-
-def _is_meant_so(node: ast.stmt) -> bool:
-    """Whether it is ``for _ in range(3): step()``, or a call of what is called a warm-up."""
-    if isinstance(node, ast.For):
-        ranged = isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
-        names = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        used = {n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name)}
-        fills = any(isinstance(n, ast.Call) and last_name(n.func) in _FILLS for n in ast.walk(node))
-        return ranged and names.isdisjoint(used) and not fills
-    call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(call, ast.Call) and "warm" in last_name(call.func).lower()
 
 
 def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
@@ -345,13 +260,13 @@ def named_as_moved(
     """The sentence for memory that a warm-up has moved, where its lines tell that; ``left``: with these gradients."""
     added = {storage_key(p.grad) for p in left if p.grad is not None}
     moved, met = moved | added, moved | {storage_key(p) for p in left}
-    if names := [*_named(region, _Span(0, moved, met, added, set(), set(), ()), moved)]:
+    if names := [*_named(region, _Span(0, moved, met, added, set(), set(), set(), ()), moved)]:
         yield _told(names, block.lineno, True)
 
 
 def tensors_moved(region: Region, moved: set[int]) -> list[str]:
     """What a program calls tensors of its own that a capture moves, and that are none of modules and optimizers."""
-    named = _named(region, _Span(0, moved, moved, set(), set(), set(), ()), moved)
+    named = _named(region, _Span(0, moved, moved, set(), set(), set(), set(), ()), moved)
     return [each.strip("`") for each in named if each.endswith("`")]
 
 
