@@ -27,6 +27,7 @@ from paramgraph_kit.doctor.observe.given_names import (
     part_of,
     table_of,
 )
+from paramgraph_kit.doctor.observe.given_to_operations import is_in_vain
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
 from paramgraph_kit.doctor.observe.named_again import kept_with_graph, named_again, other_arguments
@@ -96,6 +97,8 @@ class FedInputs:
 
     def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], place: Place) -> None:
         """An operation outside of all captures; ``filled``: the ids of what it writes."""
+        if is_in_vain(name, tensors):
+            return
         read = {storage_key(t) for t in tensors if id(t) not in filled}
         written = {storage_key(t) for t in tensors if id(t) in filled}
         for graph, launch in self._launches.items():

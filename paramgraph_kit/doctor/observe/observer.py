@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
+from paramgraph_kit.doctor.observe.given_to_operations import Value, sort, written_by
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.host_copies import blocks
@@ -31,7 +32,6 @@ from paramgraph_kit.driver.files import OURS, is_library, package_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
-Value = int | float | bool | complex
 _ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
 _has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
 _sequence_number, _current_node = torch_name("_get_sequence_nr"), torch_name("_current_autograd_node")
@@ -129,9 +129,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         op = operation(func)
         tensors: list[torch.Tensor] = []
         values: list[Value] = []
-        _sort(args, tensors, values)
+        sort(args, tensors, values)
         if kwargs:
-            _sort(tuple(kwargs.values()), tensors, values)
+            sort(tuple(kwargs.values()), tensors, values)
         if any(map(is_lazy, tensors)):
             return func(*args, **kwargs)  # of a lazy module, which has no shape yet
         place = self._caused_by(self.places.here(), op, tensors)
@@ -140,8 +140,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         keys = [storage_key(tensor) for tensor in tensors]
         there = self._device in [tensor.device.type for tensor in tensors]
         self._before(op, args, kwargs, tensors, keys, values, place, there)
-        pending: list[Failure] = []
-        written = {id(args[i]) for i in op.written if i < len(args)}
+        pending, written = list[Failure](), written_by(op, args)
         if self.graphs and op.name not in VIEWS:
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
@@ -204,7 +203,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         result = func(*args, **kwargs)
         if self.graphs and not self.makes_graph:
             given: list[torch.Tensor] = []
-            _sort((*args, *kwargs.values()), given, [])
+            sort((*args, *kwargs.values()), given, [])
             op, place = operation(func), self.places.here()
             self.graphs.saw(op.name, given, result, place)
             self.graphs.follow(op, args, kwargs, result, place)
@@ -488,13 +487,3 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 def _is(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _sort(arguments: tuple[Any, ...], tensors: list[torch.Tensor], values: list[Value]) -> None:
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            tensors.append(argument)
-        elif isinstance(argument, (int, float, complex)):
-            values.append(argument)
-        elif isinstance(argument, (list, tuple)):
-            _sort(tuple(argument), tensors, values)
