@@ -137,12 +137,17 @@ def _fix(part: _Part, place: Place, made: Collection[str]) -> str:
     line, source = (frame.text if frame else ""), (filled.text if filled else "")
     rows, of = _rows_of(part.write.place), part.write.of
     if not part.reads:
-        whole = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
-        return f"before  {line}\nafter   {whole} around this line and the replay"
+        return f"before  {line}\nafter   {only_whole(rows, str(of))}"
     after = re.sub(rf"\b({'|'.join(map(re.escape, made))})\b", rf"\1[:{rows}]", line) if made else line
     if after == line:
         after = f"the same of the first {rows} rows of what the graph has computed, as `{source}` fills them"
     return f"before  {line}\nafter   {after}"
+
+
+def only_whole(rows: str, of: str) -> str:
+    """Words that keep shorter batches from a graph, and leave out none."""
+    loads = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
+    return f"{loads} around this line and the replay, and eager code for the others in its `else:`"
 
 
 def _rows_of(place: Place) -> str:

@@ -55,7 +55,7 @@ class _Write:
 def padded_places(caller: Caller, number: int) -> Iterator[Failure]:
     """Lines behind whose rows others are left that write to places of a state; tried with other numbers there."""
     padded = caller.graphs.tails.padded
-    writes = [*_writes(caller.graphs.launched_regions())] if padded.found else []
+    writes = [*index_writes(caller.graphs.launched_regions())] if padded.found else []
     known = [write for write in writes if write.state is not None]
     found = dict(padded.found)
     for line, each in found.items() if writes else ():
@@ -124,7 +124,7 @@ def _is_same(some: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     return (some == others) | ((some != some) & (others != others))
 
 
-def _writes(regions: Iterable[Region]) -> Iterator[_Write]:
+def index_writes(regions: Iterable[Region]) -> Iterator[_Write]:
     """What the lines of captures write at places that a tensor has."""
     for region in regions:
         for code, nodes, names in bodies_of(region):

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
 from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at
+from paramgraph_kit.doctor.observe.filled_rows import only_whole
 from paramgraph_kit.doctor.observe.padded_rows import PaddedRows
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
@@ -33,6 +34,7 @@ class StaleTails:
         self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
         self.numbers: set[tuple[str, int]] = set()  # those that fill it with whole numbers: indices, tokens, labels
+        self.rows: set[int] = set()  # how many there are in all, of what they fill
         self.changes = 0.0  # what they leave gets other numbers, this many times those of the input
         self.watches = False  # also what the call itself has made, as a program does that captures by itself
         self.carries = False  # the graph goes on from what its replay before has left
@@ -68,6 +70,7 @@ class StaleTails:
                 if rest is not None and rest[1].any():
                     self.found |= {line_at(place): (place, cut) for place, cut in lines}
                     kind = writes[0][0].dtype
+                    self.rows |= _rows_of(writes[0][0])
                     is_whole = not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
                     self.numbers |= {line_at(place) for place, _ in lines if is_whole}
                     if self.changes:
@@ -95,6 +98,14 @@ class StaleTails:
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
                 words = _of_each_length(cut, whole)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
+
+
+def _rows_of(part: torch.Tensor) -> set[int]:
+    """The sizes of what a tensor is the first part of, in the dimensions that it cuts."""
+    elements = part.untyped_storage().nbytes() // part.element_size()
+    steps = [elements, *part.stride()]
+    there = [of // step for of, step in zip(steps, part.stride(), strict=False) if step]
+    return {of for of, some in zip(there, part.shape, strict=False) if of > some}
 
 
 def _rest(writes: list[tuple[torch.Tensor, Place]]) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -131,9 +142,8 @@ def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
     if not isinstance(cut.slice, ast.Slice) or cut.slice.upper is None:
         mask = ", and where zeros count too, as in a mean or a softmax, a mask of that" if counted else ""
         return f"{whole}.{filled or 'zero_()'}; {line}{mask}"
-    rows, of = ast.unparse(cut.slice.upper), f"len({whole})"
-    only = f"only batches of {of} rows go to the graph: drop_last=True in a loader, or `if {rows} == {of}:`"
-    only += " around this line and the replay; or what it computes of the others is left out"
+    rows = ast.unparse(cut.slice.upper)
+    only = f"{only_whole(rows, f'len({whole})')}; or what it computes of those is left out"
     again = f"{line}; {whole}[{rows}:].{filled}, as it was made"
     return only if not filled else f"{again}; where zeros count too, as in a mean, {only}" if counted else again
 
@@ -142,12 +152,12 @@ def _padded(cut: ast.Subscript, whole: str, line: str) -> str:
     """The same where zeros are among the numbers that an input has: indices, tokens, labels."""
     upper = cut.slice.upper if isinstance(cut.slice, ast.Slice) else None
     rest = f"{line}; {whole}[{ast.unparse(upper)}:].fill_(pad)" if upper is not None else f"{whole}.fill_(pad); {line}"
-    only = f"; or only batches of len({whole}) rows go to the graph" if upper is not None else ""
+    only = f"; or only batches of len({whole}) rows go to the graph, and eager code for the others"
     return (
         f"{rest}, with a `pad` that counts for nothing, as 0 is one of its numbers: of indices that of one more row, "
         "of zeros, which what they index is made with ahead of the capture, and which is left out of what is computed "
         "of all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of "
-        f"those that count{only}"
+        f"those that count{only if upper is not None else ''}"
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from paramgraph_kit.doctor.observe.held import tensors_in
-from paramgraph_kit.doctor.observe.padded_places import padded_places
+from paramgraph_kit.doctor.observe.own_regions import Region
+from paramgraph_kit.doctor.observe.padded_places import index_writes, padded_places
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 if TYPE_CHECKING:
@@ -86,9 +88,10 @@ def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.T
 
     def kept(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        read = (t for r in caller.graphs.regions or () if r.values is not None for t in r.values.read())
+        regions = [r for r in caller.graphs.regions or () if r.values is not None]
+        read = [t for r in regions if r.values is not None for t in r.values.read()]
         weights = [t for t in (*caller.state.tensors, *read) if isinstance(t, torch.nn.Parameter)]
-        found.extend(t.detach().cpu().clone() for t in [*tensors_in(result), *weights])
+        found.extend(t.detach().cpu().clone() for t in [*tensors_in(result), *weights, *_sums(caller, regions, read)])
         return result
 
     caller.function = kept
@@ -97,6 +100,18 @@ def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.T
     finally:
         caller.function = function
     return found if call.ended is None else None
+
+
+def _sums(caller: Caller, regions: list[Region], read: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """States that graphs go on from, and that are no rows: those of a row that is not there may be nobody's."""
+    moved = {key for r in regions for key in (*r.writes, *caller.graphs.flow.moved(r.graph))}
+    placed = [write.state for write in index_writes(regions)]  # rows to spare are told apart there
+    moved -= {storage_key(each) for each in placed if each is not None}
+    states = {key: t for t in (*read, *caller.state.tensors) if (key := storage_key(t)) in moved}
+    for tensor in states.values():
+        is_rows = not caller.graphs.tails.rows.isdisjoint(tensor.shape)
+        if not isinstance(tensor, torch.nn.Parameter) and not is_rows and (None not in placed or tensor.numel() == 1):
+            yield tensor
 
 
 def _is_alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
