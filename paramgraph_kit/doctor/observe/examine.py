@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import CodeType
@@ -44,6 +44,7 @@ from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
 from paramgraph_kit.doctor.observe.ended_behind import ended_in
 from paramgraph_kit.doctor.observe.examination import Examination
+from paramgraph_kit.doctor.observe.exchanged_parts import exchanged_parts
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
@@ -381,7 +382,7 @@ class _Examiner(Caller):
                 found.append(failure)
                 known = [*found, *a.found, *b.found]
                 found += self.tests(change, codes, known) if failure.code == "host-counter" else []
-        return [*found, *self.rebound(b, codes)]
+        return [*found, *exchanged_parts(b.rebound, b.steps, codes, found)]
 
     def given_memory(self, call: Call, codes: list[CodeType]) -> list[Failure]:
         """Lines that give other memory to a parameter that was read before."""
@@ -391,14 +392,6 @@ class _Examiner(Caller):
         text = "a parameter has other memory after each call"
         lines = gives_memory(codes) if names else ()
         return [BY_ID["parameter-rebound"].failure(text, frame) for name, frame in lines if name not in others]
-
-    def rebound(self, call: Call, codes: list[CodeType]) -> Iterator[Failure]:
-        """Buffers that are exchanged for others although the next call reads them."""
-        read = {key for step in call.steps for key in step.outside}
-        for change in call.rebound:
-            frame = written_at(change, codes)
-            if frame is not None and storage_key(change.before) in read:
-                yield BY_ID["stale-input"].failure(f"{change.name} is another tensor after each call", frame)
 
     def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""

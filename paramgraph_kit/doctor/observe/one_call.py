@@ -60,7 +60,7 @@ class Call:
     ended: Failure | None = None  # why it did not return
     threads: int = 0
     left: Left = NOTHING_LEFT
-    rebound: list[Change] = field(default_factory=list)  # buffers of modules
+    rebound: list[Change] = field(default_factory=list)  # buffers, parameters and modules of modules
     before: list[Any] = field(default_factory=list)  # what Python held before it
     moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
     counting: list[str] = field(default_factory=list)  # optimizers whose count of steps no replay moves
@@ -249,7 +249,7 @@ class Caller:
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
-        changes, rebound = self.state.changes(before), self.state.rebound_buffers()
+        changes, rebound = self.state.changes(before), self.state.rebound_parts()
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)

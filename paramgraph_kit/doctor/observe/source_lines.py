@@ -12,7 +12,9 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import conditionals_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.asked_through import asks_through
+from paramgraph_kit.doctor.observe.bound_by_name import is_entry_of, sets_by_name
 from paramgraph_kit.doctor.observe.explained import explains
+from paramgraph_kit.doctor.observe.flags import flags_of
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
@@ -125,13 +127,11 @@ def _writes(node: ast.AST, change: Change) -> bool:
     elif isinstance(node, ast.Delete):
         targets = node.targets
     flat = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-    if change.kind == "global" and any(_is_entry_of(target, "globals", change.name) for target in flat):
+    if change.kind == "global" and any(is_entry_of(target, "globals", change.name) for target in flat):
         return True
     if change.kind in ("cell", "global"):
         return any(isinstance(target, ast.Name) and target.id == change.name for target in flat)
-    if change.kind == "attribute" and (
-        _sets_by_name(node, change.name) or any(_is_entry_of(target, "vars", change.name) for target in flat)
-    ):
+    if change.kind == "attribute" and sets_by_name(node, change.name):
         return True
     if change.kind == "attribute":
         return any(isinstance(target, ast.Attribute) and target.attr == change.name for target in flat)
@@ -154,21 +154,6 @@ def _writes_entry(node: ast.AST, key: str) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     entries = [each for each in targets if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)]
     return any(each.slice.value == key for each in entries if isinstance(each.slice, ast.Constant))
-
-
-def _sets_by_name(node: ast.AST, name: str) -> bool:
-    """Whether it is ``setattr(x, "name", ...)``, of a name that is known or of any."""
-    if not (isinstance(node, ast.Call) and _called(node.func) in ("setattr", "__setattr__") and len(node.args) > 1):
-        return False
-    given = node.args[-2]
-    return not isinstance(given, ast.Constant) or given.value == name
-
-
-def _is_entry_of(node: ast.AST, function: str, name: str) -> bool:
-    """Whether it is ``globals()["name"]``, or the same of ``vars(x)`` or ``x.__dict__``."""
-    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == name):
-        return False
-    return _called(node.value) == function or (function == "vars" and _called(node.value) == "__dict__")
 
 
 def gives_memory(codes: Iterable[CodeType]) -> Iterator[tuple[str, Frame]]:
@@ -346,19 +331,23 @@ def tests_of(code: CodeType, change: Change, told: set[int], waited: Iterable[Fr
     called = {path_of(t) for n in entries if _called(n.value) == change.name for t in n.targets} - {""}
     changes = [change, *(replace(change, name=name) for name in sorted(called - {change.name}))]
     derived = {name for each in changes for name in _derived(nodes, each, code.co_filename)}
+
+    def reads_it(part: ast.AST) -> bool:
+        return any(_reads(part, each) for each in changes)
+
+    def asks(asked: ast.expr) -> bool:
+        named = any(path_of(n) in derived or reads_it(n) for n in ast.walk(asked))
+        return named or asks_through(asked, code.co_filename, reads_it)
+
     for node in nodes:
+        if isinstance(node, ast.Call) and node.lineno not in told and any(map(asks, flags_of(node))):
+            yield frame_at(code, node.lineno)
         if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)):
             continue
         untold = [part for part in _parts(node) if not _lines(part) & told]
         if not any(_waits(part) or _lines(part) & reads for part in untold) and not any(map(_works, _parts(node))):
             continue
-        asked = node.subject if isinstance(node, ast.Match) else node.test
-
-        def reads_it(part: ast.AST) -> bool:
-            return any(_reads(part, each) for each in changes)
-
-        named = any(path_of(n) in derived or reads_it(n) for n in ast.walk(asked))
-        if named or asks_through(asked, code.co_filename, reads_it):
+        if asks(node.subject if isinstance(node, ast.Match) else node.test):
             yield frame_at(code, node.lineno)
 
 

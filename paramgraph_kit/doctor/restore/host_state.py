@@ -33,6 +33,8 @@ DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_PARTS = ("_buffers", "_parameters", "_modules")  # of a module
+_PARTS_ARE = (torch.Tensor, torch.nn.Module)
 _NAMES = (types.SimpleNamespace, argparse.Namespace, threading.local)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
@@ -134,14 +136,14 @@ class HostState:
                 holder.write(moved)
         return found
 
-    def rebound_buffers(self) -> list[Change]:
-        """Buffers of modules that are other tensors now; ``put_back`` undoes that."""
+    def rebound_parts(self) -> list[Change]:
+        """Buffers, parameters and modules of modules that are others now; ``put_back`` undoes that."""
         return [
             Change("attribute", name, then[name], now)
             for holder, then in zip(self.holders, self.kept, strict=True)
-            if holder.name == "_buffers"
+            if holder.name in _PARTS and isinstance(holder.target, dict)
             for name, now in holder.target.items()
-            if isinstance(now, torch.Tensor) and isinstance(then.get(name), torch.Tensor) and then[name] is not now
+            if isinstance(now, _PARTS_ARE) and isinstance(then.get(name), _PARTS_ARE) and then[name] is not now
         ]
 
     def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
