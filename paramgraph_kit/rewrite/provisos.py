@@ -50,7 +50,7 @@ LED = (
 
 _PATH = r"""([A-Za-z_][\w.]*(?:\[[\w."']+\])?)"""
 _ASKED = re.compile(_PATH + r" is (?:not )?None\b")
-_NUMBER = re.compile(r"if not isinstance\(" + _PATH + r", torch\.Tensor\):")
+_NUMBER = re.compile(r"if not isinstance\(" + _PATH + r", torch\.Tensor\)(?::| else )")
 _ENTRY = re.compile(r"if isinstance\(" + _PATH + r"\.get\(([^()]*)\), torch\.Tensor\):")
 _KEPT = re.compile(_PATH + r"(?:\.copy_\(| = .*\.clone\(\))")
 NEAR = 5  # lines between the question and what it decides

@@ -139,19 +139,3 @@ def pieces(target: ast.AST) -> list[ast.expr]:
     if isinstance(target, (ast.Tuple, ast.List)):
         return [each for part in target.elts for each in pieces(part)]
     return [target] if isinstance(target, ast.expr) else []
-
-
-def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(node.target, node.value)]
-    if not isinstance(node, ast.Assign):
-        return []
-    found = []
-    for target in node.targets:
-        whole = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-        if whole and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            found += list(zip(target.elts, node.value.elts, strict=False))
-        else:
-            found.append((target, node.value))
-    return found

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
 from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number, held_by
 from paramgraph_kit.rewrite.source.caught import hears
-from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, path_of
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, locals_of, path_of
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.source.pure import candidates
 
@@ -190,11 +192,41 @@ def write_in_place(place: Place) -> list[Edit]:
             continue
         if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
             held = held_by(place, path_of(target))
-            if begins_as_number(place, path_of(target)) or callable(held) or isinstance(held, torch.optim.Optimizer):
-                continue  # which has nothing to be written into: a number, a module
+            if callable(held) or isinstance(held, torch.optim.Optimizer):
+                continue  # which has nothing to be written into: a module
             text = f"{place.text(target)}.copy_({_as_wide(place, node.value, target)})"
-            found.append(place.source.replace(node, text))
+            found += _begun_before(place, function, node, target, text) or [place.source.replace(node, text)]
     return found
+
+
+def _begun_before(
+    place: Place, function: Function, node: ast.Assign, target: ast.Name | ast.Attribute, text: str
+) -> list[Edit]:
+    """The same where a new process's first step finds a number there, or None; nothing where it finds a tensor."""
+    path = path_of(target)
+    held, first = held_by(place, path), begins_as(place.source, function, path)
+    value = place.source.bracketed(node.value)
+    if begins_as_number(place, path) or (first and not any(map(is_none, first))):
+        if not isinstance(held, torch.Tensor) or held.dim() or len(first) != 1 or not _is_known(place, first[0]):
+            asks = f"not isinstance({path}, torch.Tensor)"
+            return [place.source.replace(node, f"{path} = {value}.clone() if {asks} else {text}")]
+        kind = "" if held.dtype is torch.get_default_dtype() else f", dtype={held.dtype}"
+        number = place.text(first[0])
+        number = number if type(getattr(first[0], "value", None)) is float else f"float({number})"
+        begins = f"torch.full((), {number}{kind}, device={place.device})"
+        return [place.source.replace(node, text), place.source.replace(first[0], begins)]
+    reads = {path_of(n) for n in ast.walk(node.value) if isinstance(n, (ast.Name, ast.Attribute))}
+    if not first or path in place.begun or path in reads:  # another line has made it by then
+        return []
+    return [place.source.replace(node, f"{path} = {value}.clone() if {path} is None else {text}")]
+
+
+def _is_known(place: Place, first: ast.expr) -> bool:
+    """Whether the name of the device has its value by the line of the file that a number stands in."""
+    if place.source.function_of(first) is not None:
+        return True
+    made = [n.lineno for n in place.source.tree.body if place.device in stored([n])]
+    return not made or min(made) < first.lineno
 
 
 def _as_wide(place: Place, value: ast.expr, target: ast.expr) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
 from paramgraph_kit.rewrite.expressions.state.swapped import is_read_later, swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
@@ -74,13 +75,15 @@ def _local_until_the_end(place: Place) -> list[Edit]:
         hand = [f"{path}.copy_({now}.detach(){wide})"]
         if not one:
             hand = [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
-        if path in place.begun:  # it is None until the first step has made it
+        first = begins_as(source, function, path)
+        if path in place.begun or first:  # it is None until the first step has made it
             new = f"{now}.detach().clone()" if one else f"tuple(new.detach().clone() for new in {now})"
-            asks = f"not isinstance({path}, torch.Tensor)" if begins_as_number(place, path) else f"{path} is None"
+            number = begins_as_number(place, path) or not all(map(is_none, first))
+            asks = f"not isinstance({path}, torch.Tensor)" if number else f"{path} is None"
             hand = [f"if {asks}:", f"    {path} = {new}", "else:", *(f"    {line}" for line in hand)]
         end += hand
         edits += [source.replace(n, now) for n in at]
-        gone |= set() if path in place.begun else set(at)
+        gone |= set() if path in place.begun or first else set(at)
     exchanged = swapped(carried, every)
     if not edits or not exchanged.isdisjoint(place.begun):
         return []
