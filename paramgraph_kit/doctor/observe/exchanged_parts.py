@@ -27,7 +27,8 @@ def exchanged_parts(
             reads.setdefault(key, step)
     known = {(f.code, f.frame) for f in told}
     for change in changes:
-        read = next((reads[key] for key in _memory(change.before) if key in reads), None)
+        gone = _memory(change.before) - _memory(change.after)
+        read = next((reads[key] for key in reads if key in gone), None)
         if read is None:
             continue
         is_parameter = isinstance(change.before, torch.nn.Parameter)
@@ -41,7 +42,7 @@ def exchanged_parts(
             yield failure
 
 
-def _memory(value: object) -> list[int]:
+def _memory(value: object) -> set[int]:
     if isinstance(value, torch.nn.Module):
-        return [storage_key(t) for t in [*value.parameters(), *value.buffers()][:_MOST_PARTS]]
-    return [storage_key(value)] if isinstance(value, torch.Tensor) else []
+        return {storage_key(t) for t in [*value.parameters(), *value.buffers()][:_MOST_PARTS]}
+    return {storage_key(value)} if isinstance(value, torch.Tensor) else set()

@@ -1,0 +1,98 @@
+"""What a step exchanges on a module, however it is written: a graph goes on with what was there at capture."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu captures on a GPU"),
+    pytest.mark.usefixtures("recovered"),
+]
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.zeros(4, device=device))
+        self.scale = nn.Parameter(torch.ones(4, device=device))
+        self.head = nn.Linear(4, 4, device=device)
+
+    @torch.no_grad()
+    def forward(self, x):
+{step}
+net = Net()
+"""
+# Each with the line that exchanges, or, where no line names what it exchanges, with the one that reads it.
+EXCHANGED = {
+    'self._buffers["level"] = self.level * 0.9 + x\nreturn self.level + 1': ("stale-input", "_buffers["),
+    "self._buffers.update(level=self.level * 0.9 + x)\nreturn self.level + 1": ("stale-input", "update("),
+    'self.register_buffer("level", self.level * 0.9 + x)\nreturn self.level + 1': ("stale-input", "register_buffer"),
+    "self.scale = nn.Parameter(self.scale * 0.9)\nreturn self.scale * x": ("parameter-rebound", "self.scale ="),
+    'self._parameters["scale"] = nn.Parameter(self.scale * 0.9)\nreturn self.scale * x': (
+        "parameter-rebound",
+        "_parameters[",
+    ),
+    'self.register_parameter("scale", nn.Parameter(self.scale * 0.9))\nreturn self.scale * x': (
+        "parameter-rebound",
+        "register_parameter",
+    ),
+    "held = self._buffers\nfor name in [*held]:\n    held[name] = held[name] * 0.9 + x\nreturn self.level + 1": (
+        "stale-input",
+        "held[name] =",
+    ),
+    "self.load_state_dict({k: v * 0.9 for k, v in self.state_dict().items()}, assign=True)\nreturn self.head(x)": (
+        "parameter-rebound",
+        "assign=True",
+    ),
+    "head = nn.Linear(4, 4, device=device)\nhead.weight.copy_(self.head.weight * 0.9)\n"
+    "self.head = head\nreturn self.head(x)": ("stale-input", "self.head = head"),
+    "head = nn.Linear(4, 4, device=device)\nhead.weight.copy_(self.head.weight * 0.9)\n"
+    'self.add_module("head", head)\nreturn self.head(x)': ("stale-input", "add_module"),
+}
+KEPT = [
+    'self._buffers["level"].copy_(self.level * 0.9 + x)\nreturn self.level + 1',
+    "self.load_state_dict({k: v * 0.9 for k, v in self.state_dict().items()})\nreturn self.head(x)",
+    'self._buffers["level"] = x * 2\nreturn self.level + 1',  # each call makes it before it reads it
+    "self.scale = nn.Parameter(self.scale.data.mul_(0.9))\nreturn self.scale * x",  # in the same memory
+    """\
+if "table" not in self._buffers:
+    self.register_buffer("table", torch.arange(4, device=device))
+return x + self.table""",
+    'self._modules["head"] = self.head\nreturn self.head(x)',
+]
+
+
+def net_of(step: str, tmp_path: Path) -> Any:
+    return run(NET.format(step=textwrap.indent(step, " " * 8)), tmp_path)["net"]
+
+
+@pytest.mark.parametrize(("step", "told"), EXCHANGED.items())
+def test_what_a_step_exchanges_on_its_module_is_told(step: str, told: tuple[str, str], tmp_path: Path) -> None:
+    # GIVEN a module that gives a buffer, a parameter or a module of its own another tensor in each call, and reads it
+    net = net_of(step, tmp_path)
+    before = {name: (tensor, tensor.clone()) for name, tensor in net.state_dict(keep_vars=True).items()}
+    # WHEN it is diagnosed
+    found = pgk.diagnose(net, torch.ones(4, device=pgk.device()))
+    # THEN the exchange is told where it is written, and the module has what it had
+    assert (told[0], True) in [(f.code, f.frame is not None and told[1] in f.frame.text) for f in found.failures]
+    now = net.state_dict(keep_vars=True)
+    assert all(now[name] is held and torch.equal(held, value) for name, (held, value) in before.items())
+
+
+@pytest.mark.parametrize("step", KEPT)
+def test_what_a_step_writes_in_place_or_never_reads_again_is_no_exchange(step: str, tmp_path: Path) -> None:
+    # GIVEN a module that keeps its memory, or makes what it reads ahead of reading it
+    net = net_of(step, tmp_path)
+    # WHEN it is diagnosed
+    found = pgk.diagnose(net, torch.ones(4, device=pgk.device()))
+    # THEN nothing is told
+    assert [(f.code, f.frame and f.frame.text) for f in found.failures] == []
