@@ -206,14 +206,17 @@ def _failure(code: str, said: str, place: Place) -> Failure:
 
 def _branches(blocks: list[Block], first: list[Step], second: list[Step]) -> list[Failure]:
     """Where the calls took different ways, at the line that decided."""
-    found = list(_ways(blocks, first, second))
+    ways = list(_ways(blocks, first, second))
+    # What autograd alone runs otherwise follows from another way ahead, or from a flag that its caller has given it.
+    found = [(failure, ran) for failure, ran, follows in ways if not follows]
+    found = found or [(failure, ran) for failure, ran, _ in ways]
     # Where the same operations come again and again, their alignment also names lines that call what has decided.
     called = {frame_of(spot) for failure, ran in found if is_branch(failure.frame) for spot in ran.stack[:-1]}
     return [failure for failure, _ in found if is_branch(failure.frame) or failure.frame not in called]
 
 
-def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[tuple[Failure, Place]]:
-    """Each such place, with what ran in one of the calls alone."""
+def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[tuple[Failure, Place, bool]]:
+    """Each such place, with what ran in one of the calls alone, and whether that is only what autograd made of it."""
     # Autograd's order is not always the same: nodes that a backward pass has made may be of one number.
     of_backward = [Counter((s.name, s.shapes) for s in steps if s.place.in_backward) for steps in (first, second)]
     for tag, a, b, c, d in blocks:
@@ -236,14 +239,15 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         ran = [p for p in (one, other) if p]
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
-        if all(s.place.in_backward for s in (*first[a:b], *second[c:d])):
-            frame = _graphed(ran[0]) or frame
+        follows = all(s.place.in_backward for s in (*first[a:b], *second[c:d]))
+        if follows and (flag := _graphed(ran[0])) is not None:
+            frame, follows = flag, False
         # torch leaves out a slice of all: no branch has decided that, also where its line is in a loop.
         own = ran[0].frame()
         if not (a < b and c < d) and more <= 3 and {*names} == {"slice"} and own is not None and "[" in own.text:
             frame = own
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == own and not is_branch(frame)
-        yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
+        yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0], follows
 
 
 def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:
