@@ -57,7 +57,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     shapes,
     widened,
 )
-from paramgraph_kit.rewrite.expressions.state import carried, let_go, shifted
+from paramgraph_kit.rewrite.expressions.state import carried, let_go, on_modules, shifted
 from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, asked
@@ -257,8 +257,9 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         calls.write_in_place,
         carried.fill_the_entry,
         carried.fill_each_entry,
+        on_modules.fill_what_it_has,
     ),
-    "parameter-rebound": (carried.fill_the_data,),
+    "parameter-rebound": (carried.fill_the_data, on_modules.fill_what_it_has),
 }
 
 _KEEP = (values.keep_on_device, truth.keep_the_truth, readings.count_there, noted.go_on_with_the_tensor)
