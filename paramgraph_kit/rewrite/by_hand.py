@@ -13,7 +13,7 @@ from paramgraph_kit.doctor.cell import is_made_of
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.observe.fetched_anew import FETCHED_WITHIN
+from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.driver.files import REWRITTEN
@@ -263,7 +263,7 @@ def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -
     if id(failure) not in told:
         return ""
     place, text = told[id(failure)]
-    if FETCHED_WITHIN in failure.message and text in ("", BEHIND, LEFT, ALONE):
+    if failure.message.endswith((FETCHED, FETCHED_WITHIN)) and text in ("", BEHIND, LEFT, ALONE):
         return failure.fix.rpartition("after   ")[2]
     if later and text.startswith(NOBODY_WAITS):
         text = BEHIND  # its line is another one by then

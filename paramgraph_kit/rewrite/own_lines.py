@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.diagnosis import Fix
+from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
@@ -412,6 +413,8 @@ def _pair(
     if belongs_behind or tells:
         pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
         return line, [_by_fix(pinned, tried=tried)]
+    if not said and failure.message.endswith((FETCHED, FETCHED_WITHIN)):
+        said = failure.fix.rpartition("after   ")[2]  # what is fetched is another one, and no state of the step's
     said = said or (_by_fix(ANEW, tried=tried) if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "") + more]) if said else None
 

@@ -100,3 +100,35 @@ def f(x):
     stale = [f for f in found if f.code == "stale-input"]
     assert [f.frame.text for f in stale if f.frame] == ["return x @ weights[name]"]
     assert "name_in" not in str(found)
+
+
+@pytest.mark.parametrize("fix", [False, True])
+def test_what_is_taken_out_of_a_table_by_a_counter_is_never_written_over_an_entry_of_it(
+    fix: bool, tmp_path: Path
+) -> None:
+    # GIVEN a step that takes tables in turn, in a helper that something else keeps from a diff
+    program = """
+class Turns:
+    n = 0
+    def __init__(self):
+        self.best, self.tables = 1.0, [torch.full((4,), float(k)).to(device) for k in range(3)]
+    def table(self, x):
+        held = self.tables[Turns.n % len(self.tables)]
+        Turns.n += 1
+        return x * held
+    def step(self, x):
+        y = self.table(x)
+        self.best = max(self.best, y.sum().item())
+        return y, self.best
+turns = Turns()
+args = (torch.ones(4).to(device),)
+"""
+    names = run(HEAD + program, tmp_path)
+    # WHEN diagnosed
+    found = pgk.diagnose(names["turns"].step, *names["args"], fix=fix)
+    # THEN the entry is copied before each launch to a tensor that stays, and nothing is copied over it
+    told = [f.fix for f in found if f.code == "stale-input" and f.frame and "self.tables[" in f.frame.text]
+    assert len(told) == 1
+    text = "self.tables[Turns.n % len(self.tables)]"
+    assert f"once `held_in = torch.empty_like({text})`, before each launch `held_in.copy_({text})`" in told[0]
+    assert "held.copy_(new)" not in str(found)

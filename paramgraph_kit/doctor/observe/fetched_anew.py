@@ -56,7 +56,9 @@ def _at_its_fetch(failure: Failure, codes: Sequence[CodeType], counted: set[str]
     names, text = ast.unparse(node.targets[0]), ast.unparse(node.value)
     before = f"fetch before each launch, and copy each of {names} to a tensor that stays, which is read here"
     if isinstance(node.targets[0], ast.Name):
-        before = f"{names} = {names}_in, and before each launch {names}_in.copy_({text})"
+        made = f"once `{names}_in = torch.empty_like({text})`, before each launch `{names}_in.copy_({text})`"
+        made = made if isinstance(node.value, ast.Subscript) else f"before each launch `{names}_in.copy_({text})`"
+        before = f"{names} = {names}_in, and {made}"
     fix = f"before  {names} = {text}\nafter   {before}"
     return replace(failure, message=failure.message + FETCHED, frame=frame_at(code, node.lineno), fix=fix)
 

@@ -184,6 +184,14 @@ def target_of(node: ast.AST | None) -> ast.expr | None:
     return node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
 
 
+def is_one_place(index: ast.expr) -> bool:
+    """Whether an index may be one number, by its text: ``x[i]``, ``x[i + 1]``, ``x[scores.argmax()]``."""
+    if isinstance(index, ast.Call):
+        of_all = isinstance(index.func, ast.Attribute) and not (index.args or index.keywords)
+        return of_all and called(index) in ("argmax", "argmin")
+    return isinstance(index, (ast.Name, ast.Attribute, ast.BinOp))
+
+
 def called(node: ast.Call) -> str:
     """The last name of what is called."""
     return last_name(node.func)

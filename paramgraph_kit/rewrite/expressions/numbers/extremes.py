@@ -69,6 +69,12 @@ def _is_kept(place: Place, known: ast.expr) -> bool:
     return isinstance(known, ast.Attribute) and target is not None and place.text(target) == place.text(known)
 
 
+def _read_of(node: ast.expr) -> ast.expr:
+    """The tensor of ``float(x.min())``, whose number the host would have."""
+    reads = isinstance(node, ast.Call) and path_of(node.func) == "float" and len(node.args) == 1
+    return node.args[0] if reads and isinstance(node, ast.Call) else node
+
+
 def larger_on_device(place: Place) -> list[Edit]:
     """``max(x, 1.0)`` becomes ``x.clamp(min=1.0)``, and ``max(x, y)`` becomes ``torch.maximum(x, y)``."""
     found = []
@@ -84,11 +90,11 @@ def larger_on_device(place: Place) -> list[Edit]:
         if not there or len(known) > 1:
             continue
         name = "min" if called(call) == "max" else "max"
-        text = place.text(there[0])
-        for other in there[1:]:
+        text = place.text(_read_of(there[0]))
+        for other in map(_read_of, there[1:]):
             text = _of_two(place, called(call), text, place.text(other))
         if known:
-            x = place.source.bracketed(there[0]).replace(".item()", "") if len(there) == 1 else text
+            x = place.source.bracketed(_read_of(there[0])).replace(".item()", "") if len(there) == 1 else text
             text = f"{x}.clamp({name}={place.text(known[0])})"
             if len(there) == 1 and _is_kept(place, known[0]) and call.args[0] is known[0]:
                 held, sign = (

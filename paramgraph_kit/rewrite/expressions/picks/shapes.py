@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.source.place import (
     binds_tighter,
     called,
     integer,
+    is_one_place,
     renamed,
     target_of,
     width_of,
@@ -413,10 +414,9 @@ def pick_by_index(place: Place) -> list[Edit]:
     for node in heads(place.statement) if not writes_through(place) else ():
         if isinstance(node, ast.Subscript) and (last := _last_of(place, node)) is not None:
             found.append(place.source.replace(node, last))
-        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
+        if not isinstance(node, ast.Subscript) or not is_one_place(node.slice):
             continue
-        form = form_of(place, node.slice)
-        index = place.source.bracketed(node.slice)
+        form, index = form_of(place, node.slice), place.source.bracketed(node.slice)
         if isinstance(node.slice, ast.Name) and node.slice.id in counted_around(place, place.statement):
             continue
         if isinstance(place.value(path_of(node.value)), (dict, torch.nn.ModuleList)):
