@@ -65,7 +65,7 @@ WRONG = {
     "a module of a module": (
         STEP,
         ["self.net[1] = copy.deepcopy(self.net[1])"],
-        "stale-input",
+        "parameter-rebound",
         "",
     ),
 }

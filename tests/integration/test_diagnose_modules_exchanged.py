@@ -54,9 +54,9 @@ EXCHANGED = {
         "assign=True",
     ),
     "head = nn.Linear(4, 4, device=device)\nhead.weight.copy_(self.head.weight * 0.9)\n"
-    "self.head = head\nreturn self.head(x)": ("stale-input", "self.head = head"),
+    "self.head = head\nreturn self.head(x)": ("parameter-rebound", "self.head = head"),
     "head = nn.Linear(4, 4, device=device)\nhead.weight.copy_(self.head.weight * 0.9)\n"
-    'self.add_module("head", head)\nreturn self.head(x)': ("stale-input", "add_module"),
+    'self.add_module("head", head)\nreturn self.head(x)': ("parameter-rebound", "add_module"),
 }
 KEPT = [
     'self._buffers["level"].copy_(self.level * 0.9 + x)\nreturn self.level + 1',
@@ -96,3 +96,51 @@ def test_what_a_step_writes_in_place_or_never_reads_again_is_no_exchange(step: s
     found = pgk.diagnose(net, torch.ones(4, device=pgk.device()))
     # THEN nothing is told
     assert [(f.code, f.frame and f.frame.text) for f in found.failures] == []
+
+
+TURNED = """
+from torch import nn
+net = nn.Sequential(*[nn.Linear(4, 4, device=device) for _ in range(3)])
+def f(x):
+    net.append(net.pop(0))
+    return net(x)
+"""
+MOMENTUM = """
+from torch import nn
+net = nn.Linear(4, 1, device=device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+def f(x):
+    optimizer.zero_grad(set_to_none=False)
+    net(x).sum().backward()
+    optimizer.step()
+    for p in net.parameters():
+        held = optimizer.state[p]
+        {line}
+    return x * 1
+for _ in range(2):
+    f(torch.ones(4, device=device))
+"""
+HALVED = 'held["momentum_buffer"] = held["momentum_buffer"] * 0.5'
+
+
+def test_modules_that_take_turns_are_told(tmp_path: Path) -> None:
+    # GIVEN a list of modules that each call turns by one, for which torch makes a new table of them
+    names = run(TURNED, tmp_path)
+    order = [*names["net"]]
+    # WHEN diagnosed
+    found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()))
+    # THEN it is told, and they stand as before
+    assert [f.code for f in found.failures] == ["parameter-rebound"]
+    assert all(a is b for a, b in zip(order, names["net"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [(HALVED, [HALVED]), ('held["momentum_buffer"].mul_(0.5)', []), ("held.setdefault('n', 0)", [])]
+)
+def test_momentum_that_a_step_gives_other_memory_is_told(line: str, told: list[str], tmp_path: Path) -> None:
+    # GIVEN a step that halves the momentum of torch's optimizer, by another tensor or in place
+    names = run(MOMENTUM.format(line=line), tmp_path)
+    # WHEN diagnosed
+    found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()))
+    # THEN another tensor is told at its line, and what is written in place is none
+    assert [f.frame and f.frame.text for f in found.failures if f.code in ("stale-input", "parameter-rebound")] == told

@@ -44,7 +44,7 @@ from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
 from paramgraph_kit.doctor.observe.ended_behind import ended_in
 from paramgraph_kit.doctor.observe.examination import Examination
-from paramgraph_kit.doctor.observe.exchanged_parts import exchanged_parts
+from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
@@ -382,7 +382,7 @@ class _Examiner(Caller):
                 found.append(failure)
                 known = [*found, *a.found, *b.found]
                 found += self.tests(change, codes, known) if failure.code == "host-counter" else []
-        return [*found, *exchanged_parts(b.rebound, b.steps, codes, found)]
+        return [*found, *exchanged(b.rebound, b.steps, codes, found)]
 
     def given_memory(self, call: Call, codes: list[CodeType]) -> list[Failure]:
         """Lines that give other memory to a parameter that was read before."""

@@ -249,7 +249,7 @@ class Caller:
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
-        changes, rebound = self.state.changes(before), self.state.rebound_parts()
+        changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         self.state.put_back(torchs_only=True)

@@ -33,8 +33,7 @@ DEEP = 6
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-_PARTS = ("_buffers", "_parameters", "_modules")  # of a module
-_PARTS_ARE = (torch.Tensor, torch.nn.Module)
+_OF_MODULES = ("_parameters", "_buffers", "_modules")  # the names under which a module has its own
 _NAMES = (types.SimpleNamespace, argparse.Namespace, threading.local)  # of which all attributes are the user's
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
@@ -136,14 +135,17 @@ class HostState:
                 holder.write(moved)
         return found
 
-    def rebound_parts(self) -> list[Change]:
-        """Buffers, parameters and modules of modules that are others now; ``put_back`` undoes that."""
+    def exchanged_on_modules(self) -> list[Change]:
+        """What modules, and the states of torch's optimizers, have others of now; ``put_back`` undoes that."""
+        kinds, every = (torch.Tensor, torch.nn.Module), [*zip(self.holders, self.kept, strict=True)]
+        held = [(each.target, then) for each, then in every if each.kind == "attributes" and each.of is not None]
+        now = {id(then[name]): own[name] for own, then in held for name in _OF_MODULES if name in then and name in own}
         return [
-            Change("attribute", name, then[name], now)
-            for holder, then in zip(self.holders, self.kept, strict=True)
-            if holder.name in _PARTS and isinstance(holder.target, dict)
-            for name, now in holder.target.items()
-            if isinstance(now, _PARTS_ARE) and isinstance(then.get(name), _PARTS_ARE) and then[name] is not now
+            Change("attribute", name, then[name], value, "" if holder.name in _OF_MODULES else "state")
+            for holder, then in every
+            if holder.kind == "container" and holder.of_torch and isinstance(then, dict)
+            for name, value in now.get(id(holder.target), holder.target).items()
+            if then.get(name) is not value and isinstance(value, kinds) and isinstance(then.get(name), kinds)
         ]
 
     def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
