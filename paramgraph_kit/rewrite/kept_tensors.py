@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.kept_numbers import object_of
+from paramgraph_kit.rewrite.reads import only_around
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.writes import pairs_of, paths_in_place
@@ -28,15 +29,18 @@ GONE = (
 def told(attempt: Ways, rounds: Rounds) -> list[str]:
     """What such a line is to write, by the names that it has."""
     found = list[str]()
+    moved = {each.name for each in (rounds.mover.moved, rounds.mover.fed) if each is not None} if rounds.moves else ()
     for file, lines in rounds.texts.items():
         source = attempt.sources.get(file)
         if source is None:
             continue
         ran = {code.co_qualname for code in attempt.ran}
         inside = [*functions_of(source.tree, ran)]
-        after = [*functions_of(ast.parse("".join(lines)), ran)]
+        tree = ast.parse("".join(lines))
+        after = [*functions_of(tree, ran)]
+        around = only_around(tree, moved)  # numbers that these count are no tensors
         bound = [{path for each in part for path, _ in _bound(each)} for part in (inside, after)]
-        in_place = {path for each in after for path in _in_place(each)} - bound[1]
+        in_place = {path for each in after if each.name not in around for path in _in_place(each)} - bound[1]
         owner = object_of(attempt)
         each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
         found += [

@@ -207,8 +207,13 @@ def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:
     return [n for top in part for n in within(top) if isinstance(n, ast.Call)]
 
 
-def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
+def only_around(tree: ast.Module, moved: Collection[str]) -> set[str]:
     """Functions that those around the launch call, and that nothing else in the file has a name of."""
+    return _only_around(tree, [node for node in ast.walk(tree) if isinstance(node, Function)], moved)
+
+
+def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
+    """The same, of the functions that a file has."""
     found = [each for each in _reached(functions, moved) if each.name != "forward" and not each.name.startswith("__")]
     around = [part for each in functions if each.name in moved for part in ast.walk(each)]
     lists = {path_of(each.iter) for each in around if isinstance(each, ast.For)}

@@ -77,3 +77,40 @@ def test_a_method_that_makes_all_state_anew_is_told_what_to_write(tmp_path: Path
         "15 writes `self.pos.fill_(0)` for `self.pos = 0`",
         "16 writes `self.last.copy_(torch.zeros(3",
     ]
+
+
+METER = """\
+class Meter:
+    def __init__(self):
+        self.clear()
+    def clear(self):
+        self.total, self.n = 0.0, 0
+    def add(self, value, n=1):
+        self.total += value * n
+        self.n += n
+class Fit:
+    def __init__(self):
+        self.meter, self.seen = Meter(), 0
+        self.w = torch.ones(3, device=device)
+    def begin(self):
+        self.seen = 0
+        self.w = torch.ones(3, device=device)
+    def step(self, x):
+        loss = (self.w * x).sum()
+        self.w.mul_(0.9)
+        self.meter.add(loss.item())
+        self.seen += 1
+        return loss * 2
+fit = Fit()
+args = (torch.randn(3, device=device),)
+f = fit.step
+"""
+
+
+def test_numbers_that_are_counted_behind_a_launch_are_told_as_no_tensors(tmp_path: Path) -> None:
+    # GIVEN a meter whose lines go behind the launch, a method that begins it again, and one that gives a tensor anew
+    found = rewritten(METER, tmp_path)
+    # WHEN its step is rewritten THEN a line is told for the tensor alone: the meter's numbers have no `fill_`
+    assert found.complete and "after_step" in found.diff
+    told = [line.partition("` is one tensor")[0] for line in found.verified if "is one tensor" in line]
+    assert told == ["`self.w"]
