@@ -50,6 +50,7 @@ class Setting:
     node: ast.AST
     target: str  # as that line has it
     is_called: bool | None = None  # between two calls, as is known of a function that sets it; None of other lines
+    failure: Failure | None = None  # what is told of it, where that is no number
 
     @property
     def said(self) -> str:
@@ -58,14 +59,16 @@ class Setting:
 
     def told(self) -> Failure:
         """The problem that a graph of the line has with it, where it needs no other call."""
+        if self.failure is not None:
+            return self.failure
         code = "learning-rate-frozen" if self.key == "lr" else "branch-frozen" if self.use.decides else "scalar-frozen"
-        line = _step_of(self.use) if self.key else self.use.node.lineno
+        line = step_of(self.use) if self.key else self.use.node.lineno
         failure = BY_ID[code].failure(self.said, frame_at(self.use.code, line))
         return failure if self.key else replace(failure, fix=self.words(failure, self.use.value()))
 
     def is_known_in(self, region: Region) -> bool:
         """Whether the lines of a capture read it, and it is known to be set between."""
-        if self.is_called is False:
+        if self.is_called is False or self.failure is not None:
             return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
@@ -73,19 +76,29 @@ class Setting:
 
     def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""
-        if self.key:
+        if self.key or self.failure is not None:
             yield self.told()
             return
         said = self.said
         then = self.use.value()
-        self.use.write(another(then))
-        try:
-            other = call()
-        finally:
-            self.use.write(then)
-        for f in differences(steps, other.steps, random_drawn=False) if other.ended is None else ():
-            if f.code in COUNTED:
-                yield replace(f, message=f"{f.message}: {said}", fix=self.words(f, then))
+        for value in (another(then), *(self._others() if self.use.decides else ())):
+            self.use.write(value)
+            try:
+                other = call()
+            finally:
+                self.use.write(then)
+            found = [*differences(steps, other.steps, random_drawn=False)] if other.ended is None else []
+            told = [f for f in found if f.code in COUNTED]
+            yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
+            if told:
+                return
+
+    def _others(self) -> list[float]:
+        """What its tests compare it with, and a step beyond: from there they may go another way."""
+        kind, tests = type(self.use.value()), [n for n in nodes_of(self.use.code) if isinstance(n, ast.Compare)]
+        asked = [n for test in tests if self.use.text in ast.unparse(test) for n in ast.walk(test)]
+        numbers = [n.value for n in asked if isinstance(n, ast.Constant) and isinstance(n.value, (int, float))]
+        return [kind(n + more) for n in dict.fromkeys(numbers) for more in (0, 1)][:4] if kind is not bool else []
 
     def words(self, failure: Failure, then: float) -> str:
         """What one writes where it is set, if a tensor of one number does as well."""
@@ -188,7 +201,7 @@ def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iter
     """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry; and how."""
     is_number = type(value) in _NUMBERS
     if isinstance(node, ast.Call):
-        if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and _step_of(use):
+        if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and step_of(use):
             yield "lr", ""
         return
     if not isinstance(node, (ast.Assign, ast.AugAssign, ast.For)):
@@ -199,7 +212,7 @@ def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iter
             yield "", ast.unparse(target)
         entry = target.slice if isinstance(target, ast.Subscript) else None
         key = str(entry.value) if isinstance(entry, ast.Constant) else ""
-        groups = value.param_groups if isinstance(value, torch.optim.Optimizer) and _step_of(use) else ()
+        groups = value.param_groups if isinstance(value, torch.optim.Optimizer) and step_of(use) else ()
         if any(isinstance(group.get(key), (int, float)) for group in groups):
             yield key, ""
 
@@ -255,7 +268,7 @@ def _schedules(call: ast.Call, search: Search, optimizer: torch.optim.Optimizer)
     return scheduler is None and "sched" in last_name(call.func.value).lower()
 
 
-def _step_of(use: Use) -> int:
+def step_of(use: Use) -> int:
     """The line at which an optimizer takes its step; 0 where that is not here."""
     for node in nodes_of(use.code):
         steps = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"

@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
+from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
@@ -79,15 +80,24 @@ def all_settings(
     uses = cache(lambda: uses_in(function, given))
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}
-    if not _may_be_set(scopes, function, ran):
-        return found  # of a large model it takes long what it reads
-    return [*found, *(s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known)]
+    more: list[Setting] = []
+    if _may_be_set(scopes, function, ran):  # of a large model it takes long what it reads
+        more = [s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known]
+    found += [each for each in more if each.is_called]
+    around = set_by_loops(scopes, function, given, uses, ran)
+    apart = {(_key(each.use), each.key) for each in around if each.failure is not None}  # where no call can be tried
+    found = [each for each in found if (_key(each.use), each.key) not in apart]
+    set_there = {(_key(each.use), each.key) for each in found}
+    found += [each for each in around if (_key(each.use), each.key) not in set_there]
+    known = {_key(each.use) for each in found}
+    return [*found, *(each for each in more if _key(each.use) not in known)]
 
 
 def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
-        if each.is_called is not None and type(each.use.value()) not in _NUMBERS:
+        is_apart = each.is_called is not None and not each.key and each.failure is None
+        if is_apart and type(each.use.value()) not in _NUMBERS:
             yield from _told_apart(each, found)
             continue
         frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))

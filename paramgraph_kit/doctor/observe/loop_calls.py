@@ -1,0 +1,312 @@
+"""What calls and assignments around a step set, and the functions that they run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import first_line, last_name
+from paramgraph_kit.doctor.observe.captured_values import NOTHING
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.loop_names import (
+    Meanings,
+    classes_in,
+    is_call_of,
+    is_inner,
+    is_named_alone,
+    is_same,
+    is_table,
+    is_torchs,
+    outer_in,
+    space_of,
+)
+from paramgraph_kit.doctor.observe.loop_state import DEEP, LEARNS, MEMORY, MODE, Called, Given, NotFollowedError, Run
+from paramgraph_kit.doctor.observe.loop_values import (
+    PLAIN,
+    Held,
+    Names,
+    Some,
+    Thing,
+    all_of,
+    elements,
+    names_given,
+)
+from paramgraph_kit.doctor.observe.set_between import CAPTURES
+
+
+class Calls(Meanings):
+    """Follows calls into the functions of the user's, and keeps what is set."""
+
+    def _block(self, body: list[ast.stmt], run: Run) -> bool:
+        raise NotImplementedError
+
+    # What is set
+
+    def _assign(self, target: ast.expr, value: Any, node: ast.AST, run: Run) -> None:
+        text = ast.unparse(target)
+        if isinstance(target, ast.Starred):
+            target = target.value
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for each in target.elts:
+                self._assign(each, NOTHING, node, run)
+        elif isinstance(target, ast.Name):
+            self._name(target.id, value, node, run)
+        elif isinstance(target, ast.Attribute):
+            for owner in all_of(self._value(target.value, run)):
+                self._attribute(owner, target.attr, value, text, node, run)
+        elif isinstance(target, ast.Subscript):
+            key = self._value(target.slice, run)
+            for owner in all_of(self._value(target.value, run)):
+                self._entry(owner, key, value, text, node, run)
+
+    def _name(self, name: str, value: Any, node: ast.AST, run: Run) -> None:
+        if name in run.names.cells:
+            self._set(run.names.cells[name], "", value, name, node, run)
+        elif name in run.names.outer or run.name == "<module>":
+            self._set(run.names.space, f"[{name!r}]", value, name, node, run)
+            if run.name == "<module>" and type(value) not in PLAIN and value is not NOTHING:
+                run.names.own[name] = value
+        else:
+            run.names.own[name] = run.bound.get(name, value)
+
+    def _attribute(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
+        if isinstance(owner, Thing):
+            if not (value is NOTHING and name in owner.has):
+                owner.has[name] = value
+        elif is_a(owner, torch.Tensor) and name not in (MEMORY, LEARNS):
+            return
+        else:
+            self._set(owner, name, value, text, node, run)
+
+    def _entry(self, owner: Any, key: Any, value: Any, text: str, node: ast.AST, run: Run) -> None:
+        if isinstance(owner, Held):
+            if isinstance(key, str):
+                self._attribute(owner.of, key, value, text, node, run)
+        elif type(key) in PLAIN and not is_a(owner, torch.Tensor):
+            self._set(owner, f"[{key!r}]", value, text, node, run)
+
+    def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
+        at = (id(node), id(owner), name, self.state.has_stepped)
+        number = self.numbers.setdefault(at, len(self.numbers) + 1)
+        self.found.owners[id(owner)] = owner
+        self.found.given[number] = Given(run.file, run.name, node, text, owner, name, self.state.has_stepped)
+        self.found.values.setdefault(number, []).append(value)
+        self.state.last[id(owner), name] = frozenset({number})
+
+    def _is_in_place(self, target: ast.expr, run: Run) -> bool:
+        value = self._value(target, run)
+        return any(is_a(each, torch.Tensor) for each in all_of(value))
+
+    # Calls
+
+    def _calls(self, node: ast.expr, run: Run, but: ast.AST | None = None) -> None:
+        """The calls in an expression, those inside first."""
+        if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
+            if not isinstance(node, ast.Lambda):
+                self._comprehension(node, run)
+            return
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self._calls(child, run)
+            elif isinstance(child, ast.keyword):
+                self._calls(child.value, run)
+        if isinstance(node, ast.Call) and node is not but:
+            self._call(node, run)
+        elif isinstance(node, (ast.Yield, ast.YieldFrom)) and run.gives is not None:
+            gives, value = run.gives, self._value(node.value, run) if node.value is not None else NOTHING
+            gives(value)
+        elif isinstance(node, ast.NamedExpr):
+            run.names.own[node.target.id] = self._value(node.value, run)
+
+    def _comprehension(self, node: Any, run: Run) -> None:
+        names = dict(run.names.own)
+        for part in node.generators:
+            self._calls(part.iter, run)
+            given = self._value(part.iter, run)
+            each = elements(given)
+            for target, value in names_given(part.target, Some(each) if each is not None else given):
+                if isinstance(target, ast.Name):
+                    run.names.own[target.id] = value
+        for made in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self._calls(made, run)
+        run.names.own = names
+
+    def _call(self, call: ast.Call, run: Run) -> None:
+        if self._is_step(call, run):
+            self._stepped()
+            return
+        name = last_name(call.func)
+        if name in CAPTURES:
+            raise NotFollowedError
+        if isinstance(call.func, ast.Attribute):
+            base = self._value(call.func.value, run)
+            if self._sets_by_call(call, name, base, run):
+                return
+        if name == "setattr" and isinstance(call.func, ast.Name) and len(call.args) == 3:
+            key = self._value(call.args[1], run)
+            for owner in all_of(self._value(call.args[0], run)) if isinstance(key, str) else ():
+                text = f"{ast.unparse(call.args[0])}.{key}"
+                self._attribute(owner, str(key), self._value(call.args[2], run), text, call, run)
+            return
+        if name == "vector_to_parameters" and len(call.args) == 2:
+            for owner in all_of(self._value(call.args[1], run)):
+                self._set(owner, MEMORY, NOTHING, "p.data", call, run)
+            return
+        for each in self._called(call, run):
+            self._follow(each, run)
+
+    def _sets_by_call(self, call: ast.Call, name: str, base: Any, run: Run) -> bool:
+        """What methods of torch's and of dictionaries set."""
+        done = False
+        each: Any
+        is_super = isinstance(call.func, ast.Attribute) and is_call_of(call.func.value, "super")
+        for owner in all_of(base):
+            first = self._value(call.args[0], run) if call.args else NOTHING
+            text = ast.unparse(call.func)
+            if is_a(owner, torch.nn.Module) and name in ("eval", "train") and (is_super or is_torchs(owner, name)):
+                first = next((self._value(k.value, run) for k in call.keywords if k.arg == "mode"), first)
+                mode: Any = False if name == "eval" else True if not (call.args or call.keywords) else first
+                for each in owner.modules():
+                    self._set(each, MODE, mode, text, call, run)
+                done = True
+            elif is_a(owner, (torch.nn.Module, torch.Tensor)) and name == "requires_grad_":
+                learns: Any = first if call.args else True
+                for each in owner.parameters() if is_a(owner, torch.nn.Module) else (owner,):
+                    self._set(each, LEARNS, learns, text, call, run)
+                done = True
+            elif is_a(owner, torch.nn.Module) and (name == "cpu" or (name == "to" and first == "cpu")):
+                for each in owner.parameters():
+                    self._set(each, MEMORY, NOTHING, text, call, run)
+                done = True
+            elif is_a(owner, torch.optim.lr_scheduler.LRScheduler) and name == "step":
+                for group in owner.optimizer.param_groups:
+                    if is_a(group.get("lr"), torch.Tensor):  # which it fills
+                        continue
+                    self._set(group, "['lr']", NOTHING, text, call, run)
+                done = True
+            elif name in ("update", "setdefault", "__setitem__") and is_table(owner):
+                self._update(call, name, owner, run)
+                done = True
+        return done
+
+    def _update(self, call: ast.Call, name: str, owner: Any, run: Run) -> None:
+        pairs: list[tuple[Any, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]
+        if name != "update":
+            pairs += [(self._value(call.args[0], run), call.args[1])] if len(call.args) == 2 else []
+        elif call.args and isinstance(call.args[0], ast.Dict):
+            given = call.args[0]
+            pairs += [(self._value(k, run), v) for k, v in zip(given.keys, given.values, strict=True) if k is not None]
+        base = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+        for key, value in pairs:
+            self._entry(owner, key, self._value(value, run), f"{base}[{key!r}]", call, run)
+
+    def _is_step(self, call: ast.Call, run: Run) -> bool:
+        func = call.func
+        if self.owner is None:
+            value = self._value(func, run)
+            named = (
+                value is NOTHING
+                and isinstance(func, ast.Name)
+                and func.id == self.name
+                and func.id not in run.names.own
+            )
+            if value is not self.step and not named:
+                return False
+            for each, given in self._given_to(call):
+                self._bind(each, given, run)
+            return True
+        if not isinstance(func, ast.Attribute) or func.attr != self.name:
+            value = self._value(func, run)
+            return value is not NOTHING and not isinstance(value, (Some, Thing, Held)) and is_same(value, self.step)
+        value = self._value(func.value, run)
+        if value is NOTHING and is_named_alone(call, len(self.given)):
+            self._bind(func.value, self.owner, run)
+            return True
+        return any(each is self.owner for each in all_of(value))
+
+    def _given_to(self, call: ast.Call) -> list[tuple[ast.expr, Any]]:
+        """What the arguments of a call of the step are, as its own names mean that."""
+        code = getattr(self.step, "__code__", None)
+        names = code.co_varnames[: code.co_argcount] if code is not None else ()
+        pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+        known = ((node, self.given.get(name, NOTHING)) for name, node in pairs)
+        return [(node, v) for node, v in known if type(v) not in PLAIN and not is_a(v, torch.Tensor)]
+
+    def _made_by(self, node: ast.expr, run: Run) -> Any:
+        """An object of a class of the user's that a line makes."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return NOTHING
+        kinds = ((kind, file) for file in self.spaces for kind in classes_in(file) if kind.name == node.func.id)
+        found = next(kinds, None)
+        if found is None or not isinstance(self._value(node.func, run), (type, type(NOTHING))):
+            return NOTHING
+        if found[0].name in self.kinds:
+            return self.owner
+        thing = Thing(*found)
+        self._made(thing, node, run)
+        return thing
+
+    def _bind(self, node: ast.expr, value: Any, run: Run) -> None:
+        """What a path is said to mean that is not known yet."""
+        if value is NOTHING or type(value) in PLAIN or is_a(value, torch.Tensor):
+            return
+        if isinstance(node, ast.Name) and run.names.get(node.id) is NOTHING:
+            run.names.own[node.id] = value
+        elif isinstance(node, ast.Attribute):
+            owner = self._value(node.value, run)
+            if isinstance(owner, Thing) and owner.has.get(node.attr, NOTHING) is NOTHING:
+                owner.has[node.attr] = value
+
+    def _stepped(self) -> None:
+        """The step is called: what each thing was set by last is what it finds."""
+        if self.state.has_stepped:
+            for key, numbers in self.state.last.items():
+                self.found.at_step.setdefault(key, set()).update(numbers)
+        else:
+            for key, numbers in self.state.last.items():
+                self.found.at_step.setdefault(key, set()).update(-n for n in numbers)
+        self.state.has_stepped = True
+
+    def _made(self, thing: Thing, call: ast.Call, run: Run) -> None:
+        """What a class's ``__init__`` gives a new object."""
+        init = next((m for m, kind, _ in self.methods if kind is thing.kind and m.name == "__init__"), None)
+        if init is not None:
+            keywords = {k.arg: k.value for k in call.keywords if k.arg}
+            self._follow(Called(init, thing, thing.file, call.args, keywords), run)
+
+    def _follow(self, called: Called, run: Run, gives: Callable[[Any], None] | None = None) -> None:
+        """Follow the lines of a function that is called."""
+        node, owner, file, args, keywords = called.node, called.owner, called.file, called.args, called.keywords
+        at = (file, first_line(node))
+        if at in self.own or at in self.stack or len(self.stack) >= DEEP:
+            return
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        own: dict[str, Any] = dict.fromkeys([*names, *(a.arg for a in node.args.kwonlyargs)], NOTHING)
+        static = any(last_name(d) == "staticmethod" for d in node.decorator_list)
+        if owner is not NOTHING and names and not static:
+            own[names.pop(0)] = owner
+        own |= {name: self._value(each, run) for name, each in zip(names, args, strict=False)}
+        own |= {name: self._value(each, run) for name, each in keywords.items() if name in own}
+        defaults = node.args.defaults
+        for arg, default in zip(reversed(names), reversed(defaults), strict=False):
+            if names.index(arg) >= len(args) and arg not in keywords and isinstance(default, ast.Constant):
+                own[arg] = default.value
+        space = self.spaces.get(file) or space_of(file)
+        stands_there = file == run.file and is_inner(node, file)
+        cells = run.names.cells if stands_there else {}
+        if stands_there:
+            own = {**run.names.own, **own}
+        new = Run(Names(own, space, cells, outer_in(node)), file, node.name, owner, gives)
+        self.stack.append(at)
+        begun = self.state.copy()
+        alive = self._block(node.body, new)
+        self.stack.pop()
+        if not alive:
+            states = new.returned or [begun]
+            self.state = states[0]
+            new.returned = states[1:]
+        for state in new.returned:
+            self.state.join(state)

@@ -1,0 +1,338 @@
+"""Which objects and functions lines around a step mean, as far as their text and what is there tell."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeGuard
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import MAKERS, defines, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
+from paramgraph_kit.doctor.observe.gradients import Scope
+from paramgraph_kit.doctor.observe.held import cells_of, is_a
+from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, MOST_STATEMENTS, Called, Found, Function, Run, State
+from paramgraph_kit.doctor.observe.loop_values import (
+    PLAIN,
+    Held,
+    Some,
+    Thing,
+    all_of,
+    attribute,
+    elements,
+    entry,
+    function_of,
+    given_by,
+)
+from paramgraph_kit.driver.files import is_library
+
+
+class Meanings:
+    """What is known of the lines of scopes around a step."""
+
+    def __init__(self, function: Any, given: dict[str, Any], scopes: list[Scope], ran: Iterable[CodeType]) -> None:
+        self.step, self.given, self.scopes = called_by(function), given, scopes
+        self.own = {(code.co_filename, code.co_firstlineno) for code in ran}
+        self.name = getattr(self.step, "__name__", "")
+        self.owner = getattr(self.step, "__self__", None)
+        self.kinds = {kind.__name__: kind for kind in type(self.owner).__mro__} if self.owner is not None else {}
+        self.spaces = {s.file: s.names for s in reversed(scopes) if isinstance(s.body, ast.Module)}
+        self.spaces |= named_there(self.spaces)
+        self.methods = [
+            (m, kind, file) for file in self.spaces for kind in classes_in(file) for m in kind.body if is_function(m)
+        ]
+        self.things: dict[str, Thing] = {}
+        self.stack: list[tuple[str, int]] = []
+        self.left = MOST_STATEMENTS
+        self.found = Found()
+        self.numbers: dict[tuple[int, int, str, bool], int] = {}
+        self.state = State()
+
+    def _class_of(self, body: ast.AST, file: str) -> ast.ClassDef | None:
+        return next((kind for method, kind, of in self.methods if method is body and of == file), None)
+
+    def _object_of(self, kind: ast.ClassDef, file: str) -> Any:
+        """The object whose method it is: that of the step, one that is known, else one that nobody has seen."""
+        if kind.name in self.kinds:
+            return self.owner
+        known = {id(v): v for v in self._known() if kind.name in (k.__name__ for k in type(v).__mro__)}
+        if len(known) == 1:
+            return next(iter(known.values()))
+        return self.things.setdefault(kind.name, Thing(kind, file))
+
+    def _known(self) -> Iterator[Any]:
+        """Objects that names around the step mean, and those that its own object has."""
+        held = [v for scope in self.scopes for v in scope.names.values()]
+        held += [*self.given.values(), *getattr(self.owner, "__dict__", {}).values()]
+        for each in held:
+            yield each
+            if type(each) in (list, tuple):
+                yield from each[:64]
+
+    def _method(self, owner: Any, name: str) -> Called | None:
+        """A method of an object, given nothing."""
+        names = [owner.kind.name] if isinstance(owner, Thing) else [k.__name__ for k in type(owner).__mro__]
+        for kind_name in names:
+            for method, kind, file in self.methods:
+                if kind.name == kind_name and method.name == name:
+                    return Called(method, owner, file)
+        return None
+
+    def _called(self, call: ast.Call, run: Run) -> Iterator[Called]:
+        """The functions of the user's that a call runs; all methods of a name where its object is unknown."""
+        keywords = {k.arg: k.value for k in call.keywords if k.arg}
+        func, name = call.func, last_name(call.func)
+        value = self._value(func, run)
+        for each in all_of(value):
+            inner, owner = function_of(each)
+            if inner is None and not isinstance(each, (type, Thing, Held)) and not is_a(each, torch.nn.Module):
+                found = self._method(each, "__call__")
+                if found is not None:
+                    yield replace(found, args=call.args, keywords=keywords)
+                continue
+            if inner is None or is_library(inner.__code__.co_filename):
+                continue
+            node = definition_of(inner)
+            if node is not None:
+                yield Called(node, owner, inner.__code__.co_filename, call.args, keywords)
+        if value is not NOTHING or not name:
+            return
+        if isinstance(func, ast.Name):
+            parts = [n for n in functions_in(run.file) if n.name == name and is_inner(n, run.file)]
+            if (part := next(iter(parts), None)) is not None and name not in run.names.own:
+                yield Called(part, NOTHING, run.file, call.args, keywords)
+            return
+        base = self._value(func.value, run) if isinstance(func, ast.Attribute) else NOTHING
+        if isinstance(base, Thing):
+            found = self._method(base, name)
+            if found is not None:
+                yield replace(found, args=call.args, keywords=keywords)
+            return
+        if base is not NOTHING:
+            return
+        alike = [(m, kind, file) for m, kind, file in self.methods if m.name == name]
+        for method, kind, file in alike if len(alike) <= MOST_ALIKE else ():
+            yield Called(method, self._object_of(kind, file), file, call.args, keywords)
+
+    # What expressions mean
+
+    def _truth(self, node: ast.expr, run: Run) -> bool | None:
+        """What a test says that no call changes: of a variable that was given a constant, or a setting."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._truth(node.operand, run)
+            return None if inner is None else not inner
+        if isinstance(node, ast.Constant):
+            return bool(node.value)
+        if isinstance(node, ast.Compare) and ast.unparse(node) in ("__name__ == '__main__'",):
+            return True
+        value = self._value(node, run) if isinstance(node, (ast.Name, ast.Attribute)) else NOTHING
+        if type(value) not in (bool, type(None)):
+            return None
+        if isinstance(node, ast.Name):
+            return bool(value) if node.id in run.names.own else None
+        return None if isinstance(node, ast.Attribute) and node.attr in self._stored else bool(value)
+
+    @cached_property
+    def _stored(self) -> set[str]:
+        """Attributes that anything but what makes an object sets."""
+        makers = {id(n) for m, _, _ in self.methods if m.name in MAKERS for n in ast.walk(m)}
+        nodes = (n for file in self.spaces if (tree := tree_of(file)) is not None for n in ast.walk(tree))
+        stored = (n for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
+        return {n.attr for n in stored if id(n) not in makers}
+
+    def _value(self, node: ast.expr, run: Run) -> Any:
+        names = run.names
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            found = names.get(node.id)
+            return self._now(names.space, f"[{node.id!r}]", found)
+        if isinstance(node, ast.Attribute):
+            owner = self._value(node.value, run)
+            found = attribute(owner, node.attr)
+            if isinstance(owner, (Some, Thing)):
+                return found
+            return self._now(owner, node.attr, found)
+        if isinstance(node, ast.Subscript):
+            owner, key = self._value(node.value, run), self._value(node.slice, run)
+            if key is NOTHING or type(key) not in PLAIN:
+                held = elements(owner)  # one of them
+                return Some(held) if held is not None and not isinstance(node.slice, ast.Slice) else NOTHING
+            found = entry(owner, key)
+            return self._now(owner, f"[{key!r}]", found)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
+            value = self._value(node.operand, run)
+            if type(value) not in (bool, int, float):
+                return NOTHING
+            return -value if isinstance(node.op, ast.USub) else not value
+        if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):
+            return tuple(self._value(each, run) for each in node.elts)
+        if isinstance(node, ast.Call):
+            return given_by(node, names, lambda each, _: self._value(each, run))
+        return NOTHING
+
+    def _now(self, owner: Any, name: str, found: Any) -> Any:
+        """A plain value, as far as the lines that were followed leave the same one on all ways."""
+        numbers = self.state.last.get((id(owner), name)) if type(found) in PLAIN else None
+        if numbers is None:
+            return found
+        values = [v for n in numbers for v in (self.found.values[n] if n else [found])]
+        return values[0] if all(type(v) in PLAIN and v == values[0] for v in values) else NOTHING
+
+
+def both(a: dict[str, Any], b: dict[str, Any], *, keep: bool = False) -> dict[str, Any]:
+    """Variables behind two ways: what both know alike; ``keep``: what one alone knows is that."""
+    found = {}
+    for name in a.keys() | b.keys():
+        if name not in a or name not in b:
+            found[name] = b.get(name, a.get(name, NOTHING)) if keep else NOTHING
+            if not keep:
+                found[name] = a.get(name, b.get(name, NOTHING))
+        else:
+            same = a[name] is b[name] or (type(a[name]) in PLAIN and type(b[name]) in PLAIN and a[name] == b[name])
+            found[name] = a[name] if same else (NOTHING if type(b[name]) in PLAIN else b[name])
+    return found
+
+
+def named_there(spaces: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The user's modules that have what names of others mean."""
+    found = {}
+    for each in {id(v): v for space in spaces.values() for v in space.values()}.values():
+        held = each if isinstance(each, (type, FunctionType)) else type(each)
+        name = each.__name__ if type(each) is ModuleType else getattr(held, "__module__", "")
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        file = vars(module).get("__file__") if type(module) is ModuleType else None
+        if isinstance(file, str) and file not in spaces and not is_library(file):
+            found[file] = vars(module)
+    return found
+
+
+def is_named_alone(call: ast.Call, given: int) -> bool:
+    """Whether the method that a call names is hardly another object's: of a usual name by what it is given."""
+    name, count = last_name(call.func), len(call.args) + len(call.keywords)
+    return name not in ("step", "forward", "__call__", "update", "run") or (name != "update" and count == given > 1)
+
+
+def called_by(function: Any) -> Any:
+    """The function that one calls which does nothing else: ``lambda x: trainer.step(x)``, or a ``partial``."""
+    if type(function) is partial:
+        return called_by(function.func)
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_name != "<lambda>":
+        return function
+    bodies = [n.body for n in nodes_of(code) if isinstance(n, ast.Lambda)]
+    call = bodies[0] if len(bodies) == 1 else None
+    known = {name: cell.cell_contents for name, cell in cells_of(function).items()}
+    found = path_value(call.func, known, function.__globals__) if isinstance(call, ast.Call) else NOTHING
+    return found if function_of(found)[0] is not None else function
+
+
+def classes_in(file: str) -> tuple[ast.ClassDef, ...]:
+    """The classes of a file."""
+    tree = tree_of(file)
+    return _defined_in(tree)[0] if tree is not None else ()
+
+
+def functions_in(file: str) -> tuple[Function, ...]:
+    """The functions of a file, methods and inner ones too."""
+    tree = tree_of(file)
+    return _defined_in(tree)[1] if tree is not None else ()
+
+
+def is_inner(node: Function, file: str) -> bool:
+    """Whether a function stands in another."""
+    tree = tree_of(file)
+    return tree is not None and node in _defined_in(tree)[2]
+
+
+@lru_cache(maxsize=64)
+def _defined_in(tree: ast.Module) -> tuple[tuple[ast.ClassDef, ...], tuple[Function, ...], frozenset[Function]]:
+    nodes = [*ast.walk(tree)]
+    functions = tuple(n for n in nodes if is_function(n))
+    inner = frozenset(n for each in functions for n in ast.walk(each) if is_function(n) and n is not each)
+    return tuple(n for n in nodes if isinstance(n, ast.ClassDef)), functions, inner
+
+
+@lru_cache(maxsize=1024)
+def calls_in(node: ast.AST) -> frozenset[str]:
+    """The names of what a body calls."""
+    return frozenset(last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
+
+
+def is_function(node: ast.AST) -> TypeGuard[Function]:
+    """Whether it defines a function with a name."""
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def definition_of(function: FunctionType) -> Function | None:
+    """Where a function is written."""
+    code = function.__code__
+    return next((n for n in functions_in(code.co_filename) if defines(n, code)), None)
+
+
+def outer_in(body: ast.AST) -> frozenset[str]:
+    """Names that a body says are global."""
+    return frozenset(name for n in ast.walk(body) if isinstance(n, ast.Global) for name in n.names)
+
+
+def cells_at(function: Any) -> dict[str, Any]:
+    """The variables that a function shares with the one around it."""
+    inner = getattr(function, "__func__", function)
+    code = getattr(inner, "__code__", None)
+    return dict(zip(code.co_freevars, inner.__closure__ or (), strict=False)) if code is not None else {}
+
+
+def stands_in(scope: Scope, function: Any) -> bool:
+    """Whether a function stands in a body."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or isinstance(scope.body, ast.Module) or scope.file != code.co_filename:
+        return False
+    return bool(scope.body.lineno < code.co_firstlineno <= (scope.body.end_lineno or 0))
+
+
+def space_of(file: str) -> dict[str, Any]:
+    """The names of a module's file."""
+    modules = (m for m in [*sys.modules.values()] if type(m) is ModuleType)
+    return next((vars(m) for m in modules if vars(m).get("__file__") == file), {})
+
+
+def is_call_of(node: ast.AST, name: str) -> bool:
+    """Whether it calls a function by this name."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def is_true(test: ast.expr) -> bool:
+    """Whether a loop has no end of its own."""
+    return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def are_types(kinds: Any) -> bool:
+    """Whether ``isinstance`` takes it."""
+    return isinstance(kinds, type) or (isinstance(kinds, tuple) and all(isinstance(k, type) for k in kinds))
+
+
+def is_torchs(module: torch.nn.Module, name: str) -> bool:
+    """Whether a method is as torch has it."""
+    return getattr(type(module), name, None) is getattr(torch.nn.Module, name)
+
+
+def is_table(owner: Any) -> bool:
+    """Whether ``update`` gives it entries."""
+    return type(owner) is dict or isinstance(owner, Held) or owner is os.environ
+
+
+def is_same(value: Any, function: Any) -> bool:
+    """Whether it is a function, or the same method of the same object."""
+    if value is function:
+        return True
+    return (
+        hasattr(function, "__func__")
+        and getattr(value, "__func__", None) is function.__func__
+        and (getattr(value, "__self__", None) is function.__self__)
+    )

@@ -1,0 +1,192 @@
+"""What names mean in lines around a step, as far as dictionaries tell: nothing of the user's runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from inspect import unwrap
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
+from paramgraph_kit.doctor.observe.held import is_a
+
+_MOST = 4096  # objects of one walk over modules or parameters
+_AS_THEY_ARE = ("list", "tuple", "iter", "reversed", "sorted", "set", "tqdm", "cast")
+_PARTS = ("parameters", "modules", "children", "buffers")
+PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Some:
+    """Each of these in turn, as a loop over them gives."""
+
+    each: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """What ``enumerate`` or ``named_parameters`` gives: the last of each pair, or one of each of these."""
+
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """The attributes of an object, as ``vars(it)`` has them."""
+
+    of: Any
+
+
+@dataclass(slots=True, eq=False)
+class Thing:
+    """An object of a class that is not there yet: what its methods have given it, and what it is called."""
+
+    kind: ast.ClassDef
+    file: str
+    has: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Names:
+    """The variables of one run of a function, and those of its file."""
+
+    own: dict[str, Any]
+    space: dict[str, Any]
+    cells: dict[str, CellType] = field(default_factory=dict)
+    outer: frozenset[str] = frozenset()  # what it says is global
+
+    def get(self, name: str) -> Any:
+        """What a name means; NOTHING of a variable that nobody knows."""
+        if name in self.own and name not in self.outer:
+            return self.own[name]
+        if name in self.cells:
+            try:
+                return self.cells[name].cell_contents
+            except ValueError:
+                return NOTHING
+        return self.space.get(name, NOTHING)
+
+
+def elements(value: Any) -> tuple[Any, ...] | None:
+    """What a loop over a value gives in turn; None where that is not known."""
+    if isinstance(value, Some):
+        return value.each
+    if type(value) in (list, tuple) and len(value) <= _MOST:
+        return tuple(value)
+    if is_a(value, (torch.nn.ModuleList, torch.nn.Sequential)):
+        return tuple(value._modules.values())
+    return None
+
+
+def all_of(value: Any) -> tuple[Any, ...]:
+    """The objects that a value may be."""
+    return value.each if isinstance(value, Some) else () if value is NOTHING else (value,)
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """What an attribute of it is, without asking anything of the user's."""
+    if isinstance(owner, Some):
+        found = [attribute(each, name) for each in owner.each]
+        known = [each for each in found if each is not NOTHING]
+        return Some(tuple(known)) if known else NOTHING
+    if isinstance(owner, Thing):
+        return owner.has.get(name, NOTHING)
+    if owner is NOTHING or isinstance(owner, (Pairs, Held)):
+        return NOTHING
+    if name == "__dict__":
+        return Held(owner)
+    if name == "__class__":
+        return type(owner)
+    if is_a(owner, torch.Tensor) and name in ("data", "grad"):
+        return NOTHING
+    return path_value(ast.Attribute(ast.Name("it"), name), {"it": owner}, {})
+
+
+def entry(owner: Any, key: Any) -> Any:
+    """What a constant entry of a list or a dictionary is."""
+    if isinstance(owner, Held):
+        return attribute(owner.of, str(key))
+    if type(owner) is dict:
+        return owner.get(key, NOTHING) if isinstance(key, PLAIN) else NOTHING
+    if is_a(owner, torch.nn.ModuleDict):
+        return owner._modules.get(key, NOTHING)
+    held = elements(owner)
+    return held[key] if held is not None and type(key) is int and -len(held) <= key < len(held) else NOTHING
+
+
+def given_by(call: ast.Call, names: Names, evaluate: Any) -> Any:
+    """What some calls of torch's and of Python's give, which only look."""
+    name = last_name(call.func)
+    if isinstance(call.func, ast.Name):
+        first = evaluate(call.args[0], names) if call.args else NOTHING
+        if name == "vars":
+            return Held(first) if first is not NOTHING else NOTHING
+        if name == "type" and len(call.args) == 1:
+            return type(first) if first is not NOTHING and not isinstance(first, (Some, Thing)) else NOTHING
+        if name == "getattr" and len(call.args) > 1 and isinstance(key := evaluate(call.args[1], names), str):
+            return attribute(first, key)
+        if name == "enumerate":
+            return Pairs((NOTHING, first))
+        if name == "zip":
+            return Pairs(tuple(evaluate(each, names) for each in call.args))
+        if name == "super":
+            return names.own.get(next(iter(names.own), ""), NOTHING)
+        return first if name in _AS_THEY_ARE and elements(first) is not None else NOTHING
+    if not isinstance(call.func, ast.Attribute):
+        return NOTHING
+    owner = evaluate(call.func.value, names)
+    if is_a(owner, torch.nn.Module) and name in _PARTS and callable(getattr(type(owner), name, None)):
+        return Some(_some(getattr(torch.nn.Module, name)(owner)))
+    if is_a(owner, torch.nn.Module) and name.startswith("named_") and name[6:] in _PARTS:
+        return Pairs((NOTHING, Some(_some(getattr(torch.nn.Module, name[6:])(owner)))))
+    if name in ("values", "items") and (type(owner) is dict or is_a(owner, torch.nn.ModuleDict)):
+        held = owner._modules if is_a(owner, torch.nn.ModuleDict) else owner
+        values = Some(tuple(held.values()))
+        return values if name == "values" else Pairs((NOTHING, values))
+    if name in ("eval", "train", "requires_grad_", "to", "cuda") and is_a(owner, torch.nn.Module):
+        return owner  # it gives itself
+    if name == "get" and call.args and type(owner) is dict:
+        return entry(owner, evaluate(call.args[0], names))
+    return NOTHING
+
+
+def _some(found: Iterable[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(found)[:_MOST]
+    except Exception:  # a module that does not tell
+        return ()
+
+
+def names_given(target: ast.expr, value: Any) -> Iterator[tuple[ast.expr, Any]]:
+    """What the parts of a loop's target are in one round."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    parts = value.parts if isinstance(value, Pairs) and len(value.parts) == len(target.elts) else ()
+    if not parts and type(value) in (tuple, list) and len(value) == len(target.elts):
+        parts = tuple(value)
+    for number, each in enumerate(target.elts):
+        yield from names_given(each, parts[number] if parts else NOTHING)
+
+
+def function_of(value: Any) -> tuple[FunctionType | None, Any]:
+    """The function that a call of it runs, and the object that it belongs to."""
+    owner = NOTHING
+    if type(value) is MethodType:
+        owner, value = value.__self__, value.__func__
+    try:
+        inner = unwrap(value) if type(value) is FunctionType else None
+    except ValueError:
+        inner = None
+    return (inner, owner) if isinstance(inner, FunctionType) else (None, owner)
+
+
+def is_environment(value: Any) -> bool:
+    """Whether it is what the process was started with."""
+    return value is os.environ

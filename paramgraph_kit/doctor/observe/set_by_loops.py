@@ -1,0 +1,292 @@
+"""What lines around a step leave otherwise at its next call, as far as it reads that: modes, modules, rates, memory."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_arguments import part_of
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
+from paramgraph_kit.doctor.observe.gradients import Scope
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.loop_flow import Flow
+from paramgraph_kit.doctor.observe.loop_state import LEARNS, MEMORY, MODE, Found, Given
+from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
+from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Frame
+
+_NUMBERS = (bool, int, float)
+
+
+def set_by_loops(
+    scopes: Iterable[Scope], function: Any, given: dict[str, Any], uses_of: Callable[[], list[Use]], ran: list[CodeType]
+) -> list[Setting]:
+    """Each once, at the first line that sets it otherwise."""
+    found: dict[str, Setting] = {}
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        flow = Flow(function, given, [*scopes], ran)
+        for each in flow.all():
+            for line, now in _moved(each):
+                for setting in _read_by(line, now, uses_of(), ran):
+                    said = setting.failure.message if setting.failure is not None else setting.said
+                    found.setdefault(said.partition(SET_BETWEEN)[0], setting)
+    return [*found.values()]
+
+
+def _moved(found: Found) -> Iterator[tuple[Given, Any]]:
+    """Lines behind a call of the step that leave something which is another one at its next, and what it is now."""
+    for (owner_id, name), numbers in found.at_step.items():
+        owner = found.owners[owner_id]
+        late = [n for n in sorted(numbers) if n > 0 and found.given[n].is_late]
+        if not late:
+            continue
+        now = value_of(owner, name)
+        is_begun = 0 in numbers or all(n >= 0 for n in numbers)
+        values = [v for n in numbers if n for v in found.values[abs(n)]] + ([now] if is_begun else [])
+        if all(_is_alike(v, values[0]) for v in values):
+            continue
+        others = [n for n in late if not all(_is_alike(v, now) for v in found.values[n])]
+        yield found.given[(others or late)[0]], now
+
+
+def value_of(owner: Any, name: str) -> Any:
+    """What is there now."""
+    if name == "":
+        return owner.cell_contents
+    if name.startswith("["):
+        return entry(owner, ast.literal_eval(name[1:-1])) if type(owner) is dict else NOTHING
+    if name in (MODE, LEARNS) and is_a(owner, (torch.nn.Module, torch.Tensor)):
+        return getattr(owner, name)
+    return attribute(owner, name)
+
+
+def _is_alike(a: Any, b: Any) -> bool:
+    if a is NOTHING or b is NOTHING:
+        return False
+    return a is b or (type(a) in PLAIN and type(a) is type(b) and a == b)
+
+
+# What a step reads of it
+
+
+def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Iterator[Setting]:
+    at = Frame(
+        display_name(line.file),
+        line.node.lineno,  # type: ignore[attr-defined]
+        line.function,
+        linecache.getline(line.file, line.node.lineno).strip(),  # type: ignore[attr-defined]
+    )
+    every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
+    direct = [use for use in every if _is_read(use, line)]
+    if direct:
+        counted = [use for use in direct if _counts(use.value())]
+        for use in counted[:1]:
+            yield _direct(use, line, at)
+        if not counted and (longer := _longer(direct, every)) is not None:
+            yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
+        return
+    if type(line.owner) is dict and line.name.startswith("["):
+        key = str(ast.literal_eval(line.name[1:-1]))
+        for use in (u for u in uses if is_a(u.value(), torch.optim.Optimizer) and step_of(u)):
+            if any(group is line.owner for group in use.value().param_groups) and _is_rate(now):
+                yield _of_group(use, key, line, at, now)
+                return
+    yield from _of_part(line, uses, ran, at)
+    if line.owner is os.environ:
+        yield from _of_environment(line, ran, at)
+
+
+def _asked_by_name(uses: list[Use]) -> Iterator[Use]:
+    """What is read through a call: ``cfg.get("scale")``, ``getattr(self, "scale")``."""
+    for code, names in {use.code: use.names for use in uses}.items():
+        tests = {id(n) for t in nodes_of(code) if isinstance(t, (ast.If, ast.IfExp)) for n in ast.walk(t.test)}
+        for node in nodes_of(code):
+            made: ast.expr | None = None
+            match node:
+                case ast.Call(func=ast.Name(id="getattr"), args=[held, ast.Constant(value=str(name)), *_]):
+                    made = ast.Attribute(held, name, ast.Load())
+                case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant() as key, *_]):
+                    made = ast.Subscript(held, key, ast.Load())
+            if made is None:
+                continue
+            use = Use(code, ast.copy_location(made, node), id(node) in tests, names)
+            if use.value() is not NOTHING:
+                yield use
+
+
+def _with_owners(use: Use) -> Iterator[Use]:
+    """What is read, and what has that: ``self.cfg`` of ``self.cfg.scale``."""
+    yield use
+    node = use.node
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+        yield Use(use.code, node, use.decides, use.names)
+
+
+def _is_read(use: Use, line: Given) -> bool:
+    node, owner = use.node, line.owner
+    if line.name == "":
+        return isinstance(node, ast.Name) and use.names.cells.get(node.id) is owner
+    if line.name.startswith("["):
+        if isinstance(node, ast.Name):
+            is_global = node.id not in use.names.own and node.id not in use.names.cells
+            return is_global and use.names.space is owner and line.name == f"[{node.id!r}]"
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            return use.owner() is owner and line.name == f"[{node.slice.value!r}]"
+        return False
+    if not isinstance(node, ast.Attribute) or node.attr != line.name:
+        return False
+    has = use.owner()
+    if isinstance(owner, type) and has is not NOTHING and not isinstance(has, type):
+        return issubclass(type(has), owner) and node.attr not in attributes_of(has)
+    return has is owner
+
+
+def _counts(value: Any) -> bool:
+    """Whether a graph keeps what is read there: a number, a tensor, what is called; a name may only be told."""
+    if type(value) in _NUMBERS or callable(value) or value is None or type(value) is str:
+        return not isinstance(value, ModuleType)
+    return is_a(value, torch.Tensor) and value.device.type == driver().device.type
+
+
+def _longer(direct: list[Use], every: list[Use]) -> Use | None:
+    """What is read of an object that another one takes the place of."""
+    begins = {(use.code, use.text) for use in direct}
+    for use in every:
+        is_kept = type(use.value()) in _NUMBERS or is_a(use.value(), (torch.Tensor, torch.nn.Module))
+        own = (text for code, text in begins if code is use.code)
+        if is_kept and any(use.text.startswith((f"{text}.", f"{text}[")) for text in own):
+            return use
+    return None
+
+
+def _is_rate(now: Any) -> bool:
+    return type(now) in (int, float, tuple) or is_a(now, torch.Tensor)
+
+
+def _direct(use: Use, line: Given, at: Frame) -> Setting:
+    """A number, a word, a tensor, or what is called."""
+    value, node = use.value(), line.node
+    made = Setting(use, "", at, node, line.target, is_called=True)
+    if isinstance(line.owner, type) and type(value) in _NUMBERS:  # which no call can be tried with
+        return _other(use, made.said, "branch-frozen" if use.decides else "scalar-frozen", use, at)
+    if type(value) in _NUMBERS or is_a(value, torch.Tensor) or value is None or type(value) is str:
+        return made
+    return _other(use, made.said, "branch-frozen", use, at)
+
+
+def _of_group(use: Use, key: str, line: Given, at: Frame, now: Any) -> Setting:
+    made = Setting(use, key, at, line.node, line.target, is_called=True)
+    if not is_a(now, torch.Tensor):
+        return made
+    failure = BY_ID["learning-rate-frozen"].failure(made.said, frame_at(use.code, step_of(use)))
+    given = ast.unparse(line.node.value) if isinstance(line.node, ast.Assign) else "..."
+    words = f"before  {at.text}\nafter   {line.target}.fill_({given}): in place, as the graph reads this tensor"
+    return replace(made, failure=replace(failure, fix=words))
+
+
+def _other(use: Use, said: str, code: str, read: Use, at: Frame) -> Setting:
+    """A module, a function or an object that another one takes the place of."""
+    frame = frame_at(read.code, read.node.lineno)
+    by, text = f"{at.file}:{at.line}", frame.text if frame is not None else read.text
+    does = f"capture again behind {by}, or one graph for each that is there: the graph runs what it was at its capture"
+    if is_a(use.value(), torch.nn.Module):
+        does = (
+            f"there `{use.text}.load_state_dict(other.state_dict())` in place of another module: it copies into the "
+            f"memory that the graph reads; or capture again behind {by}"
+        )
+    failure = replace(BY_ID[code].failure(said, frame), fix=f"before  {text}\nafter   {does}")
+    return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure)
+
+
+def _of_part(line: Given, uses: list[Use], ran: list[CodeType], at: Frame) -> Iterator[Setting]:
+    """What is set of a module, or of a parameter, that the step uses."""
+    best: tuple[int, Use, str] | None = None
+    for use in uses:
+        value = use.value()
+        if line.name == MEMORY and value is line.owner:
+            best = (0, use, "")
+        if not is_a(value, torch.nn.Module):
+            continue
+        if line.name in (MEMORY, LEARNS) and is_a(line.owner, torch.Tensor):
+            named = next((n for n, p in value.named_parameters() if p is line.owner), None)
+        else:
+            named = next((n for n, m in value.named_modules() if m is line.owner and _minds(m, line.name)), None)
+        size = sum(1 for _ in value.modules())
+        if named is not None and (best is None or size < best[0]):
+            best = (size, use, named)
+    if best is None or (line.name == LEARNS and not _differentiates(ran)):
+        return
+    _, use, path = best
+    named = part_of(use.text, f"{path}.{line.name}" if path else line.name, use.value())
+    yield _part(use, named, line, at)
+
+
+def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
+    frame, by = frame_at(use.code, use.node.lineno), f"{at.file}:{at.line}"
+    said = f"{named} {SET_BETWEEN} {at.label()}"
+    code, does = "scalar-frozen", f"capture again behind {by}: the number is in the kernels that were captured"
+    if line.name == MODE:
+        code = "branch-frozen"
+        does = f"one graph for each mode, by `{named}` at the call; or capture again behind {by}"
+    elif line.name == LEARNS:
+        code = "branch-frozen"
+        does = f"capture again behind {by}: the graph has the backward pass of what was learned at its capture"
+    elif line.name == MEMORY:
+        code, target = "parameter-rebound", line.target.removesuffix(f".{MEMORY}")
+        does = f"there `{target}.data.copy_(...)`, in place: the graph reads, and writes, the memory of its capture"
+        if isinstance(line.node, ast.Call):
+            does = f"capture again behind {by}, or leave the parameters where they are, and copy them with `clone()`"
+    elif not isinstance(line.owner, torch.nn.Module) or type(value_of(line.owner, line.name)) not in _NUMBERS:
+        code = "branch-frozen"
+        does = f"capture again behind {by}: the graph runs what was there at its capture"
+    text = frame.text if frame is not None else use.text
+    failure = replace(BY_ID[code].failure(said, frame), fix=f"before  {text}\nafter   {does}")
+    return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure)
+
+
+def _minds(module: torch.nn.Module, name: str) -> bool:
+    """Whether what a module does depends on it, where its lines are torch's: those of others tell what they read."""
+    if name == MODE:
+        return has_modes(module)
+    code = getattr(type(module).forward, "__code__", None)
+    if code is None or not is_library(code.co_filename):
+        return False
+    held = [vars(module).get(each, {}) for each in ("_modules", "_parameters", "_buffers")]
+    return any(name in each for each in held) or type(vars(module).get(name)) in _NUMBERS
+
+
+def _differentiates(ran: list[CodeType]) -> bool:
+    return any(name in code.co_names for code in ran for name in ("backward", "grad", "autograd"))
+
+
+def _of_environment(line: Given, ran: list[CodeType], at: Frame) -> Iterator[Setting]:
+    """What a step asks of the environment by that name."""
+    key = ast.literal_eval(line.name[1:-1])
+    for code in ran:
+        for node in nodes_of(code):
+            asks = isinstance(node, ast.Call) and last_name(node.func) in ("get", "getenv") and node.args
+            asked = node.args[0] if asks else node.slice if isinstance(node, ast.Subscript) else None  # type: ignore[attr-defined]
+            if not isinstance(asked, ast.Constant) or asked.value != key:
+                continue
+            frame = frame_at(code, node.lineno)  # type: ignore[attr-defined]
+            said = f"{key} {SET_BETWEEN} {at.label()}"
+            does = f"capture again behind {at.file}:{at.line}: the graph has what it was at its capture"
+            failure = BY_ID["branch-frozen"].failure(said, frame)
+            words = f"before  {frame.text if frame else key}\nafter   {does}"
+            use = Use(code, ast.Name(str(key), ast.Load()), False, Names({}))
+            yield Setting(use, "", at, ast.Pass(), "", is_called=True, failure=replace(failure, fix=words))
+            return
