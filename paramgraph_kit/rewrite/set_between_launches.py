@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.result import Rewriting
@@ -40,4 +41,20 @@ def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
     trees = [ast.parse("".join(lines)) for lines in fix.texts.values()]
     own = [n for t in trees for n in ast.walk(t) if isinstance(n, Function) and n.name == fix.alone]
     nodes = [n for each in own for n in ast.walk(each) if isinstance(n, (ast.Name, ast.Attribute))]
-    return any(path_of(n) == path for n in nodes)
+    with suppress(SyntaxError):  # words for what is no path
+        paths = {path, *_owners_of(path)}
+        return any(path_of(n) in paths for n in nodes)
+    return False
+
+
+def _owners_of(path: str) -> list[str]:
+    """What has a part of a module that is set: ``self.net[1]`` and ``self.net`` of ``self.net[1].training``."""
+    node: ast.expr = ast.parse(path, mode="eval").body
+    found = list[str]()
+    is_of_module = path.endswith((".training", ".requires_grad", ".data"))
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        is_of_module |= isinstance(node, ast.Subscript)
+        node = node.value
+        if is_of_module or isinstance(node, ast.Attribute):
+            found.append(ast.unparse(node))
+    return [each for each in found if each != "self"]

@@ -66,3 +66,20 @@ def test_a_weight_that_is_set_once_is_no_matter_of_a_part(tmp_path: Path) -> Non
     # THEN nothing is told of it as set between calls
     told = found.fix.verified if found.fix is not None else []
     assert not any("is set between calls" in line for line in told)
+
+
+def test_a_part_is_told_the_mode_that_the_loop_sets(tmp_path: Path) -> None:
+    # GIVEN the same, whose loop puts a module to eval() from some round on, which no line of the step reads
+    loop = "            self.warm(i)\n"
+    once = "            if i > 3:\n                self.net[1].eval()\n"
+    text = TRAINER.replace(loop, once).replace(
+        "torch.nn.Linear(6, 8),", "torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8),"
+    )
+    made = program(text, tmp_path / "modes.py")
+    # WHEN it is rewritten, and a part of it is what a graph holds
+    found = pgk.diagnose(made["step"], *made["args"], fix=True)
+    # THEN it says beside what was tried that the part keeps the mode
+    assert found.fix is not None
+    told = [line for line in found.fix.verified if line.startswith("`self.net[1].training` is set between calls")]
+    assert len(told) == 1, str(found)
+    assert "capture again behind that line" in told[0]
