@@ -111,6 +111,7 @@ def test_numbers_that_are_counted_behind_a_launch_are_told_as_no_tensors(tmp_pat
     # GIVEN a meter whose lines go behind the launch, a method that begins it again, and one that gives a tensor anew
     found = rewritten(METER, tmp_path)
     # WHEN its step is rewritten THEN a line is told for the tensor alone: the meter's numbers have no `fill_`
-    assert found.complete and "after_step" in found.diff
+    assert found.complete
+    assert "after_step" in found.diff
     told = [line.partition("` is one tensor")[0] for line in found.verified if "is one tensor" in line]
     assert told == ["`self.w"]
