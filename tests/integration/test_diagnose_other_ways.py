@@ -379,3 +379,36 @@ def test_what_a_branch_exchanges_that_a_function_of_its_own_decides_is_told_for_
     found = pgk.diagnose(Gate().step, x)
     # THEN the exchange is told either way
     assert "stale-input" in found.codes, found
+
+
+def test_a_parameters_memory_that_a_branch_exchanges_behind_its_first_calls_is_told() -> None:
+    # GIVEN an average that is copied at first, and given other memory once a count has passed; the twin writes in place
+    model, average = torch.nn.Linear(3, 3).to(DEVICE), torch.nn.Linear(3, 3).to(DEVICE).requires_grad_(False)
+    count = SimpleNamespace(steps=0)
+
+    def follow(a: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = model(a)
+        if count.steps < 8:
+            average.load_state_dict(model.state_dict())
+            count.steps += 1
+            return out
+        for kept, now in zip(average.parameters(), model.parameters(), strict=True):
+            kept.data = kept.data * 0.9 + now.data * 0.1
+        return out
+
+    def in_place(a: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = model(a)
+        if count.steps < 8:
+            average.load_state_dict(model.state_dict())
+            count.steps += 1
+            return out
+        for kept, now in zip(average.parameters(), model.parameters(), strict=True):
+            kept.data.mul_(0.9).add_(now.data * 0.1)
+        return out
+
+    # WHEN diagnosed cold THEN the exchange is told, and the twin's lines are not; the parameters are as they were
+    before = [each.data_ptr() for each in average.parameters()]
+    a = torch.randn(2, 3, device=DEVICE)
+    assert ("parameter-rebound", "kept.data = kept.data * 0.9 + now.data * 0.1") in told(pgk.diagnose(follow, a))
+    assert not any(code == "parameter-rebound" for code, _ in told(pgk.diagnose(in_place, a)))
+    assert [each.data_ptr() for each in average.parameters()] == before

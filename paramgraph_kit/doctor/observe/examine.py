@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe import (
     kept_arguments,
     kept_in_places,
     made_inside,
+    memory_given,
     now_and_then,
     other_numbers,
     other_readings,
@@ -67,7 +68,7 @@ from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
-from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, gives_memory, lines_of, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
@@ -356,7 +357,7 @@ class _Examiner(Caller):
         """What differs between two calls, and what both left behind in Python."""
         drawn = a.random_drawn or b.random_drawn
         codes = self.codes(b)
-        moved = self.given_memory(b, codes)
+        moved = memory_given.problems(b, codes, self.state.names)
         told, only = a.moved if moved else (), drawn and not b.changes
         guess = a.numbers_drawn or b.numbers_drawn or not b.changes
         lines = {written_at(entry, codes) for each in b.changes for entry in each.entries((int, float, torch.Tensor))}
@@ -383,15 +384,6 @@ class _Examiner(Caller):
                 known = [*found, *a.found, *b.found]
                 found += self.tests(change, codes, known) if failure.code == "host-counter" else []
         return [*found, *exchanged(b.rebound, b.steps, codes, found)]
-
-    def given_memory(self, call: Call, codes: list[CodeType]) -> list[Failure]:
-        """Lines that give other memory to a parameter that was read before."""
-        read = {key for step in call.steps for key in step.outside}
-        names = {name for key, name in call.moved.items() if key in read}
-        others = set(self.state.names) - names
-        text = "a parameter has other memory after each call"
-        lines = gives_memory(codes) if names else ()
-        return [BY_ID["parameter-rebound"].failure(text, frame) for name, frame in lines if name not in others]
 
     def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""

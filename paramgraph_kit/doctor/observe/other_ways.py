@@ -16,7 +16,14 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import chance, drawn_copies, kept_by_choice, read_tests, written_when_run
+from paramgraph_kit.doctor.observe import (
+    chance,
+    drawn_copies,
+    kept_by_choice,
+    memory_given,
+    read_tests,
+    written_when_run,
+)
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -176,6 +183,7 @@ class OtherWays:
             return []
         inside = _Inside(way, self.codes)
         found = [f for f in one.found if f.code not in _ENDS and inside(f.frame)]
+        found += filter(lambda f: inside(f.frame), self._given_memory(one))
         base = [c for each in (*self.base.changes, *self.plain.changes) for c in each.entries()]
         changes = [c for each in one.changes for c in each.entries()]
         changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
@@ -207,6 +215,10 @@ class OtherWays:
         if of_device or self._is_other(way, inside, one):
             self._tell_test(way)
         return inner
+
+    def _given_memory(self, call: Call) -> list[Failure]:
+        """What has other memory behind a call, and is read by it or by those that go the other way."""
+        return memory_given.problems(call, self.codes, self.caller.state.names, self.plain.steps)
 
     def _is_other(self, way: _Way, inside: _Inside, call: Call) -> bool:
         """Whether the device does other things that way, as far as that is read from where its operations stand."""
