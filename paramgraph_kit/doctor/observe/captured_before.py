@@ -418,7 +418,7 @@ def _scopes(
         code = methods_of(type(owner)).get(method.name)
         if code is not None and code.co_filename == file and code.co_firstlineno <= method.lineno:
             own = {method.args.args[0].arg: owner, **_kept_by_owner(method, owner)}
-            for given in given_to_method(method, tree, space, owner, code) if len(method.args.args) > 1 else ():
+            for given in given_to_method(method, tree, space, owner, code):
                 yield {**space, **given, **own}, code
             yield {**space, **own}, code
 

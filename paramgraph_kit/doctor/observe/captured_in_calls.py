@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
-from paramgraph_kit.doctor.observe.held import cells_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, is_a
 
 _LOCALS = "{}.<locals>."
 _MOST = 64  # entries of a table of graphs
@@ -146,7 +146,7 @@ def _is_call(value: ast.expr, name: str) -> bool:
 
 
 def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]]:
-    """The variables that a result has: of a tuple, a dictionary, or one alone."""
+    """The variables that a result has: of a tuple, a dictionary, an object made of them, or one alone."""
     parts: list[tuple[ast.expr | None, Any]] = [(returned, value)]
     if isinstance(returned, ast.Tuple) and type(value) is tuple:
         parts = [*zip(returned.elts, value, strict=False)]
@@ -155,7 +155,19 @@ def _unpacked(returned: ast.expr | None, value: Any) -> Iterator[tuple[str, Any]
         parts = [(each, value.get(key, NOTHING)) for key, each in zip(keys, returned.values, strict=True)]
     elif isinstance(returned, ast.Call) and last_name(returned.func) == "dict" and type(value) is dict:
         parts = [(each.value, value.get(each.arg, NOTHING)) for each in returned.keywords]
+    elif isinstance(returned, ast.Call) and last_name(returned.func) == type(value).__name__:
+        parts = [*_fields(returned, value)]
     yield from ((node.id, part) for node, part in parts if isinstance(node, ast.Name) and part is not NOTHING)
+
+
+def _fields(made: ast.Call, value: Any) -> Iterator[tuple[ast.expr, Any]]:
+    """What an object was made of that it keeps by the names of its class's parameters, as those of dataclasses do."""
+    fields = getattr(type(value), "_fields", ())  # of a named tuple
+    kept = dict(zip(fields, value, strict=False)) if isinstance(value, tuple) else attributes_of(value)
+    with suppress(TypeError, ValueError):  # of a class that has no signature
+        names = [*inspect.signature(type(value)).parameters]
+        given = [*zip(names, made.args, strict=False), *((k.arg, k.value) for k in made.keywords if k.arg)]
+        yield from ((each, kept[name]) for name, each in given if name in kept)
 
 
 def _given(

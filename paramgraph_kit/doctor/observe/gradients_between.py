@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 _weak: Any = StorageWeakRef  # torch leaves it untyped
@@ -127,9 +128,9 @@ class GradientsBetween:
                 (weakref.ref(p), storage_key(g), _weak(g.untyped_storage())) for p, g in read.items()
             ]
 
-    def launched(self, graph: object, anew: bool, place: Place) -> None:
-        """A graph is replayed; ``anew``: with other inputs than at its latest replay."""
-        self._steps_with(graph, place)
+    def launched(self, graph: object, anew: bool, place: Place, ran: Collection[CodeType] = ()) -> None:
+        """A graph is replayed; ``anew``: with other inputs than at its latest replay; ``ran``: functions that have."""
+        self._steps_with(graph, place, ran)
         if (own := self._known.get(id(graph))) is None:
             return
         own.replays += 1 if anew or not own.replays else 0
@@ -228,7 +229,7 @@ class GradientsBetween:
                 if zeroed is not None and (found := _nulling(zeroed)) is not None:
                     self._nulled[found[0], found[1].lineno] = gradients_nulled(found[1], found[0])
                 else:
-                    self._tell_given(user[0], _NULLS)
+                    self._tell_given((user[0],), _NULLS)
                 return
 
     def _zeroed_behind(self, own: _Learned, parameter: int) -> Place | None:
@@ -251,7 +252,7 @@ class GradientsBetween:
             own.once += own.replays
         own.replays = 0
 
-    def _steps_with(self, graph: object, place: Place) -> None:
+    def _steps_with(self, graph: object, place: Place, ran: Collection[CodeType]) -> None:
         """A graph is replayed that steps with gradients which others make: are they where it reads them?"""
         for ref, then, _ in self._read.get(id(graph), ()):
             parameter = ref()
@@ -260,13 +261,23 @@ class GradientsBetween:
             if parameter is not None and now != then and not by_graphs:
                 self._tell_read(self._zeroed.get(storage_key(parameter), (0, None))[1], place)
                 return
+            if now and now != then and self._given_behind(storage_key(parameter), then, now):
+                self._tell_read(None, place, ran)
+                return
 
-    def _tell_read(self, zeroed: Place | None, launch: Place) -> None:
+    def _given_behind(self, parameter: int, then: int, now: int) -> bool:
+        """Whether a parameter was given another gradient behind the replay that makes its own, ahead of the step."""
+        own = self._latest.get(parameter)
+        if own is None or own.keys.get(parameter) != then or own.pending.get(parameter, now) == now:
+            return False
+        return not any(now in each.keys.values() for each in self._known.values())
+
+    def _tell_read(self, zeroed: Place | None, launch: Place, ran: Collection[CodeType] = ()) -> None:
         text = "it sets gradients to None, and the graph goes on stepping with the tensors of its capture"
         if zeroed is not None and (found := _nulling(zeroed)) is not None:
             code, node = found
             self._nulled[code, node.lineno] = replace(gradients_nulled(node, code), message=text)
-        elif (user := launch.user) is not None and not self._tell_given(user[0], text, _GIVES):
+        elif (user := launch.user) is not None and not self._tell_given((user[0], *ran), text, _GIVES):
             frame = launch.frame()
             text = "parameters have other gradients by now, and this graph steps with the tensors of its capture"
             before = frame.text if frame is not None else "g.replay()"
@@ -277,12 +288,14 @@ class GradientsBetween:
             told = BY_ID["gradients-rebound"].failure(text, frame)
             self._nulled[user[0], line_of(*user)] = replace(told, fix=f"before  {before}\nafter   {after}")
 
-    def _tell_given(self, code: CodeType, nulls: str, others: str = "") -> bool:
-        """Tell of the one line of a function that sets gradients to None, or gives them other tensors, if so."""
-        given = [*gradients_given(code)]
-        if len(given) != 1 or not (text := nulls if given[0][1].endswith(".zero_()") else others):
+    def _tell_given(self, codes: Iterable[CodeType], nulls: str, others: str = "") -> bool:
+        """Tell of the one line of functions that sets gradients to None, or gives them other tensors, if so."""
+        own = (code for code in dict.fromkeys(codes) if not is_library(code.co_filename))
+        given = [(code, *each) for code in own for each in gradients_given(code)]
+        if len(given) != 1 or not (text := nulls if given[0][2].endswith(".zero_()") else others):
             return False
-        (node, after), told = given[0], BY_ID["gradients-rebound"].failure(text, frame_at(code, given[0][0].lineno))
+        code, node, after = given[0]
+        told = BY_ID["gradients-rebound"].failure(text, frame_at(code, node.lineno))
         self._nulled[code, node.lineno] = replace(told, fix=f"before  {ast.unparse(node)}\nafter   {after}")
         return True
 
@@ -291,7 +304,7 @@ class GradientsBetween:
             code, node = found
             self._nulled[code, node.lineno] = gradients_nulled(node, code)
             return
-        if (user := step.user) is None or self._tell_given(user[0], _NULLS):
+        if (user := step.user) is None or self._tell_given((user[0],), _NULLS):
             return
         line = line_of(*user)
         frame = step.frame()

@@ -49,6 +49,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.none_first import owned
+from paramgraph_kit.doctor.observe.object_words import into_its_tensors
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
@@ -243,6 +244,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
                 return load
             held = f"held = {{k: v.clone() for k, v in {target}.state_dict().items()}}"
             return f"{held}; {load}; {given}.load_state_dict(held)"
+        if whole := into_its_tensors(line.node, target, given, moved.use, region.values.uses if region.values else ()):
+            return whole
         if whole := exchanged(line.node, lambda each: _is_read(region, each)):
             return whole
         if line.function == region.code.co_name and is_at_each_call(region, line.node):

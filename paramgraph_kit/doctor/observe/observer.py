@@ -367,8 +367,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.replays.append(self.places.here())
         is_outside, self.makes_graph = self.makes_graph, True  # what is done there is none of the function's work
         self.graphs.tails.launched(self.keeper, *self.graphs.read_and_written(graph, self.keeper))
-        self.makes_graph = is_outside
         self.graphs.launched(graph, self.replays[-1], self._stream())
+        self.makes_graph = is_outside
         for failure in self.graphs.lost(graph):
             self.findings.add(failure)
 

@@ -232,9 +232,9 @@ class OwnGraphs:
                 line = failure.frame.text if failure.frame is not None else ""
                 fix = f"before  {line}\nafter   g.replay() ahead of this line: a capture runs nothing"
                 pending.append(replace(failure, fix=fix))
-            elif own.spoiled is not None:
+            elif (spoiled := own.spoiled or self.order.written_over(own)) is not None:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
-                failure = BY_ID["pool-order"].failure(text, own.spoiled.frame_in(own.begun))
+                failure = BY_ID["pool-order"].failure(text, spoiled.frame_in(own.begun))
                 self.misread.append(with_pools_of_their_own(failure, self.regions or ()))
         return pending
 
@@ -330,7 +330,7 @@ class OwnGraphs:
             if self.keeps or self.stands_in:
                 self.learned.launched(graph, one.writes, place)
         else:
-            self.between.launched(graph, self.flow.is_fed(graph), place)
+            self.between.launched(graph, self.flow.is_fed(graph), place, self.ran)
             self.states.launched(graph, place)
             self.flow.launched(graph)
             self.warmed.launched(graph, self.regions or (), one.before)
@@ -349,9 +349,7 @@ class OwnGraphs:
         if self.regions is not None:
             self.samples.launched(graph, place)
             self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
-        for other in self._known.values():
-            if other is not one and other.holds(one.memory.values()):
-                other.spoiled = place
+        self.order.over(one, self._known.values(), place)
 
     def _ahead_of_its_input(self, one: OneGraph, place: Place) -> None:
         """A graph is replayed that reads what another one makes, which has never been replayed."""
