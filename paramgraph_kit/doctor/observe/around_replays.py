@@ -31,10 +31,11 @@ from paramgraph_kit.doctor.explain.syntax import (
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
+from paramgraph_kit.doctor.observe.exchanged_by_methods import exchanged_by_methods
 from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.graphed_by_torch import minds_its_mode
-from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import addresses_of, is_a
 from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
 from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes_of
 from paramgraph_kit.doctor.observe.moved_values import (
@@ -64,7 +65,7 @@ def problems(region: Region, others: Collection[Region] = ()) -> list[Failure]:
         return []
     around = _Around(region, body, [r for r in others if (r.code, r.line) == (region.code, region.line)])
     found = [*around.exchanged(), *around.kept(), *around.gradients(), *around.modules(), *around.samples()]
-    found += [*around.rates(), *_attributes(region)]
+    found += [*around.rates(), *exchanged_by_methods(region)]
     seen = {f.frame for f in found}
     found += [f for f in around.named_anew() if f.frame not in seen]
     found += moved_failures(region, found)
@@ -178,7 +179,7 @@ class _Around(LinesBehind):
         given = again.value if isinstance(again, ast.Assign) else None
         picked = given.value if isinstance(given, ast.Subscript) else given
         from_names = {picked.id} if isinstance(picked, ast.Name) else set()
-        held = [n.value for n in places if any(_may_give_back(each, from_names) for each in n.targets)]
+        held = [value for n in places for to, value in _pairs(n) if _may_give_back(to, from_names)]
         held += [
             n.args[-1] for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in KEEPS and n.args
         ]
@@ -191,7 +192,7 @@ class _Around(LinesBehind):
         elif isinstance(value, ast.Call) and (last_name(value.func) == "dict" or is_a(self.value(value.func), type)):
             yield from (*value.args, *(each.value for each in value.keywords))
         else:
-            yield from value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            yield from elements_of(value)
 
     def in_objects(self) -> Iterator[Failure]:
         """Numbers and modes of objects that the capture reads, and that are others behind it."""
@@ -401,37 +402,16 @@ def _may_give_back(target: ast.expr, names: set[str]) -> bool:
     return isinstance(target, (ast.Subscript, ast.Attribute)) or (isinstance(target, ast.Name) and target.id in names)
 
 
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a statement gives to each of its targets, and to each part of a tuple of them."""
+    for target in node.targets:
+        to, given = ([*getattr(each, "elts", [])] for each in (target, node.value))
+        yield from zip(to, given, strict=True) if to and len(to) == len(given) else [(target, node.value)]
+
+
 def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:
     failure = BY_ID[code].failure(text, frame_at(at, line))
     return failure if lines is None else replace(failure, fix=f"before  {lines[0]}\nafter   {lines[1]}")
-
-
-def _attributes(region: Region) -> Iterator[Failure]:
-    """Attributes that the capture reads, and that another method of the object exchanges ahead of a replay."""
-    own = next(iter(region.code.co_varnames[: region.code.co_argcount]), "")
-    held = attributes_of(region.names.get(own))
-    nodes = [n for s in region.body for n in ast.walk(s)]
-    read = {n.attr for n in nodes if _is_of(n, own) and isinstance(n.ctx, ast.Load)}  # type: ignore[attr-defined]
-    read = {name for name in read if is_a(held.get(name), torch.Tensor)}
-    methods = vars(type(region.names.get(own))).values() if read else ()
-    for code in (each.__code__ for each in methods if hasattr(each, "__code__")):
-        lines = [n for n in nodes_of(code) if isinstance(n, (ast.Assign, ast.Call))]
-        replays = [n.lineno for n in lines if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
-        for node in lines:
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if code is region.code or not isinstance(target, ast.Attribute) or target.attr not in read:
-                continue
-            if code.co_varnames[:1] and _is_of(target, code.co_varnames[0]) and any(n > node.lineno for n in replays):
-                text = (
-                    f"{ast.unparse(target)} is another tensor from here on, and the graph reads the one of its capture"
-                )
-                given = ast.unparse(node.value)  # type: ignore[union-attr]
-                lines_to_write = (ast.unparse(node), f"{ast.unparse(target)}.copy_({given})")
-                yield _told("stale-input", text, code, node.lineno, lines_to_write)
-
-
-def _is_of(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
 
 
 def _has_tensors(optimizer: torch.optim.Optimizer) -> bool:

@@ -7,6 +7,7 @@ those of the capture's second input, or of the call before.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,6 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.computed_again import ComputedAgain
+from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
 from paramgraph_kit.doctor.observe.given_names import (
     PART,
     is_apart,
@@ -89,16 +92,18 @@ class FedInputs:
         self._behind: dict[Frame | None, Failure] = {}
         self._again: dict[Frame | None, tuple[dict[str, str], Region]] = {}  # variables, by the replay
         self._number = 0
+        self._computed = ComputedAgain()
 
     def begin(self) -> None:
         """A call begins; of one that ended in an error nothing goes on."""
         self._read, self._written, self._given = set(), set(), []
         self._launches, self._late, self._number = {}, {}, 0
 
-    def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], place: Place) -> None:
+    def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], result: Any, place: Place) -> None:
         """An operation outside of all captures; ``filled``: the ids of what it writes."""
         if is_in_vain(name, tensors):
             return
+        self._computed.saw(name, tensors, result, place)
         read = {storage_key(t) for t in tensors if id(t) not in filled}
         written = {storage_key(t) for t in tensors if id(t) in filled}
         for graph, launch in self._launches.items():
@@ -136,6 +141,8 @@ class FedInputs:
             self._note_given(frames, places, place)
             return
         again = dict(other_arguments(one, frames[:_NEAR], places, self._ever))
+        own = {storage_key(t) for frame in frames[-1:] for _, t in _arguments(frame)}
+        again |= self._computed.others(one, frames[:_NEAR], self._since, own - {0})
         if again:
             names, _ = self._again.setdefault(frame_at(frames[0].f_code, frames[0].f_lineno), ({}, region))
             names |= again
@@ -184,6 +191,7 @@ class FedInputs:
         """All that was seen, where no other input is told to be another one: that may be the same."""
         known = {f.frame for f in told if f.code == "stale-input"}
         said = {f.message.split()[0] for f in told if f.code == "stale-input"}
+        said |= {name for f in told for name in re.findall(r"\w+", copied_ahead(f.fix))}
         for at, (names, region) in self._again.items():
             if at not in known and (left := {n: there for n, there in names.items() if n not in said}):
                 yield named_again(left, region, at)

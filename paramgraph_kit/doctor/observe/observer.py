@@ -175,7 +175,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             outside = [t for t in tensors if id(t) in written and self.keeper.is_outside(t)]
             self.graphs.computed(pending, result, outside)
         if op.name not in VIEWS:  # also ahead of a capture
-            self.graphs.fed.saw(op.name, tensors, written, place)
+            self.graphs.fed.saw(op.name, tensors, written, result, place)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)

@@ -48,6 +48,15 @@ def given_here() -> dict[tuple[CodeType, str], int]:
     return found
 
 
+def held_here() -> dict[CodeType, dict[str, int]]:
+    """Memory of tensors, by what variables of the innermost functions of the user's that run now have it."""
+    found = {}
+    for frame in islice(frames_of_the_user(), _DEEP):
+        held = frame.f_locals.items() if frame.f_code.co_name != "<module>" else ()
+        found[frame.f_code] = {n: key for n, v in held if is_a(v, torch.Tensor) and (key := storage_key(v))}
+    return found
+
+
 @dataclass(slots=True)
 class OneGraph:
     """One graph, as its capture was seen."""
@@ -63,6 +72,7 @@ class OneGraph:
     filled: frozenset[int] = frozenset()  # of one captured before: memory from outside that its lines copy to
     called: dict[int, str] = field(default_factory=called_here)  # memory, and variables where it is captured
     given: dict[tuple[CodeType, str], int] = field(default_factory=given_here)  # memory, by who was given it then
+    held: dict[CodeType, dict[str, int]] = field(default_factory=held_here)  # the same of all their variables
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
