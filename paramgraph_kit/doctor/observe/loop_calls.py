@@ -23,7 +23,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     outer_in,
     space_of,
 )
-from paramgraph_kit.doctor.observe.loop_state import DEEP, LEARNS, MEMORY, MODE, Called, Given, NotFollowedError, Run
+from paramgraph_kit.doctor.observe.loop_state import DEEP, LEARNS, MEMORY, MODE, Called, Given, NotFollowed, Run
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
@@ -140,7 +140,7 @@ class Calls(Meanings):
             return
         name = last_name(call.func)
         if name in CAPTURES:
-            raise NotFollowedError
+            raise NotFollowed
         if isinstance(call.func, ast.Attribute):
             base = self._value(call.func.value, run)
             if self._sets_by_call(call, name, base, run):

@@ -32,7 +32,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     outer_in,
     stands_in,
 )
-from paramgraph_kit.doctor.observe.loop_state import Called, Found, NotFollowedError, Run, State
+from paramgraph_kit.doctor.observe.loop_state import Called, Found, NotFollowed, Run, State
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
@@ -69,7 +69,7 @@ class Flow(Calls):
                 self._name_as_given(nodes, run)
             try:
                 self._block(scope.body.body, run)
-            except NotFollowedError:
+            except NotFollowed:
                 continue
             if self.found.at_step:
                 yield self.found
@@ -130,7 +130,7 @@ class Flow(Calls):
     def _statement(self, node: ast.stmt, run: Run) -> bool:
         self.left -= 1
         if self.left < 0:
-            raise NotFollowedError
+            raise NotFollowed
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 run.names.own.pop(node.name, None)

@@ -64,7 +64,7 @@ class Run:
         self.bound: dict[str, Any] = {}  # what variables are known to mean, whatever line gives it to them
 
 
-class NotFollowedError(Exception):
+class NotFollowed(Exception):  # noqa: N818 - no error: this body is left out
     """There are too many lines, or graphs of their own, which are told of otherwise."""
 
 
