@@ -208,3 +208,19 @@ def test_a_fraction_of_the_memory(cuda: Any) -> None:
     finally:
         cuda.set_per_process_memory_fraction(1.0)
     torch.empty(1 << 28, device=DEVICE)
+
+
+def test_the_type_of_a_tensor_has_cudas_name_and_errors_say_it() -> None:
+    # GIVEN tensors of the simulated device WHEN they are asked for their type THEN it is what a card says
+    x = torch.ones(2, device="sim")
+    assert (x.type(), x.long().type(), torch.nn.Parameter(x).type()) == (
+        "torch.cuda.FloatTensor",
+        "torch.cuda.LongTensor",
+        "torch.cuda.FloatTensor",
+    )
+    # AND torch's own errors have it
+    with pytest.raises(TypeError, match=r"cannot assign 'torch.cuda.FloatTensor' as parameter 'weight'"):
+        torch.nn.Linear(2, 2).weight = x
+    # AND a conversion converts, and a host tensor keeps its name
+    assert (x.type(torch.int64).dtype, x.type("torch.DoubleTensor").device.type) == (torch.int64, "cpu")
+    assert torch.ones(2).type() == "torch.FloatTensor"

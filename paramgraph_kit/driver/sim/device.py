@@ -105,6 +105,7 @@ def register() -> torch.device:
     _tell_of_captures()
     _keep_parameters()
     _give_to_others()
+    _name_types_as_cuda()
     install_recurrent()
     install_convolutions()
     install_int_mm()
@@ -289,6 +290,17 @@ def _give_to_others() -> None:
 
     torch.Tensor.__dlpack_device__ = kind_and_number  # type: ignore[assignment]
     torch.Tensor.__dlpack__ = given  # type: ignore[assignment]
+
+
+def _name_types_as_cuda() -> None:
+    """``tensor.type()``, which torch's own errors name too, has CUDA's names: programs compare with them."""
+    plain: Any = torch.Tensor.type
+
+    def named(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = plain(tensor, *args, **kwargs)
+        return found.replace("torch.sim.", "torch.cuda.") if isinstance(found, str) else found
+
+    torch.Tensor.type = functools.wraps(plain)(named)  # type: ignore[method-assign,assignment]
 
 
 def _make_our_own() -> None:

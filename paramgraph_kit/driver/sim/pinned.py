@@ -62,7 +62,7 @@ def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
 
 def refuse_to_pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     """``aten::pin_memory`` of the device's own memory."""
-    kind = tensor.type().replace("torch.sim.", "torch.cuda.")
+    kind = tensor.type()
     raise RuntimeError(f"cannot pin '{kind}' only dense CPU tensors can be pinned")
 
 

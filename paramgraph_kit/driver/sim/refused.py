@@ -155,7 +155,7 @@ def check_types(
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
             first()
-            one, two = (each.type().replace("torch.sim.", "torch.cuda.") for each in (tensor, other))
+            one, two = (each.type() for each in (tensor, other))
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
     if _is_whole(tensor.dtype):
         check_numbers("slow_conv2d_cuda", _is_whole, tensor)
