@@ -85,6 +85,8 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:DisableTorchFunction", "replaying nodes on no device that the user has made the default"),
         ("torch._C:_AutoDispatchBelowAutograd", "replaying nodes unseen by autograd"),
         ("torch._C:_dynamo.guards._reinterpret_tensor", "a view with an offset, as Inductor makes it"),
+        ("torch._C:_swap_tensor_impl", "data that moves between host and device under a tensor"),
+        ("torch._C:_autograd._unsafe_set_version_counter", "a tensor's version, which its data has no part in"),
         ("torch._higher_order_ops.out_dtype:is_int_mm", "products of integers, which CUDA has in one kernel"),
     )
 )

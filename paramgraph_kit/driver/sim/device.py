@@ -53,6 +53,7 @@ def register() -> torch.device:
     from .autocast_names import install_names
     from .ctc import install_ctc
     from .cuda_runtime import install_ranges
+    from .data import install_data
     from .draws import drawing_kernels
     from .evenly import nobody_asks
     from .graphed import install_offloading
@@ -106,6 +107,7 @@ def register() -> torch.device:
     _keep_parameters()
     _give_to_others()
     _name_types_as_cuda()
+    install_data()
     install_recurrent()
     install_convolutions()
     install_int_mm()
