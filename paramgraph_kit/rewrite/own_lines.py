@@ -7,7 +7,7 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.diagnosis import Fix
@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import marked, once_before, picks_by_masks, unmarked
+from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, is_touched, lines_of
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
@@ -59,7 +60,6 @@ _STAYS = "stays as it is until"  # with all that was found there
 _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
-_HUNK = re.compile(r"@@ -(\d+)")
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")
@@ -86,7 +86,7 @@ def in_own_lines(
     except Exception:  # it answers as it likes; the example of the class has to do
         return [*failures]
     attempt.unsafe = {id(each): "left" for each in by_hand}
-    blocks = list(_blocks(fix.diff if fix is not None else ""))
+    blocks = list(blocks_of(fix.diff if fix is not None else ""))
     return [_own(attempt, failure, blocks, fix) for failure in failures]
 
 
@@ -122,36 +122,6 @@ class _Unrun(Attempt):
         return _Unknown()
 
 
-@dataclass(slots=True)
-class _Block:
-    """Lines of a diff that take the place of others."""
-
-    file: str
-    first: int  # of the lines that go
-    gone: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-
-
-def _blocks(diff: str) -> Iterator[_Block]:
-    file, number, block = "", 0, None
-    for line in diff.splitlines(keepends=True):
-        if block is not None and line[0] not in "+-":
-            yield block
-            block = None
-        if line.startswith("--- "):
-            file = line[4:].strip()
-        elif (hunk := _HUNK.match(line)) is not None:
-            number = int(hunk[1])
-        elif line[0] in "+-" and not line.startswith("+++ "):
-            block = block or _Block(file, number)
-            (block.gone if line[0] == "-" else block.new).append(line[1:])
-            number += line[0] == "-"
-        else:
-            number += 1
-    if block is not None:
-        yield block
-
-
 def _leaves_gradients(source: Source, statement: ast.stmt) -> bool:
     """Whether it is a branch with a backward pass, or one that leaves ahead of one."""
     function = source.function_of(statement)
@@ -164,7 +134,7 @@ def _leaves_gradients(source: Source, statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Call) and called(n) == "backward" for n in (*inside, *later))
 
 
-def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix | None) -> Failure:
+def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | None) -> Failure:
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
@@ -187,8 +157,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block], fix: Fix |
         return failure
     if pair and pair[1] == [IN_DIFF] and fix is not None and PLAIN in fix.pieces:
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
-    if pair and pair[1] == [IN_DIFF] and fix is not None and fix.complete and not _is_touched(failure, at, blocks):
-        pair = pair[0], [AS_IT_IS]
+    if pair and pair[1] == [IN_DIFF] and fix is not None and not is_touched(failure, at, blocks):
+        pair = _untouched(attempt, failure, at, fix, pair)
     said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
     pair = (pair[0], [said]) if pair and said else pair
     if fix is not None and fix.pieces and (id(failure) in attempt.unsafe or (PLAIN in fix.pieces and follows(failure))):
@@ -224,7 +194,7 @@ def _text(pair: tuple[list[str], list[str]]) -> str:
     return f"before  {before}\nafter   {after}"
 
 
-def _stays(failure: Failure, place: tuple[Source, ast.stmt], fix: Fix, blocks: Sequence[_Block]) -> bool:
+def _stays(failure: Failure, place: tuple[Source, ast.stmt], fix: Fix, blocks: Sequence[Block]) -> bool:
     """Whether a line is none of the part that was cut out of its function, and goes on as it did before or behind."""
     at = failure.frame
     if not fix.alone or at is None:
@@ -285,7 +255,7 @@ def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:
 
 
 def _shown(
-    failure: Failure, blocks: Sequence[_Block], place: tuple[Source, ast.stmt] | None
+    failure: Failure, blocks: Sequence[Block], place: tuple[Source, ast.stmt] | None
 ) -> tuple[list[str], list[str]] | None:
     """What a diff puts where a problem is; of a statement of several lines all of it, before and after."""
     at = failure.frame
@@ -294,7 +264,7 @@ def _shown(
             continue
         gone, new = block.gone, _of_its_block(block.gone, block.new)
         if place is not None:
-            source, (first, last) = place[0], _lines_of(place[1])
+            source, (first, last) = place[0], lines_of(place[1])
             if first <= block.first and block.first + len(gone) - 1 <= last:
                 inside = [each for each in blocks if each.file == at.file and first <= each.first <= last]
                 gone = source.lines[first - 1 : last]
@@ -324,7 +294,7 @@ def _of_its_block(gone: Sequence[str], new: Sequence[str]) -> list[str]:
     return kept or [*new]
 
 
-def _is_in(lines: Sequence[str], blocks: Sequence[_Block]) -> bool:
+def _is_in(lines: Sequence[str], blocks: Sequence[Block]) -> bool:
     """Whether a diff puts these lines somewhere: where an optimizer is made, say."""
     new = {line.strip() for block in blocks for line in block.new}
     return all(unmarked(line.strip()) in new for line in lines)
@@ -368,20 +338,27 @@ def _count(tree: ast.AST, head: str) -> int:
     return sum(_head(node) == head for node in ast.walk(tree))
 
 
-def _is_touched(failure: Failure, place: tuple[Source, ast.stmt] | None, blocks: Sequence[_Block]) -> bool:
-    """Whether a diff takes out a line of the statement that has a problem."""
-    if failure.frame is None or place is None:
-        return True
-    first, last = _lines_of(place[1])
-    mine = (each for each in blocks if each.file == failure.frame.file)
-    return any(each.first <= last and first < each.first + max(len(each.gone), 1) for each in mine)
+def _untouched(
+    attempt: _Unrun,
+    failure: Failure,
+    place: tuple[Source, ast.stmt] | None,
+    fix: Fix,
+    pair: tuple[list[str], list[str]],
+) -> tuple[list[str], list[str]] | None:
+    """What is said of a line that a diff leaves as it is, where it is: a diff that is not all of it mends it by none.
 
-
-def _lines_of(statement: ast.stmt) -> tuple[int, int]:
-    """The first and the last line of a statement; of a compound one those of its head."""
-    body = getattr(statement, "body", None)
-    last = min(part.lineno for part in body) - 1 if isinstance(body, list) and body else statement.end_lineno
-    return statement.lineno, max(last or statement.lineno, statement.lineno)
+    What only runs around the launch by that diff is right there.
+    """
+    if fix.complete or (not fix.alone and place is not None and is_only_around(place, fix)):
+        return pair[0], [AS_IT_IS]
+    if fix.alone:
+        return pair
+    if fix.pieces:
+        return _in_pieces(failure, (pair[0], []), fix)
+    try:
+        return _pair(attempt, failure, *place, tried=True) if place is not None else pair
+    except Unseen:
+        return None
 
 
 def _pair(
@@ -392,7 +369,7 @@ def _pair(
     entry = attempt.entry_name
     where = attempt.device_in(source)
     said = hint(Place(source, statement, failure, where, space=attempt.space_in(source), attributes=held, entry=entry))
-    first, last = _lines_of(statement)
+    first, last = lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
     belongs_behind = said.startswith("belongs behind the launch")
@@ -441,7 +418,7 @@ def _changed(
     # Of an optimizer there may be another plan, which comes with each.
     plans = [plan for plan in attempt.plans([failure]) if any(each is failure for each in plan.failures)]
     gone, new = list[str](), list[str]()
-    first, last = _lines_of(statement)
+    first, last = lines_of(statement)
     for file, lines in attempt.texts(plans).items():
         old = attempt.sources[file].lines
         changes = [

@@ -59,3 +59,52 @@ def test_lines_of_a_diff_are_told_beside_pieces_that_change_no_line(tmp_path: Pa
     told = in_own_lines(names["f"], names["args"], {}, list(found), fix=fix)
     # THEN what is proved comes first at each line, and the diff's words are of one graph
     assert all(parts(each.fix)[1].startswith("stays as it is in pieces, ") for each in told)
+
+
+RATED = """
+net = nn.Linear(8, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Trainer:
+    it, total = 0, 0.0
+    def rate(self):
+        return 1.0 - 0.5 * min(1.0, self.it / 4)
+    def step(self, x):
+        per = net(x).pow(2).squeeze(1)
+        kept = int(self.rate() * per.numel())
+        loss = per[torch.argsort(per.detach())[:kept]].mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        self.it += 1
+        self.total += loss.item()
+        return loss.detach()
+f = Trainer().step
+args = (torch.randn(16, 8, device=device),)
+"""
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+    """A size that the host computes, and what was found of it with a fix."""
+    names = run(RATED, tmp_path_factory.mktemp("rated"))
+    return names, pgk.diagnose(names["f"], *names["args"], fix=True)
+
+
+@pytest.mark.parametrize("has_pieces", [True, False])
+def test_a_line_that_a_diff_leaves_as_it_is_and_does_not_mend_is_not_told_as_in_the_diff(
+    has_pieces: bool, rated: tuple[dict[str, Any], Any]
+) -> None:
+    # GIVEN a diff that mends the counters around a size of the host's, with pieces, or without them
+    names, found = rated
+    size = next(each for each in found if each.code == "size-frozen")
+    assert "[:kept]" not in found.fix.diff
+    assert not found.fix.complete
+    fix = found.fix if has_pieces else replace(found.fix, pieces="")
+    # WHEN its lines are told
+    told = in_own_lines(names["f"], names["args"], {}, list(found), by_hand=found.fix.left, fix=fix)
+    line, said = parts(next(each.fix for each in told if each.frame == size.frame))
+    # THEN the size is not said to be in the diff, but to stay in the pieces where there are some
+    assert "as in the diff" not in said, (line, said)
+    assert said.startswith("stays as it is in pieces, ") == has_pieces
+    # AND what the diff has moved is told to be there
+    assert parts(next(each.fix for each in told if "item()" in str(each.frame)))[1].endswith("as in the diff")

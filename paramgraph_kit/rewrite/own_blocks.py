@@ -1,0 +1,74 @@
+"""The lines of a diff that take the place of others, and where a statement of the user's is beside them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from paramgraph_kit.doctor.diagnosis import Fix
+from paramgraph_kit.rewrite.reads import only_around
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import around_launches
+from paramgraph_kit.trace.model import Failure
+
+_HUNK = re.compile(r"@@ -(\d+)")
+
+
+@dataclass(slots=True)
+class Block:
+    """Lines of a diff that take the place of others."""
+
+    file: str
+    first: int  # of the lines that go
+    gone: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def blocks_of(diff: str) -> Iterator[Block]:
+    """The blocks of a diff, one after the other."""
+    file, number, block = "", 0, None
+    for line in diff.splitlines(keepends=True):
+        if block is not None and line[0] not in "+-":
+            yield block
+            block = None
+        if line.startswith("--- "):
+            file = line[4:].strip()
+        elif (hunk := _HUNK.match(line)) is not None:
+            number = int(hunk[1])
+        elif line[0] in "+-" and not line.startswith("+++ "):
+            block = block or Block(file, number)
+            (block.gone if line[0] == "-" else block.new).append(line[1:])
+            number += line[0] == "-"
+        else:
+            number += 1
+    if block is not None:
+        yield block
+
+
+def is_touched(failure: Failure, place: tuple[Source, ast.stmt] | None, blocks: Sequence[Block]) -> bool:
+    """Whether a diff takes out a line of the statement that has a problem."""
+    if failure.frame is None or place is None:
+        return True
+    first, last = lines_of(place[1])
+    mine = (each for each in blocks if each.file == failure.frame.file)
+    return any(each.first <= last and first < each.first + max(len(each.gone), 1) for each in mine)
+
+
+def is_only_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
+    """Whether only what a diff put around the launch calls the function that a statement is in."""
+    source, statement = place
+    function, lines = source.function_of(statement), fix.texts.get(source.file, [])
+    if function is None or not lines:
+        return False
+    tree = ast.parse("".join(lines))
+    around = [each.name for mark in ("before", "after") for each in around_launches(source.file, lines, tree, mark)]
+    return function.name in only_around(tree, around)
+
+
+def lines_of(statement: ast.stmt) -> tuple[int, int]:
+    """The first and the last line of a statement; of a compound one those of its head."""
+    body = getattr(statement, "body", None)
+    last = min(part.lineno for part in body) - 1 if isinstance(body, list) and body else statement.end_lineno
+    return statement.lineno, max(last or statement.lineno, statement.lineno)
