@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.rewrite.source.edits import path_of
 
@@ -17,22 +17,30 @@ def memory_moved(body: Iterable[ast.AST]) -> str:
 
     ``p.data = v`` and ``net.weight = nn.Parameter(w)``, but not ``p.data.copy_(v)``, nor an object's own ``self.data``.
     """
+    return next((name for name, _ in moves_of(body)), "")
+
+
+def moves_of(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Each such name, and what it is done to: ``p``, or ``net``."""
     for node in (part for top in body for part in ast.walk(top)):
         call = node if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        if (
-            call is not None
-            and path_of(call.func).endswith(_LOADS)
-            and any(_is_true(n, "assign") for n in call.keywords)
-        ):
-            return _LOADS
-        if call is not None and path_of(call.func).endswith(".set_"):
-            return path_of(call.func).split(".")[-2]
+        if call is not None and isinstance(call.func, ast.Attribute):
+            path = path_of(call.func)
+            if path.endswith(_LOADS) and any(_is_true(n, "assign") for n in call.keywords):
+                yield _LOADS, call.func.value
+            elif path.endswith(".set_"):
+                yield path.split(".")[-2], call.func.value
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in (n for each in targets for n in ast.walk(each) if isinstance(n, ast.Attribute)):
-            of_tensor = target.attr == "data" and path_of(target) != "self.data" and isinstance(target.ctx, ast.Store)
-            if of_tensor or (target.attr in _PARTS and _is_parameter(node)):
-                return target.attr
-    return ""
+            if (is_data(target) and isinstance(target.ctx, ast.Store)) or (
+                target.attr in _PARTS and _is_parameter(node)
+            ):
+                yield target.attr, target.value
+
+
+def is_data(target: ast.Attribute) -> bool:
+    """Whether that may be a tensor's memory."""
+    return target.attr == "data" and path_of(target) != "self.data"
 
 
 def bound_by_text(node: ast.AST) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.rewrite.memory_moved import bound_by_text, memory_moved
+from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data, memory_moved
+from paramgraph_kit.rewrite.memory_owners import memory_read
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
@@ -43,13 +44,14 @@ def frozen(
     rates: bool = False,
     tensors: Collection[str] = (),
     same: Mapping[str, str] = MappingProxyType({}),
+    is_shared: Callable[[Collection[str]], bool] = lambda _: True,
 ) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
     ``ran`` are qualified names, ``containers`` the names of lists, sets and dictionaries. Steps that are tried may not
     show it: a number may have come to its end before the capture. ``rates``: learning rates are tensors, which can be
-    written in place; ``tensors``: names of variables that are tensors, whose parts are; ``same``: other names of what
-    several names have.
+    written in place; ``tensors``: names of variables that are tensors, whose parts are, and of attributes, with a dot;
+    ``same``: other names of what several names have; ``is_shared``: whether what these names have is had by others too.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
@@ -58,9 +60,9 @@ def frozen(
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     if mode := set_for_good(stay, binding)[0]:
         return f".{mode}"
-    if stay and (name := memory_moved(binding)):
-        return f".{name}"
-    tensors = {*tensors, *_made_as_tensors(tree)}
+    if stay and (name := memory_read(tree, functions, binding, stay, is_shared)):
+        return name
+    tensors = _always_tensors(tree, tensors)
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
@@ -349,7 +351,7 @@ def _bound_in(
                     each = each.value
                 if isinstance(each, ast.Name) and each.id not in local:
                     yield each.id, key
-                elif isinstance(each, ast.Attribute):
+                elif isinstance(each, ast.Attribute) and not is_data(each):  # of which `memory_moved` tells
                     yield f".{each.attr}", key
 
 
@@ -384,8 +386,20 @@ def _slot(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
+def _always_tensors(tree: ast.Module, tensors: Collection[str]) -> set[str]:
+    """Names and slots that are tensors, now or as a file makes them, but no attribute that it gives a number, too."""
+    numbers = {slot for slot, value in _given(tree) if slot.startswith(".") and isinstance(value, ast.Constant)}
+    return ({*tensors} - numbers) | _made_as_tensors(tree)
+
+
 def _made_as_tensors(tree: ast.Module) -> set[str]:
     """Slots that a file gives nothing but new tensors: ``self.pos = torch.tensor(0)``, ``{"pos": torch.zeros(1)}``."""
+    given = _given(tree)
+    return {slot for slot, _ in given if slot} - {slot for slot, value in given if not _is_new_tensor(value)}
+
+
+def _given(tree: ast.Module) -> list[tuple[str, ast.expr | None]]:
+    """The slots that a file gives something, and what, where that is told."""
     given: list[tuple[str, ast.expr | None]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
@@ -404,7 +418,9 @@ def _made_as_tensors(tree: ast.Module) -> set[str]:
                     given += [(_slot(part), value) for part, value in zip(parts, values, strict=True)]
                 else:
                     given += [(_slot(part), None) for part in parts]
-    return {slot for slot, _ in given if slot} - {slot for slot, value in given if not _is_new_tensor(value)}
+        elif isinstance(node, ast.Call) and called(node) == "register_buffer" and (name := bound_by_text(node)):
+            given.append((f".{name}", node.args[1] if len(node.args) > 1 else None))
+    return given
 
 
 def _is_new_tensor(value: ast.expr | None) -> bool:

@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.around import elsewhere
 from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_written_at
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
+from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, shared_by, tensor_slots
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
@@ -330,9 +331,8 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             left = [*left, *failed]  # what no call has shown
         stale = found.stale = _stale(rounds)
         if stale:
-            found.verified.append(
-                f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"
-            )
+            told = f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"
+            found.verified.append(OTHER_MEMORY if stale == MEMORY else told)
         found.complete = failed is None and not left and not truth.unsteady and not stale
         behind = attempt.alone if found.complete else []
         found.verified += _not_caught(attempt) if rounds.moves else []
@@ -340,7 +340,7 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
-    if plans and stale and (text := _instead_of(rounds, stale)):
+    if plans and stale and stale != MEMORY and (text := _instead_of(rounds, stale)):
         others = [each for each in found.instead if f"`{stale}` is one tensor then" not in each]  # it stays a list
         found.instead = others if by_hand.is_told_there(text, others) else [*others, text]
     found.unsaid = by_hand.unsaid(attempt, left, failures)
@@ -411,7 +411,9 @@ def _stale(rounds: Rounds) -> str:
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
-    more = containers, bool(rates), tensors, first.same_names()
+    holders = first.prover.state.holders
+    tensors |= tensor_slots(holders)
+    more = containers, bool(rates), tensors, first.same_names(), lambda names: shared_by(names, first.space, holders)
     return frozen(lines, moved, ran, *more).lstrip(".") if moved else ""
 
 
