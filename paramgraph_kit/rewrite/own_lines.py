@@ -204,6 +204,8 @@ def _stays(failure: Failure, place: tuple[Source, ast.stmt], fix: Fix, blocks: S
         return not own and _is_around(place, fix)
     calls = re.compile(rf"(?<!def )\b{fix.alone}\(")
     new = "".join(line for each in blocks for line in each.new)
+    if own and at.text.strip() not in map(str.strip, new.splitlines()):
+        return False  # the diff writes another one in its place
     behind = any(_MARK.search(line.rstrip()) for each in blocks for line in each.new) and at.text.strip() in new
     return not behind and not any(calls.search(line) for each in own for line in each.new)
 

@@ -14,7 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
-from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data, memory_moved
+from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data
 from paramgraph_kit.rewrite.memory_owners import memory_read
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
@@ -114,9 +114,9 @@ def moved_around(
     containers: Collection[str],
     moved: Collection[str],
     ran: Collection[str],
-    *,
     rates: bool = False,
     same: Mapping[str, str] = MappingProxyType({}),
+    is_shared: Callable[[Collection[str]], bool] = lambda _: True,
 ) -> tuple[str, set[str]]:
     """The name of something that a function rebinds around one that it calls, which reads it, or "".
 
@@ -142,8 +142,8 @@ def moved_around(
     wholes = [each for each in functions if each.name == function]
     if mode := set_for_good(inside, beside, [each for whole in wholes for each in _ahead(whole, inner)])[0]:
         return mode, set()
-    if inside and (name := memory_moved(beside)):
-        return f".{name}", set()
+    if inside and (name := memory_read(tree, functions, beside, inside, is_shared)):
+        return name, set()
     begun = set[str]()
     rest = set(moved) - {name for each in inside for name, _ in _bound(each, containers, tensors)}
     for whole in wholes:

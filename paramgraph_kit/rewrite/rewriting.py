@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.around import elsewhere
 from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_written_at
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
-from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, shared_by, tensor_slots
+from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
@@ -411,9 +411,8 @@ def _stale(rounds: Rounds) -> str:
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
-    holders = first.prover.state.holders
-    tensors |= tensor_slots(holders)
-    more = containers, bool(rates), tensors, first.same_names(), lambda names: shared_by(names, first.space, holders)
+    tensors |= tensor_slots(first.prover.state.holders)
+    more = containers, bool(rates), tensors, first.same_names(), first.has_elsewhere
     return frozen(lines, moved, ran, *more).lstrip(".") if moved else ""
 
 

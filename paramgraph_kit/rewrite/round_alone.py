@@ -41,7 +41,7 @@ from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import rewrite
 from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_later import later
-from paramgraph_kit.rewrite.round_left import MOVED, OTHERS, left_of
+from paramgraph_kit.rewrite.round_left import OTHERS, left_of, moved_text
 from paramgraph_kit.rewrite.round_loaders import through_loaders
 from paramgraph_kit.rewrite.round_parts import (
     READS,
@@ -65,7 +65,6 @@ from paramgraph_kit.rewrite.round_parts import (
 from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, same, written_anywhere
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_anew, with_its_lines
 from paramgraph_kit.rewrite.rounds import LIMIT_S
-from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, within
 from paramgraph_kit.rewrite.source.given import OfLoop
@@ -256,11 +255,11 @@ class _Cutting:
         numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
         moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
         known = [*found.lines], self.definition.name, found.name, containers, moved, run.ran
-        name, begun = moved_around(*known, rates=bool(self.rates), same=self.whole.same_names())
+        more = bool(self.rates), self.whole.same_names(), self.whole.has_elsewhere
+        name, begun = moved_around(*known, *more)
         self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
         if name := name or min((each for each in begun if not run.has(each)), default=""):
-            told = modes.AROUND if name in modes.NAMES else MOVED
-            self._leave(found, run, why=told.format(name=f"self{name}" if name.startswith(".") else name))
+            self._leave(found, run, why=moved_text(name))
             return None  # it may move by so little that no trial shows what a graph keeps
         run.varying |= {*self.varying} & {*found.parameters}
         if run.varying or run.arrays:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 
 from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.source import modes
 from paramgraph_kit.rewrite.source.edits import Source
 
 MOVED = (
@@ -22,6 +24,14 @@ NUMBER = (
 )
 _GIVEN = re.compile(r"\b(\w+)=[^=,]*?\b(\w+_in)\b")
 _AT = re.compile(rf"\S*{re.escape(REWRITTEN)}:\d+ ")
+
+
+def moved_text(name: str) -> str:
+    """What is said of something that is given another value around a round that reads it."""
+    if name == MEMORY:
+        return f"{OTHER_MEMORY.replace('behind the launch', 'around the round')}: write it in place, `p.copy_(...)`"
+    told = modes.AROUND if name in modes.NAMES else MOVED
+    return told.format(name=f"self{name}" if name.startswith(".") else name)
 
 
 def left_of(

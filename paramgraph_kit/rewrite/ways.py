@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.loops.read_together import together
+from paramgraph_kit.rewrite.memory_owners import shared_by
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -52,6 +53,10 @@ class Ways(Fetching):
     def same_names(self) -> dict[str, str]:
         """By which of its names each list, dictionary or array is known."""
         return one_name(self.space, self.prover.state.holders)
+
+    def has_elsewhere(self, names: Collection[str]) -> bool:
+        """Whether others have what these names have, too, as far as anybody knows."""
+        return shared_by(names, self.space, self.prover.state.holders)
 
     def advancing(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""

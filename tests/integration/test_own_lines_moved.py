@@ -11,6 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.own_lines import PLAIN, in_own_lines
+from paramgraph_kit.rewrite.result import Rewriting
 from tests.integration.rewritten import run
 from tests.integration.test_own_lines import parts
 
@@ -108,3 +109,47 @@ def test_a_line_that_a_diff_leaves_as_it_is_and_does_not_mend_is_not_told_as_in_
     assert said.startswith("stays as it is in pieces, ") == has_pieces
     # AND what the diff has moved is told to be there
     assert parts(next(each.fix for each in told if "item()" in str(each.frame)))[1].endswith("as in the diff")
+
+
+CHECKED = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Linear(8, 2)
+    def forward(self, x):
+        normal = torch.distributions.Normal(self.mean(x), 1.0)
+        drawn = normal.sample()
+        return normal.log_prob(drawn).sum(1)
+policy = Policy().to(device)
+seen = []
+def update(x):
+    loss = policy(x).pow(2).mean()
+    return loss
+def f(x):
+    loss = update(x)
+    seen.append(loss.item())
+    return loss.detach()
+args = (torch.randn(16, 8, device=device),)
+"""
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_line_that_a_diff_writes_otherwise_is_not_told_to_stay_beside_a_part(written: bool, tmp_path: Path) -> None:
+    # GIVEN a part that was cut out of a step, and a line elsewhere that the diff writes otherwise, or leaves
+    names = run(CHECKED, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    asked = next(each for each in found if "Normal(" in str(each.frame))
+    file, lines = str(tmp_path / "program.py"), (tmp_path / "program.py").read_text().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if "Normal(" in line)
+    old, call = lines[number], next(n for n, line in enumerate(lines) if "loss = update(x)" in line)
+    lines[call] = "    loss = update_part(x)\n"
+    diff = f"--- {file}\n+++ {file} (not written)\n"
+    if written:
+        lines[number] = old.replace("1.0)", "1.0, validate_args=False)")
+        diff += f"@@ -{number + 1},1 +{number + 1},1 @@\n-{old}+{lines[number]}"
+    diff += f"@@ -{call + 1},1 +{call + 1},1 @@\n-    loss = update(x)\n+{lines[call]}"
+    fix: Any = Rewriting("f", diff, alone="update_part", is_of_loop=False, texts={file: lines})
+    # WHEN its line is told
+    said = parts(str(in_own_lines(names["f"], names["args"], {}, [asked], fix=fix)[0].fix))
+    # THEN it is what the diff has, or it stays beside the part
+    assert said[1] == (lines[number].strip() if written else "stays as it is, beside the part that a graph holds")
