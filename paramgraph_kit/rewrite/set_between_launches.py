@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from contextlib import suppress
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.source.edits import Function, path_of
@@ -38,13 +39,31 @@ def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
     text = failure.frame.text if failure.frame else ""
     if text and not any(line[:1] == "-" and line[1:].strip() == text for line in fix.diff.splitlines()):
         return True
-    trees = [ast.parse("".join(lines)) for lines in fix.texts.values()]
-    own = [n for t in trees for n in ast.walk(t) if isinstance(n, Function) and n.name == fix.alone]
-    nodes = [n for each in own for n in ast.walk(each) if isinstance(n, (ast.Name, ast.Attribute))]
+    own, called = _captured(fix)
     with suppress(SyntaxError):  # words for what is no path
         paths = {path, *_owners_of(path)}
-        return any(path_of(n) in paths for n in nodes)
+        ends = {each.rpartition(".")[2] for each in paths if "." in each}  # objects have other names there
+        inner = (n for each in called for n in ast.walk(each) if isinstance(n, ast.Attribute))
+        named = (n for n in ast.walk(own) if isinstance(n, (ast.Name, ast.Attribute)))
+        return any(path_of(n) in paths for n in named) or any(n.attr in ends for n in inner)
     return False
+
+
+def _captured(fix: Rewriting) -> tuple[ast.AST, list[ast.AST]]:
+    """The captured function, and those that it may call, by their names."""
+    trees = [ast.parse("".join(lines)) for lines in fix.texts.values()]
+    named: dict[str, list[ast.AST]] = {}
+    for node in (n for tree in trees for n in ast.walk(tree) if isinstance(n, Function)):
+        named.setdefault(node.name, []).append(node)
+    waiting = named.pop(fix.alone, [])
+    own = ast.Module([*waiting], [])  # type: ignore[list-item]
+    called: list[ast.AST] = []
+    while waiting:
+        calls = [last_name(n.func) for n in ast.walk(waiting.pop()) if isinstance(n, ast.Call)]
+        found = [each for name in calls for each in named.pop(name, ())]
+        called += found
+        waiting += found
+    return own, called
 
 
 def _owners_of(path: str) -> list[str]:

@@ -83,3 +83,39 @@ def test_a_part_is_told_the_mode_that_the_loop_sets(tmp_path: Path) -> None:
     told = [line for line in found.fix.verified if line.startswith("`self.net[1].training` is set between calls")]
     assert len(told) == 1, str(found)
     assert "capture again behind that line" in told[0]
+
+
+STEPPED = """
+import torch, paramgraph_kit as pgk
+device = pgk.device()
+class Tracker:
+    def __init__(self):
+        self.x, self.cov, self.dt = torch.zeros(4, device=device), torch.eye(4, device=device), 1.0
+    def advance(self):
+        self.x = self.cov @ self.x * self.dt + 1
+    def correct(self, z):
+        gain = self.cov @ torch.linalg.inv(self.cov + torch.eye(4, device=device))
+        self.x = self.x + gain @ (z - self.x)
+        return self.x.abs().sum()
+    def track(self, z):
+        self.advance()
+        size = self.correct(z)
+        return self.x[:2] * 1, size
+tracker = Tracker()
+step, args = tracker.track, (torch.ones(4, device=device),)
+def main():
+    for k in range(6):
+        tracker.dt = 0.5 * k
+        tracker.track(torch.ones(4, device=device))
+"""
+
+
+def test_a_part_is_told_what_the_methods_read_that_it_calls(tmp_path: Path) -> None:
+    # GIVEN a step whose part calls methods, of which one reads a number that the loop sets
+    made = program(STEPPED, tmp_path / "methods.py")
+    # WHEN it is rewritten, and a part of it is what a graph holds
+    found = pgk.diagnose(made["step"], *made["args"], fix=True)
+    # THEN it says beside what was tried that the part keeps the number
+    assert found.fix is not None
+    assert found.fix.alone
+    assert any(line.startswith("`self.dt` is set between calls") for line in found.fix.verified), str(found)

@@ -27,6 +27,8 @@ _MOST_ENTRIES = 256  # of a list of tensors
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), list, tuple, set)
+_MOST = 4096  # functions that are followed
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TESTS = (ast.If, ast.IfExp, ast.While)
 LEARNS = ".requires_grad"
@@ -209,9 +211,10 @@ def uses_in(function: Any, given: dict[str, Any]) -> list[Use]:
 
 def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]) -> list[Use]:
     found: list[Use] = []
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, ...]] = set()
     while waiting:
         own, nodes, names = waiting.pop()
+        calls = {_at(n.func): n for n in nodes_of(own) if isinstance(n, ast.Call)}
         for node, decides in nodes:
             use = Use(own, in_full(node, names.short), decides, names)
             value = use.value()
@@ -220,11 +223,32 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
             is_method = own.co_argcount > 0 and "." in own.co_qualname.rpartition("<locals>.")[2]
             is_self = is_method and isinstance(node, ast.Name) and node.id == own.co_varnames[0]
             for function, owner in _functions(value) if not is_self else ():
-                key = (id(function.__code__), id(owner))
-                if key not in seen and not is_library(function.__code__.co_filename):
+                inner = names_in(function, owner)
+                if _at(node) in calls and owner in (None, value, getattr(value, "__self__", None)):
+                    inner.known.update(_handed(calls[_at(node)], function, owner, names))
+                key = (id(function.__code__), id(owner), *sorted(id(each) for each in inner.known.values()))
+                if key not in seen and len(seen) < _MOST and not is_library(function.__code__.co_filename):
                     seen.add(key)
-                    waiting.append((function.__code__, body_of(function.__code__), names_in(function, owner)))
+                    waiting.append((function.__code__, body_of(function.__code__), inner))
     return found
+
+
+def _at(node: ast.expr) -> tuple[int | None, ...]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _handed(call: ast.Call, function: FunctionType, owner: Any, names: Names) -> Iterator[tuple[str, Any]]:
+    """The objects that a call hands to a function, by what they are called there: ``smooth(self, x)``."""
+    code = function.__code__
+    own = code.co_varnames[owner is not None : code.co_argcount]
+    only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    plain = any(isinstance(each, ast.Starred) for each in call.args)
+    given = [*zip(own, () if plain else call.args, strict=False)]
+    given += [(each.arg, each.value) for each in call.keywords if each.arg in (*own, *only)]
+    for name, node in given:
+        value = _value(node, names)
+        if value is not NOTHING and not is_a(value, torch.Tensor) and type(value) not in _PLAIN:
+            yield name, value
 
 
 def parts(value: Any) -> dict[str, Value]:

@@ -13,7 +13,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,8 @@ def around(function: Callable[..., Any]) -> list[Scope]:
             if name == "<module>" and tree is not None:
                 found.append(Scope(file, tree, names))
         frame = frame.f_back
+    while type(function) is partial:
+        function = function.func
     inner = getattr(function, "__func__", function)
     if not isinstance(inner, torch.nn.Module) and not hasattr(inner, "__code__"):  # an object that can be called
         inner = vars(type(inner)).get("__call__")

@@ -45,6 +45,8 @@ from paramgraph_kit.doctor.observe.loop_values import (
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.driver.files import is_library
 
+_OF_OBJECTS = ("__call__", "forward")  # methods that are called by the names of objects
+
 
 class Flow(Calls):
     """Follows the lines of scopes around a step."""
@@ -61,7 +63,8 @@ class Flow(Calls):
                 continue
             nodes = [n for s in scope.body.body for n in ast.walk(s)]
             calls = (n for n in nodes if isinstance(n, ast.Call))
-            if not any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls):
+            named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
+            if not named and names.isdisjoint(_OF_OBJECTS):
                 continue
             self.found, self.state, self.stack, self.numbers = Found(), State(), [], {}
             run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)

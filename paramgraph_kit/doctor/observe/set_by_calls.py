@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +79,11 @@ def all_settings(
 ) -> list[Setting]:
     """What loops around a step set, and what functions set that it does not call."""
     scopes, ran = list(scopes), list(ran)
+    while type(function) is partial:
+        with suppress(TypeError, ValueError):  # of a function without a signature
+            bound = inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
+            given = {**bound.arguments, **given}
+        function = function.func
     uses = cache(lambda: uses_in(function, given))
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}
