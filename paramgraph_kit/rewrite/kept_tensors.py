@@ -40,6 +40,8 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
         after = [*functions_of(tree, ran)]
         around = only_around(tree, moved)  # numbers that these count are no tensors
         bound = [{path for each in part for path, _ in _bound(each)} for part in (inside, after)]
+        behind = [n for n in ast.walk(tree) if isinstance(n, Function) and n.name in {*moved, *around}]
+        bound[1] |= {path for each in behind for path, _ in _bound(each)}  # there it still gets another
         in_place = {path for each in after if each.name not in around for path in _in_place(each)} - bound[1]
         owner = object_of(attempt)
         each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
@@ -85,5 +87,13 @@ def _elsewhere(source: Source, inside: list[Function], path: str, owner: str) ->
             continue
         for other, value in _bound(part):
             first, _, rest = other.partition(".")
-            if (other == path and (first != "self" or own)) or (path == f"self.{rest}" and first == owner != "self"):
+            if (other == path and (first != _self_of(source, part) or own)) or (
+                path == f"self.{rest}" and first == owner != "self"
+            ):
                 yield other, value
+
+
+def _self_of(source: Source, part: ast.AST) -> str:
+    """By which name a method has its own object, or any class's would."""
+    first = [*part.args.posonlyargs, *part.args.args][:1] if isinstance(part, Function) else []
+    return first[0].arg if first and isinstance(source.parents.get(part), ast.ClassDef) else "self"

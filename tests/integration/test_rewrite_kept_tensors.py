@@ -115,3 +115,45 @@ def test_numbers_that_are_counted_behind_a_launch_are_told_as_no_tensors(tmp_pat
     assert "after_step" in found.diff
     told = [line.partition("` is one tensor")[0] for line in found.verified if "is one tensor" in line]
     assert told == ["`self.w"]
+
+
+BEST = """\
+class Least:
+    def __init__(self):
+        self.low = 9.0
+    def step(this, x):
+        cost = x.pow(2).sin().cos().tanh()
+        this.low = min(this.low, float(cost.min()))
+        return cost, this.low
+class Greatest:
+    def __init__(self):
+        self.low = 0.0
+    def step(this, x):
+        this.low = max(this.low, float(x.max()))
+        return x, this.low
+    def state(this, x):
+        this.average = x
+class Smoothed:
+    def __init__(self):
+        self.average = torch.zeros(3, device=device)
+    def step(this, x):
+        this.average = this.average * 0.9 + x * 0.1
+        return this.average * 2
+    def restart(this, x):
+        this.average = x
+args = (torch.randn(3, device=device),)
+f = {made}().step
+"""
+
+
+@pytest.mark.parametrize(("made", "lines"), [("Least", []), ("Smoothed", ["`this.average.copy_(x)`"])])
+def test_a_line_of_another_class_is_not_told_by_whatever_name_methods_have_their_object(
+    made: str, lines: list[str], tmp_path: Path
+) -> None:
+    # GIVEN methods that have their object by a name of their own, of one class and of another with that attribute, and
+    # a number that is read behind the launch, or a state that becomes one tensor WHEN it is rewritten
+    found = rewritten(BEST.format(made=made), tmp_path)
+    # THEN a number that still gets another behind the launch is no tensor, and of the state its class's line is told
+    told = [line for line in found.verified if "is one tensor, which" in line]
+    assert [line.partition(" for ")[0].rpartition("writes ")[2] for line in told] == lines
+    assert found.diff

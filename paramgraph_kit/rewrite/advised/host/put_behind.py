@@ -257,6 +257,9 @@ def behind(place: Place) -> str:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 of_device = names_in(later.value) & place.tensors.keys()
+                if _is_read_there(node):  # which no host knows ahead of the launch
+                    given = isinstance(later, ast.Return) and _is_given_as_it_is(later.value, path)
+                    return f"belongs behind the launch, with line {later.lineno}, which reads it" if given else ""
                 if place.failure.code in READS and not of_device and not isinstance(later, ast.Return):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 if isinstance(later, ast.Return) or of_device:
@@ -279,3 +282,19 @@ def behind(place: Place) -> str:
     if any(map(place.computes_with, written(node))):
         return LEFT  # moved by hand alone, the graph would keep the number that it had
     return put_off(place) or BEHIND
+
+
+def _is_read_there(node: ast.stmt) -> bool:
+    """Whether a statement reads the device for what it keeps: ``best = min(best, x.item())``."""
+    value = getattr(node, "value", None)
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)] if isinstance(value, ast.expr) else []
+    numbers = [each for n in calls if path_of(n.func) in ("float", "int") for each in n.args]
+    of_tensors = any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) for n in numbers)
+    return of_tensors or any(called(n) in ("item", "tolist") for n in calls)
+
+
+def _is_given_as_it_is(value: ast.expr, path: str) -> bool:
+    """Whether a result has what is kept beside other things, and nothing is computed with it: ``return y, best``."""
+    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+    parts = [*value.values] if isinstance(value, ast.Dict) else parts
+    return all(path_of(each) == path or path not in paths(each) for each in parts)
