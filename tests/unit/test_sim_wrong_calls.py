@@ -115,6 +115,9 @@ def test_a_type_that_only_cuda_computes_keeps_its_indices() -> None:
 
 TYPES: dict[str, tuple[Call, str]] = {
     "a gelu of whole numbers": (lambda x: F.gelu(x.long()), "\"GeluCUDAKernelImpl\" not implemented for 'Long'"),
+    "bits of halves": (lambda x: x.half() & 1, "\"bitwise_and_cuda\" not implemented for 'Half'"),
+    "halves shifted": (lambda x: x.half() << 1, "\"lshift_cuda\" not implemented for 'Half'"),
+    "whole numbers between two": (lambda x: x.long().lerp(x.long(), 0.5), "\"lerp_cuda\" not implemented for 'Long'"),
     "bits of a float": (lambda x: x & 1, "\"bitwise_and_cuda\" not implemented for 'Float'"),
     "a pool of whole numbers": (
         lambda x: F.max_pool2d(x.long()[None], 2),

@@ -236,7 +236,7 @@ class CUDAGraph:
         if pool is not None and all(pool) and current_stream() != default_stream() and current_stream().capture is None:
             machine().generator.left_in_capture = True  # torch has told it by now
             raise RuntimeError(BOTH_NUMBERS)
-        pool_id = (int(pool[0]), int(pool[1])) if pool is not None else allocator.new_pool_id()
+        pool_id = (int(pool[0]), int(pool[1])) if pool is not None and any(pool) else allocator.new_pool_id()
         if current_stream().capture is None and current_stream() != default_stream():
             self._stream = current_stream()
         self._unknown = current_stream().capture is not None and machine().generator not in self._counted

@@ -25,7 +25,7 @@ from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
 from .not_known import not_known
 from .pinned import forget as forget_blocks
-from .refused import check_types
+from .refused import check_convolved, check_types
 from .solver import CUSOLVER, INTERNAL, UNSOLVED, solver_error, tell_late
 from .stream import current_stream
 from .transforms import TRANSFORMS, forget_plans, transform_kernel
@@ -213,11 +213,15 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if op._opname == "convolution":
             check_types(args[0], args[1], args[2], lambda: _check_places(op, args))
+        if op._opname == "convolution" and not torch.backends.cudnn.enabled:
+            check_convolved(args[0])
         if args[0].numel() and not _is_depthwise(op, args):
             check = (lambda: _check(op, args, kwargs)) if op._opname == "convolution" else (lambda: None)
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS", check)
             if torch.backends.cudnn.enabled:
                 _try_kernels((op._opname, *map(_shape, args)))
+        if op._opname == "convolution":  # cuDNN's handle is asked for first
+            check_convolved(args[0])
         return run(*args, **kwargs)
 
     return call

@@ -151,14 +151,17 @@ def check_least_squares(driver: str | None) -> None:
 def check_types(
     tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, first: Callable[[], None] = lambda: None
 ) -> None:
-    """Raise for a convolution of tensors not all of one type and on one device, after ``first``; of whole numbers."""
+    """Raise for a convolution of tensors not all of one type and on one device, after ``first``."""
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
             first()
             one, two = (each.type() for each in (tensor, other))
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
-    if _is_whole(tensor.dtype):
-        check_numbers("slow_conv2d_cuda", _is_whole, tensor)
+
+
+def check_convolved(tensor: torch.Tensor) -> None:
+    """Raise NotImplementedError for a convolution of whole numbers."""
+    check_numbers("slow_conv2d_cuda", _is_whole, tensor)
 
 
 def check_rows(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> None:

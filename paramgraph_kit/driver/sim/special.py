@@ -28,7 +28,7 @@ from .pinned import is_pinned, lasting, pin, refuse_to_pin
 from .solver import tell_late
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
-from .whole import convert
+from .whole import convert, require_fit
 
 aten = torch.ops.aten
 _NOBODY = torch_name("DispatchKeySet")(torch_name("DispatchKey").XLA)  # a device that has no kernels
@@ -132,6 +132,7 @@ def masked_fill_kernel(op: Any) -> Callable[..., Any]:
         if mask.device != tensor.device:
             places = f"mask on {mask.device} and self on {tensor.device}"
             raise RuntimeError(f"expected self and mask to be on the same device, but got {places}")
+        require_fit(tensor.dtype, value)
         return run(tensor, mask, value)
 
     return call
@@ -312,9 +313,12 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
         m = machine()
         if m.hearing and not pattern:
             m.ran("fill_")
+        if target.numel() == 1:
+            require_fit(target.dtype, value)
         m.twin(target).fill_(value)
         return target
     stream.capture.check()
+    require_fit(target.dtype, value)
     capture = stream.capture
 
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:

@@ -207,6 +207,8 @@ class Event(torch.Event):
         if stream is None:
             use()  # torch asks which stream is current
             stream = current_stream()
+        if self.interprocess and self.enable_timing and not self.created:
+            raise cuda_error(1)  # CUDA makes none that times for other processes
         if self.interprocess and stream.capture is not None:
             raise cuda_error(900)  # CUDA records no such event there, and leaves the capture as it is
         self.created = True

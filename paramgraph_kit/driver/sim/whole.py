@@ -41,3 +41,8 @@ def convert(target: torch.Tensor, source: torch.Tensor) -> None:
     target[~fits & (source > 0)] = bounds.max
     target[~fits & (source < 0)] = bounds.min
     target[source.isnan()] = 0 if narrow else bounds.min
+
+
+def require_fit(dtype: torch.dtype, value: Any) -> None:
+    """Raise torch's RuntimeError for a number beyond a type; its way of filling one place alone lets some through."""
+    torch.empty(2, dtype=dtype, device="cpu").fill_(value)

@@ -32,6 +32,7 @@ _LACKING = "Could not run"  # "'aten::...' with arguments from the 'CPU' backend
 _OTHER_NAMES = {
     "GeluKernelImpl": "GeluCUDAKernelImpl",
     "add_stub": "ufunc_add_CUDA",
+    **dict.fromkeys(("lerp_kernel_scalar", "lerp_kernel_tensor"), "lerp_cuda"),
     "max_all": "max_all_cuda",
     "min_all": "min_all_cuda",
     **dict.fromkeys(("lt_cpu", "le_cpu", "gt_cpu", "ge_cpu"), "compare_cuda"),
@@ -52,7 +53,8 @@ _NO_HALVES = frozenset(
         *("linalg_householder_product", "linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_lu_factor_ex"),
         *("linalg_lu_solve", "linalg_qr", "linalg_solve_triangular", "triangular_solve", "geqrf", "ormqr"),
         *("_cholesky_solve_helper", "cholesky_inverse", "igamma", "igammac", "histc", "polar", "angle"),
-        *("tril_indices", "triu_indices"),
+        *("tril_indices", "triu_indices", "gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"),
     )
 )
 
