@@ -6,6 +6,8 @@ least (PTX ISA, cvt). Types of less than 32 bits get what is left of a wider one
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .not_known import not_known
