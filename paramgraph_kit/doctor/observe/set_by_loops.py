@@ -29,6 +29,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Frame
 
 _NUMBERS = (bool, int, float)
+_GROWS = ("append", "extend", "insert", "clear")
 
 
 def set_by_loops(
@@ -92,7 +93,7 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
     every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
     direct = [use for use in every if _is_read(use, line)]
     if direct:
-        counted = [use for use in direct if _counts(use.value())]
+        counted = [use for use in direct if _counts(use.value()) and not _only_grows(use)]
         for use in counted[:1]:
             yield _direct(use, line, at)
         if not counted and (longer := _longer(direct, every)) is not None:
@@ -159,7 +160,15 @@ def _counts(value: Any) -> bool:
     """Whether a graph keeps what is read there: a number, a tensor, what is called; a name may only be told."""
     if type(value) in _NUMBERS or callable(value) or value is None or type(value) is str:
         return not isinstance(value, ModuleType)
+    if type(value) in (list, tuple):
+        return bool(value) and all(type(each) in _NUMBERS for each in value)
     return is_a(value, torch.Tensor) and value.device.type == driver().device.type
+
+
+def _only_grows(use: Use) -> bool:
+    """Whether its line adds to a list, or empties it, and reads none of its numbers."""
+    calls = (n.func for n in nodes_of(use.code) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return any(f.attr in _GROWS and f.lineno == use.node.lineno and ast.unparse(f.value) == use.text for f in calls)
 
 
 def _longer(direct: list[Use], every: list[Use]) -> Use | None:
@@ -185,7 +194,8 @@ def _direct(use: Use, line: Given, at: Frame) -> Setting:
         return _other(use, made.said, "branch-frozen" if use.decides else "scalar-frozen", use, at)
     if type(value) in _NUMBERS or is_a(value, torch.Tensor) or value is None or type(value) is str:
         return made
-    return _other(use, made.said, "branch-frozen", use, at)
+    code = "scalar-frozen" if type(value) in (list, tuple) else "branch-frozen"
+    return _other(use, made.said, code, use, at)
 
 
 def _of_group(use: Use, key: str, line: Given, at: Frame, now: Any) -> Setting:
