@@ -164,6 +164,13 @@ class Driver(Protocol):
     def touched(self, graph: Any) -> list[int]:
         """Addresses of all memory from outside of a graph's capture that it touches; nothing where nobody can tell."""
 
+    def pooled(self, graph: Any) -> list[tuple[int, int, int, bool]]:
+        """Memory in pools of graphs that a graph touches; nothing where nobody can tell.
+
+        Each with a number of its own, which stays the same from graph to graph, its address and its size, and whether
+        this graph makes it: else it reads there what another one has made.
+        """
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:

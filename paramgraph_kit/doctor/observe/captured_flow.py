@@ -161,6 +161,11 @@ class CapturedFlow:
         own = self._known.get(id(graph), _Order())
         return own.written - own.made.keys() - own.added
 
+    def overwritten(self, graph: object) -> set[int]:
+        """Memory of before that a graph writes over, and does not read as others have left it."""
+        own = self._known.get(id(graph), _Order())
+        return own.cleared
+
     def moved(self, graph: object) -> set[int]:
         """Memory of before that a graph goes on from, and leaves otherwise."""
         own = self._known.get(id(graph), _Order())

@@ -76,11 +76,14 @@ class OneGraph:
     begun: CodeType | None = None  # the function of the user's in which its capture began
     pool: list[tuple[int, int]] = field(default_factory=list)  # where it lies, if nobody has seen what is made
     before: bool = False  # it was captured before anybody looked
+    pooled: list[tuple[int, int, int, bool]] = field(default_factory=list)  # and what it touches in pools, as told
     freed: list[tuple[int, Frame | None]] = field(default_factory=list)  # what it reads and nobody keeps, if so
     loses: bool = False  # and memory is gone that autograd alone touches: gradients that were there at its capture
     by_torch: bool = False  # for make_graphed_callables, which keeps what is read, and copies what is made
     replayed: bool = False  # since its capture
     launched: bool = False  # while somebody looks
+    order: int = 0  # how many replays of all graphs there were at its latest one
+    last: Place | None = None  # where that was
     at: int = 0  # how much had been written at its latest replay
     empty: bool = False  # its capture holds nothing, as the device says
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
@@ -98,6 +101,15 @@ class OneGraph:
             return key in self.memory
         address = tensor.untyped_storage().data_ptr()
         return any(first <= address < first + size for first, size in self.pool)
+
+    def makes(self) -> dict[int, tuple[int, int]]:
+        """Memory of its pool that it makes, as addresses and sizes, also what nobody has any more."""
+        seen = {key: (each.first, each.size) for key, each in self.memory.items()}
+        return {which: (at, size) for which, at, size, made in self.pooled if made} or seen
+
+    def takes(self) -> set[int]:
+        """What it reads there of what others make."""
+        return {which for which, _, _, made in self.pooled if not made} or self.of_others
 
     def holds(self, written: Collection[Memory]) -> bool:
         """Whether something that this one has made, and that is still there, lies in what another one writes."""

@@ -44,7 +44,7 @@ from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
+from paramgraph_kit.doctor.observe.replay_order import LOST, ReplayOrder
 from paramgraph_kit.doctor.observe.returned_early import ReturnedEarly
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
@@ -123,7 +123,7 @@ class OwnGraphs:
             with suppress(Exception):  # it may hold none any more
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
-                own.touched = driver().touched(graph)
+                own.touched, own.pooled = driver().touched(graph), driver().pooled(graph)
             own.lose(driver().freed(graph))
 
     def captured_before(self, regions: Iterable[Region]) -> None:
@@ -278,7 +278,7 @@ class OwnGraphs:
         more = [*self.held.failures(self.ran, told), *in_loops]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
             # A copy where it is kept is taken ahead of the other graph.
-            told = [f for f in told if f.code != "pool-order"]
+            told = [f for f in told if f.code != "pool-order" or f.message == LOST]
         frames, places = {f.frame for f in more}, [f.message.partition(" has other")[0] for f in more]
         tables = {word for place in places if "[" in place for word in re.findall(r"\w+", place.partition("[")[0])}
         kept = []
@@ -341,6 +341,8 @@ class OwnGraphs:
             made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
             makers = [(own.graph, own.reads) for own in made if not own.memory.keys().isdisjoint(one.reads)]
             self.misread += self.order.launched(graph, one.begun, makers, place)
+            lost = self.order.lost(one, self._known.values(), self.flow.overwritten(graph), self.written, place)
+            self.misread += [with_pools_of_their_own(each, self.regions or (), one.begun) for each in lost]
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 self.held.launched(graph, None if one.before else one.reads, self.device, place)

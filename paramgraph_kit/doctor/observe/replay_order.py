@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -13,9 +13,10 @@ import torch
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph
 from paramgraph_kit.doctor.observe.places import Place
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _Early = tuple[Place, CodeType | None, Collection[int]]
+LOST = "the graph that is replayed here writes over what another one of its pool has made and a third one reads"
 _MOST_BYTES = 2**24  # of a result that is looked at
 
 
@@ -25,6 +26,8 @@ class ReplayOrder:
 
     _written: set[int] = field(default_factory=set)
     _early: dict[int, _Early] = field(default_factory=dict)  # by the maker: where it is read, and what it reads
+    _replays: int = 0
+    _told: dict[CodeType | None, Frame | None] = field(default_factory=dict)  # by where a graph was captured that reads
     _held: dict[int, tuple[Memory, torch.Tensor, Place]] = field(default_factory=dict)  # ahead of another's replay
 
     def wrote(self, key: int) -> None:
@@ -51,6 +54,29 @@ class ReplayOrder:
         other = frame.text if (frame := place.frame_in(begun)) is not None else "the other one's replay()"
         return [replace(failure, fix=f"before  {line}\nafter   {other} ahead of this line")]
 
+    def lost(
+        self, one: OneGraph, known: Iterable[OneGraph], unread: set[int], written: Mapping[int, int], at: Place
+    ) -> list[Failure]:
+        """A graph is replayed that reads what another one of its pool makes, over which a third one has written since.
+
+        Both captures had that memory, as what was made first was gone by then; ``unread``: what this one writes over
+        itself; ``written``: memory that was written outside of all captures, and as the how manieth.
+        """
+        self._replays += 1
+        one.order, one.last = self._replays, at
+        graphs = [own for own in known if own is not one and own.replayed]
+        for maker in graphs if (takes := one.takes() - unread) else ():
+            makes = maker.makes()
+            for taken in (makes[key] for key in makes.keys() & takes):
+                fed = max((written.get(key, 0) for key, m in maker.memory.items() if m.first == taken[0]), default=0)
+                for other in (own for own in graphs if own.order > maker.order and own.at >= fed):
+                    if other.last is not None and _meet(taken, other.makes().values()):
+                        frame = other.last.frame_in(other.begun)
+                        # Pools of their own mend them all, so that the first one is enough.
+                        is_told = self._told.setdefault(one.begun, frame) != frame
+                        return [] if is_told else [BY_ID["pool-order"].failure(LOST, frame)]
+        return []
+
     def written_over(self, one: OneGraph) -> Place | None:
         """Where a graph was replayed behind which a result of another one holds something else."""
         for key in one.memory.keys() & self._held.keys():
@@ -76,6 +102,10 @@ class ReplayOrder:
                             self._held[key] = other.memory[key], held, place
         for key in one.memory:
             self._held.pop(key, None)
+
+
+def _meet(one: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
+    return any(one[0] < first + size and first < one[0] + one[1] for first, size in others)
 
 
 def _contents(memory: Memory) -> torch.Tensor | None:

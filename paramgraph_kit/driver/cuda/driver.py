@@ -159,6 +159,11 @@ class CudaDriver:
         """Nothing, for the same reason."""
         return []
 
+    @staticmethod
+    def pooled(graph: Any) -> list[tuple[int, int, int, bool]]:
+        """Nothing, for the same reason."""
+        return []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:

@@ -357,6 +357,11 @@ class CUDAGraph:
         """Addresses of all memory that it reads or writes and that lies in no pool of graphs (an addition, too)."""
         return [*self._capture.touched] if self._capture is not None and self._ready else []
 
+    def pooled(self) -> list[tuple[int, int, int, bool]]:
+        """What it touches in pools of graphs: which, address, size, and whether it makes that (an addition, too)."""
+        known = self._capture.pooled.values() if self._capture is not None and self._ready else ()
+        return [(id(each.owner), each.address, each.size, each.made) for each in known]
+
     def __getattr__(self, name: str) -> Any:
         raise missing("CUDAGraph", name)
 

@@ -251,6 +251,11 @@ class SimDriver:
         """All memory from outside that a graph touches."""
         return graph.touched() if isinstance(graph, CUDAGraph) else []
 
+    @staticmethod
+    def pooled(graph: Any) -> list[tuple[int, int, int, bool]]:
+        """All memory in pools of graphs that a graph touches."""
+        return graph.pooled() if isinstance(graph, CUDAGraph) else []
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:

@@ -81,6 +81,11 @@ class SimNode:
         """How many bytes of its parameters, from the first on, a replay takes addresses from."""
         return 8 * (len(self.layouts) + 2 * (self.random_delta is not None))
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether it writes over its first operand, and does not read it."""
+        return self.kind == NodeKind.MEMSET or (self.kind == NodeKind.MEMCPY and len(self.layouts) > 1)
+
     def copy(self) -> SimNode:
         """The same node with a parameter buffer of its own, to be patched."""
         twin = object.__new__(SimNode)

@@ -65,14 +65,14 @@ def record(
     """Append a node to the capture, after the tail of its stream; it moves the generator ``random`` on by ``steps``."""
     delta = None if random is None else capture.advance(random, steps)
     layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, bits_of(t)) for t in operands]
-    pointers = [t.data_ptr() for t in operands]
     node = SimNode(
-        kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
+        kind, name, [t.data_ptr() for t in operands], layouts, scalars, work, stream.tail, random_delta=delta,
         random_state=machine().state_of(random) if random is not None else 0,
     )  # fmt: skip
     node.origin = recording_line()
     if capture.phantom is None:
         machine().note_owners(operands, node.origin, capture.touched)
+        machine().note_pooled(operands, not node.overwrites, capture.began, capture.pooled)
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)

@@ -46,10 +46,20 @@ class Touched(NamedTuple):
     line: Line | None  # of the user's, where it was touched first
 
 
+class Pooled(NamedTuple):
+    """Memory of a pool of graphs that a capture reads or writes."""
+
+    owner: object  # what it belonged to then
+    address: int
+    size: int
+    made: bool  # by this capture; else it reads what another one has made
+
+
 class _StorageRef(weakref.ref[Any]):
-    __slots__ = ("address", "free")
+    __slots__ = ("address", "free", "maker")
 
     address: int
+    maker: int | None  # of memory in a graph's pool: when the capture began that has touched it first
     free: Callable[[int], None]
 
 
@@ -167,7 +177,7 @@ class Machine:
 
     def _own(self, storage: torch.UntypedStorage, address: int, free: Callable[[int], None]) -> None:
         ref = _StorageRef(storage, self._died)
-        ref.address, ref.free = address, free
+        ref.address, ref.free, ref.maker = address, free, None
         self._owned[address] = ref
 
     def note_owners(self, tensors: Sequence[torch.Tensor], line: Line | None, into: dict[int, Touched]) -> None:
@@ -178,6 +188,18 @@ class Machine:
                 continue
             if self.allocator.blocks[address].segment.pool.id == DEFAULT_POOL:
                 into[address] = Touched(owner, self.allocator.requests, line)
+
+    def note_pooled(self, tensors: Sequence[torch.Tensor], reads: bool, capture: int, into: dict[int, Pooled]) -> None:
+        """The same of memory in the pools of graphs; ``reads``: also the first of them, which is written over else."""
+        for number, tensor in enumerate(tensors):
+            storage = tensor.untyped_storage()
+            owner = self._owned.get(storage.data_ptr())
+            if owner is None or id(owner) in into:
+                continue
+            if self.allocator.blocks[owner.address].segment.pool.id != DEFAULT_POOL:
+                owner.maker = capture if owner.maker is None else owner.maker
+                if reads or number or owner.maker == capture:
+                    into[id(owner)] = Pooled(owner, owner.address, storage.nbytes(), owner.maker == capture)
 
     def gone(self, touched: dict[int, Touched]) -> list[tuple[int, Line | None]]:
         """Addresses of that memory that others have by now, or nobody, with the line that has touched each first."""

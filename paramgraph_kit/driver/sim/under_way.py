@@ -22,7 +22,7 @@ from .rng import OUTSIDE, STEP, DeviceGenerator
 
 if TYPE_CHECKING:
     from .allocator import PoolId
-    from .machine import Touched
+    from .machine import Pooled, Touched
     from .stream import Event, Stream
 
 MODES = ("global", "thread_local", "relaxed")
@@ -49,6 +49,7 @@ class Capture:
         self.phantom: Any = None  # serves the allocations of SimDriver.record
         self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
         self.touched: dict[int, Touched] = {}  # by address, what lies in no pool of graphs
+        self.pooled: dict[int, Pooled] = {}  # by its owner, what lies in one
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
 
     @property

@@ -1,0 +1,136 @@
+"""Graphs of one pool that read what another one makes there, and one that writes over that between the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PAIRS = """
+class Pairs:
+    def __init__(self):
+        self.up, self.down = nn.Linear(6, 6).to(device), nn.Linear(6, 6).to(device)
+        self.pool, self.kept, self.known = cuda.graph_pool_handle(), [], {}
+        for n in (8, 4):
+            self.capture(n)
+    @torch.no_grad()
+    def capture(self, n):
+        x = torch.zeros(n, 6, device=device)
+        pool = POOL
+        self.down(self.up(x))
+        first, second = cuda.CUDAGraph(), cuda.CUDAGraph()
+        with cuda.graph(first, pool=pool):
+            h = self.up(x)
+        with cuda.graph(second, pool=pool):
+            y = self.down(h)
+        KEEP
+        self.known[n] = x, y, first, second
+    def __call__(self, a, b):
+        results = []
+        for x in (a, b):
+            self.known[len(x)][0].copy_(x)
+        ORDER
+        return results
+"""
+CROSSED = """\
+for x in (a, b):
+            self.known[len(x)][2].replay()
+        for x in (a, b):
+            self.known[len(x)][3].replay()
+            results.append(self.known[len(x)][1].clone())"""
+IN_ORDER = """\
+for x in (a, b):
+            self.known[len(x)][2].replay()
+            self.known[len(x)][3].replay()
+            results.append(self.known[len(x)][1].clone())"""
+IN_CALL = """
+def run():
+    pairs = Pairs()
+    batches = [(torch.rand(8, 6, device=device), torch.rand(4, 6, device=device)) for _ in range(3)]
+    return [[each.cpu() for each in pairs(*batch)] for batch in batches]
+args = ()
+"""
+BEFORE = """
+run = Pairs()
+args = (torch.rand(8, 6, device=device), torch.rand(4, 6, device=device))
+"""
+LINES = """
+x, w = torch.ones(4, 4, device=device), torch.rand(4, 4, device=device)
+made, other, reads = cuda.CUDAGraph(), cuda.CUDAGraph(), cuda.CUDAGraph()
+with cuda.graph(made):
+    a = x @ w
+with cuda.graph(reads, pool=made.pool()):
+    b = a.tanh().sum(0)
+DEL
+with cuda.graph(other, pool=made.pool()):
+    c = (x * 3 - 1).exp() @ w
+def run(t):
+    x.copy_(t)
+    for graph in (GRAPHS):
+        graph.replay()
+    return b + c.sum(0)
+args = (torch.rand(4, 4, device=device),)
+"""
+
+
+def _told(text: str, tmp_path: Path) -> Any:
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    with quiet():
+        return pgk.diagnose(names["run"], *names["args"])
+
+
+def _pairs(rest: str, pool: str = "self.pool", keep: str = "pass", order: str = CROSSED) -> str:
+    return PAIRS.replace("POOL", pool).replace("KEEP", keep).replace("ORDER", order) + rest
+
+
+@pytest.mark.parametrize("rest", [IN_CALL, BEFORE])
+def test_what_another_pair_writes_over_between_two_graphs_is_told(rest: str, tmp_path: Path) -> None:
+    # GIVEN pairs of graphs in one pool, where what goes from one to the other of a pair lies where the next one's does,
+    # captured in the call or ahead of it, and all the first ones replayed ahead of the second ones
+    # WHEN it is diagnosed
+    found = _told(_pairs(rest), tmp_path)
+    # THEN the replay that writes over it is told, with pools of their own
+    assert [(f.code, f.frame.text) for f in found.failures] == [("pool-order", "self.known[len(x)][2].replay()")]
+    assert "a pool of its own for each" in found.failures[0].fix
+
+
+@pytest.mark.parametrize("rest", [IN_CALL, BEFORE])
+@pytest.mark.parametrize(
+    "right",
+    [{"order": IN_ORDER}, {"pool": "cuda.graph_pool_handle()"}, {"pool": "None"}, {"keep": "self.kept.append(h)"}],
+    ids=["in order", "a pool for each pair", "as the fix has it", "kept"],
+)
+def test_pairs_whose_memory_stays_theirs_until_it_is_read_are_right(
+    right: dict[str, str], rest: str, tmp_path: Path
+) -> None:
+    # GIVEN the same in the order of the captures, with a pool for each pair, or with what goes between them kept
+    # WHEN it is diagnosed
+    found = _told(_pairs(rest, **right), tmp_path)
+    # THEN nothing is told
+    assert not found.failures
+
+
+@pytest.mark.parametrize(
+    ("gone", "graphs", "told"),
+    [
+        ("del a", "made, other, reads", ["pool-order"]),
+        ("del a", "made, reads, other", []),
+        ("pass", "made, other, reads", []),
+    ],
+)
+def test_a_third_graph_between_two_of_a_pool(gone: str, graphs: str, told: list[str], tmp_path: Path) -> None:
+    # GIVEN a graph at the top of a file whose result is gone, and another one replayed between it and its reader
+    # WHEN it is diagnosed
+    found = _told(LINES.replace("DEL", gone).replace("GRAPHS", graphs), tmp_path)
+    # THEN it is told where it writes over what is read behind it
+    assert [f.code for f in found.failures] == told
