@@ -81,6 +81,32 @@ def run(t):
     return b + c.sum(0)
 args = (torch.rand(4, 4, device=device),)
 """
+SCRATCH = """
+class Scratch:
+    def __init__(self):
+        self.x, self.w = torch.ones(4, 4, device=device), torch.rand(4, 4, device=device)
+        self.a, self.b, self.c = (cuda.CUDAGraph() for _ in range(3))
+        self.x @ self.w
+        with cuda.graph(self.a):
+            s = self.x @ self.w
+        with cuda.graph(self.b, pool=self.a.pool()):
+            LINE
+            self.y = s.tanh() + 1
+        del s
+        with cuda.graph(self.c, pool=self.a.pool()):
+            self.z = (self.x * 2).exp() @ self.w
+    def __call__(self, t):
+        self.x.copy_(t)
+        for graph in (self.a, self.c, self.b):
+            graph.replay()
+        return self.y.clone()
+"""
+SCRATCH_IN_CALL = """
+def run():
+    scratch = Scratch()
+    return [scratch(torch.rand(4, 4, device=device)).cpu() for _ in range(3)]
+args = ()
+"""
 
 
 def _told(text: str, tmp_path: Path) -> Any:
@@ -133,4 +159,26 @@ def test_a_third_graph_between_two_of_a_pool(gone: str, graphs: str, told: list[
     # WHEN it is diagnosed
     found = _told(LINES.replace("DEL", gone).replace("GRAPHS", graphs), tmp_path)
     # THEN it is told where it writes over what is read behind it
+    assert [f.code for f in found.failures] == told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("pass", ["pool-order"]),
+        ("s[:1].zero_()", ["pool-order"]),
+        ("s.zero_()", []),
+        ("s.copy_(self.x)", []),
+        ("torch.mul(self.x, 2, out=s)", []),
+    ],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_what_a_graph_writes_over_by_itself_is_not_read_as_others_left_it(
+    before: bool, line: str, told: list[str], tmp_path: Path
+) -> None:
+    # GIVEN a graph that takes what another one has made, or its memory alone, with a third one replayed between the two
+    rest = "run, args = Scratch(), (torch.rand(4, 4, device=device),)\n" if before else SCRATCH_IN_CALL
+    # WHEN it is diagnosed
+    found = _told(SCRATCH.replace("LINE", line) + rest, tmp_path)
+    # THEN it is told where it reads what was there
     assert [f.code for f in found.failures] == told

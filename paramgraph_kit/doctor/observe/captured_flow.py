@@ -42,6 +42,7 @@ class _Order:
     added: set[int] = field(default_factory=set)  # gradients of before, to which its backward pass adds
     written: set[int] = field(default_factory=set)
     cleared: set[int] = field(default_factory=set)  # memory of before that it writes over, and has not read
+    parts: set[int] = field(default_factory=set)  # of that, what it has begun with a part of
     wiped: set[int] = field(default_factory=set)  # memory of before that it leaves written over, and added to no more
     codes: dict[CodeType, None] = field(default_factory=dict)  # the user's functions that have run for it
     around: set[CodeType] = field(default_factory=set)  # those that were running when it began
@@ -96,6 +97,8 @@ class CapturedFlow:
                 own.added.add(key)
             if key not in own.met and key not in own.made and whole and key in written:
                 own.cleared.add(key)
+                given = [t for t in tensors_of((args, [*kwargs.values()])) if storage_key(t) == key]
+                own.parts |= {key} if all(t.nbytes < t.untyped_storage().nbytes() for t in given) else set()
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
         own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
@@ -162,9 +165,9 @@ class CapturedFlow:
         return own.written - own.made.keys() - own.added
 
     def overwritten(self, graph: object) -> set[int]:
-        """Memory of before that a graph writes over, and does not read as others have left it."""
+        """Memory of before that a graph writes over as a whole, and does not read as others have left it."""
         own = self._known.get(id(graph), _Order())
-        return own.cleared
+        return own.cleared - own.parts
 
     def moved(self, graph: object) -> set[int]:
         """Memory of before that a graph goes on from, and leaves otherwise."""

@@ -360,7 +360,7 @@ class CUDAGraph:
     def pooled(self) -> list[tuple[int, int, int, bool]]:
         """What it touches in pools of graphs: which, address, size, and whether it makes that (an addition, too)."""
         known = self._capture.pooled.values() if self._capture is not None and self._ready else ()
-        return [(id(each.owner), each.address, each.size, each.made) for each in known]
+        return [(id(each.owner), each.address, each.size, each.made) for each in known if each.made or each.read]
 
     def __getattr__(self, name: str) -> Any:
         raise missing("CUDAGraph", name)

@@ -82,9 +82,12 @@ class SimNode:
         return 8 * (len(self.layouts) + 2 * (self.random_delta is not None))
 
     @property
-    def overwrites(self) -> bool:
-        """Whether it writes over its first operand, and does not read it."""
-        return self.kind == NodeKind.MEMSET or (self.kind == NodeKind.MEMCPY and len(self.layouts) > 1)
+    def overwrites(self) -> int | None:
+        """Which operand it writes over and does not read, where that is plain."""
+        if self.name.endswith("out"):  # an overload whose last argument is
+            return len(self.layouts) - 1
+        copies = self.kind == NodeKind.MEMCPY and len(self.layouts) > 1
+        return 0 if copies or self.kind == NodeKind.MEMSET or self.name in ("copy", "fill") else None
 
     def copy(self) -> SimNode:
         """The same node with a parameter buffer of its own, to be patched."""

@@ -72,7 +72,7 @@ def record(
     node.origin = recording_line()
     if capture.phantom is None:
         machine().note_owners(operands, node.origin, capture.touched)
-        machine().note_pooled(operands, not node.overwrites, capture.began, capture.pooled)
+        machine().note_pooled(operands, node.overwrites, capture.began, capture.pooled)
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)

@@ -52,7 +52,8 @@ class Pooled(NamedTuple):
     owner: object  # what it belonged to then
     address: int
     size: int
-    made: bool  # by this capture; else it reads what another one has made
+    made: bool  # by this capture
+    read: bool  # as another one has left it
 
 
 class _StorageRef(weakref.ref[Any]):
@@ -189,8 +190,10 @@ class Machine:
             if self.allocator.blocks[address].segment.pool.id == DEFAULT_POOL:
                 into[address] = Touched(owner, self.allocator.requests, line)
 
-    def note_pooled(self, tensors: Sequence[torch.Tensor], reads: bool, capture: int, into: dict[int, Pooled]) -> None:
-        """The same of memory in the pools of graphs; ``reads``: also the first of them, which is written over else."""
+    def note_pooled(
+        self, tensors: Sequence[torch.Tensor], overwrites: int | None, capture: int, into: dict[int, Pooled]
+    ) -> None:
+        """The same of memory in the pools of graphs; ``overwrites``: which of them is written over, and not read."""
         for number, tensor in enumerate(tensors):
             storage = tensor.untyped_storage()
             owner = self._owned.get(storage.data_ptr())
@@ -198,8 +201,9 @@ class Machine:
                 continue
             if self.allocator.blocks[owner.address].segment.pool.id != DEFAULT_POOL:
                 owner.maker = capture if owner.maker is None else owner.maker
-                if reads or number or owner.maker == capture:
-                    into[id(owner)] = Pooled(owner, owner.address, storage.nbytes(), owner.maker == capture)
+                made, nbytes = owner.maker == capture, storage.nbytes()
+                reads = number != overwrites or tensor.nbytes < nbytes
+                into[id(owner)] = Pooled(owner, owner.address, nbytes, made, not made and reads)
 
     def gone(self, touched: dict[int, Touched]) -> list[tuple[int, Line | None]]:
         """Addresses of that memory that others have by now, or nobody, with the line that has touched each first."""
