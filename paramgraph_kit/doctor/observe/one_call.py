@@ -252,6 +252,8 @@ class Caller:
         changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
+        if observer.captures and ended is None and (self.args or self.kwargs):
+            self.state.leave(self.graphs.memory())  # else the next call replays over what is gone
         self.state.put_back(torchs_only=True)
         if not observer.captures:  # else it is a program of its own, which begins as ever
             self.surroundings.note_frozen()

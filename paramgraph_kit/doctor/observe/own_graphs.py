@@ -265,8 +265,7 @@ class OwnGraphs:
         yield from self.behind.failures()
         yield from self.filled_in_part()
         yield from self.between.failures()
-        yield from self.states.failures()
-        yield from self.learned.failures()
+        yield from [*self.states.failures(), *self.learned.failures()]
         yield from self.samples.failures()
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
@@ -304,8 +303,7 @@ class OwnGraphs:
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
         self.early.returned(tensors_in(result), made, self.regions or ())
-        of_graphs = set[int]().union(*(own.reads.keys() | own.made for own in self._known.values()))
-        self.fed.returned(result, of_graphs, self.device)
+        self.fed.returned(result, self.memory(), self.device)
         self.carried.update(map(storage_key, tensors_in(result)))
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
@@ -451,6 +449,10 @@ class OwnGraphs:
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
         return [region for region in self.regions or () if self._known[id(region.graph)].launched]
+
+    def memory(self) -> set[int]:
+        """What the graphs read, and what they make."""
+        return set[int]().union(*(own.reads.keys() | own.made for own in self._known.values()))
 
     def lies_elsewhere(self) -> bool:
         """Whether what they read has other memory behind the last replay, which none has shown therefore."""

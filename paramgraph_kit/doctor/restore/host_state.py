@@ -13,7 +13,7 @@ import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -48,6 +48,7 @@ class HostState:
         self.names: list[str] = []  # of the tensors
         self.generators: list[torch.Generator] = []  # of the device, whose states torch keeps
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
+        self._stays: dict[int, dict[Any, Any]] = {}  # by holder's target, what torch's own has made first for a graph
         self._seen: set[int] = set()
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
@@ -93,9 +94,21 @@ class HostState:
 
     def put_back(self, *, torchs_only: bool = False) -> None:
         """Make all hold what they held at first."""
-        for holder, value in zip(self.holders, self.kept, strict=True):
-            if ((holder.of_torch and not holder.goes_on) or not torchs_only) and not holder.is_same(value):
-                holder.write(value)
+        if not torchs_only:
+            self._stays.clear()
+        for holder, value in reversed([*zip(self.holders, self.kept, strict=True)]):  # what was known first is last
+            held = {**value, **stays} if (stays := self._stays.get(id(holder.target))) else value
+            if ((holder.of_torch and not holder.goes_on) or not torchs_only) and not holder.is_same(held):
+                holder.write(held)
+
+    def leave(self, memory: Collection[int]) -> None:
+        """Let torch's own keep what it has made first where a graph has some of that memory, until all is put back."""
+        for holder, then in zip(self.holders, self.kept, strict=True):
+            if not holder.of_torch or holder.goes_on or not isinstance(then, dict):
+                continue
+            made = {key: each for key, each in holder.target.items() if each is not None and then.get(key) is None}
+            if any(storage_key(tensor) in memory for each in made.values() for tensor in _tensors_of(each)):
+                self._stays[id(holder.target)] = made  # all of it: one part may be made only together with another
 
     def set_to(self, held: list[Any]) -> None:
         """Make the user's own hold what they did as ``read`` gave this; generators draw on."""
@@ -360,6 +373,12 @@ def counted(
 def _is_set(value: Any) -> bool:
     """Whether it is a number, or a tensor of no backward pass, as a hook's that makes a weight anew would be."""
     return type(value) in (bool, int, float) or (type(value) is torch.Tensor and not value.requires_grad)
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """A tensor, or those of a dictionary, as an optimizer has them for each parameter."""
+    parts = value.values() if isinstance(value, dict) else [value]
+    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def _holds(value: Any) -> bool:
