@@ -245,11 +245,11 @@ of the next 76 (2 say so, none differed), and, of `tests/data/h200_blind_sequels
 that were written to find what differs (ten of the 23 in what is before the first use of the device, six in which of
 two errors comes first, five where a text is cut), in 69 of 70 which are as users write them (the one asks whether a
 stream is done), in all of the next 90 as users write them, and in 64 of 70 beside them that were written to find what
-differs (one of the six compiles a kernel for 20 s on the card), in all of the last 90 as users write them, and in 57 of
-70 beside them (4 say so, 9 differed: three in data of the host that a tensor is given, one each in an event's flags, a
-pool of zeros, numbers beyond a type, an integer convolution, an address used again, a rounding; 16 of these 160 are not
-kept, as they say so, or print names of the device or of a release). Of all those these still differ, beside names of the
-device, wordings, and warnings, which are not compared:
+differs (one of the six compiles a kernel for 20 s on the card), in all of the last 90 as users write them, and in 57
+of 70 beside them (4 say so, 9 differed: three in data of the host that a tensor is given, one each in an event's
+flags, a pool of zeros, numbers beyond a type, an integer convolution, an address used again, a rounding; 16 of these
+160 are not kept, as they say so, or print names of the device or of a release). Of all those these still differ,
+beside names of the device, wordings, and warnings, which are not compared:
 
 - `tensor.is_cuda` and `torch.cuda.is_available()`, which are False here;
 - what is a matter of time: pinned memory that another thread asks for while a capture begins, whether one thread waits
