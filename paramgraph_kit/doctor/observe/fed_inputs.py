@@ -143,6 +143,7 @@ class FedInputs:
         again = dict(other_arguments(one, frames[:_NEAR], places, self._ever))
         own = {storage_key(t) for frame in frames[-1:] for _, t in _arguments(frame)}
         again |= self._computed.others(one, frames[:_NEAR], self._since, own - {0})
+        again = _as_called_here(again, frames[:_NEAR], region.code)
         if again:
             names, _ = self._again.setdefault(frame_at(frames[0].f_code, frames[0].f_lineno), ({}, region))
             names |= again
@@ -193,7 +194,9 @@ class FedInputs:
         said = {f.message.split()[0] for f in told if f.code == "stale-input"}
         said |= {name for f in told for name in re.findall(r"\w+", copied_ahead(f.fix))}
         for at, (names, region) in self._again.items():
-            if at not in known and (left := {n: there for n, there in names.items() if n not in said}):
+            if at not in known and (
+                left := {n: t for n, t in names.items() if not said.issuperset(re.findall(r"\w+", n))}
+            ):
                 yield named_again(left, region, at)
         if not any(f.code == "stale-input" for f in told):
             again = {name for names, _ in self._again.values() for pair in names.items() for name in pair}
@@ -345,6 +348,23 @@ def _arguments(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
         if is_a(value, torch.Tensor):
             yield name, value
         yield from _entries(name, value)
+
+
+def _as_called_here(names: dict[str, str], frames: list[FrameType], code: CodeType) -> dict[str, str]:
+    """Names of functions around a replay, as its own function writes what they are: ``kwargs['bias']`` for ``bias``.
+
+    ``names``: with what the function that captures, of this code, calls that.
+    """
+    if frames[0].f_code is not code:
+        return names
+    found = {}
+    for name, there in names.items():
+        held = (frame.f_locals.get(name) for frame in frames)
+        now = next((value for value in held if is_a(value, torch.Tensor)), None)
+        own = () if name in frames[0].f_locals else _arguments(frames[0])
+        here = next((text for text, each in own if each is now), name)
+        found[here] = here if there == name else there
+    return found
 
 
 def _words(given: _Given, filled: str) -> str:
