@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType
@@ -115,3 +115,8 @@ class OneGraph:
         """Whether something that this one has made, and that is still there, lies in what another one writes."""
         alive = [m for m in self.memory.values() if not m.storage.expired()]
         return any(m.first < w.first + w.size and w.first < m.first + m.size for m in alive for w in written)
+
+
+def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:
+    """Whether a tensor, and no parameter, is one of some memory."""
+    return lambda tensor: storage_key(tensor) in keys and not is_a(tensor, torch.nn.Parameter)

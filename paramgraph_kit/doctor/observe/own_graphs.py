@@ -36,7 +36,7 @@ from paramgraph_kit.doctor.observe.host_copies import copied_hosts
 from paramgraph_kit.doctor.observe.kept_once import told_where_kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import told_in_loops
-from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph
+from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, among
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, exchanged_in, region_here
 from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
@@ -495,8 +495,3 @@ class OwnGraphs:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
         return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
-
-
-def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:
-    """Whether a tensor, and no parameter, is one of some memory."""
-    return lambda tensor: storage_key(tensor) in keys and not is_a(tensor, torch.nn.Parameter)
