@@ -142,6 +142,11 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
             stays = WITHIN.format(fix.alone) if _is_within(at, fix) else BESIDE
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         pair = _shown(failure, blocks, at) if in_diff else None
+        if pair and failure.frame is not None and any(line.lstrip().startswith("def ") for line in pair[0]):
+            pair = (
+                [failure.frame.text],
+                [IN_DIFF],
+            )  # the whole head of a function moves: the diff shows where the line is
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             if follows(failure) and failure.frame is not None:

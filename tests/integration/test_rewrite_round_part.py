@@ -433,7 +433,7 @@ def f(x, edges):
     told = {each.frame.text: str(each.fix) for each in found if each.frame}
     stays = "after   stays as it is, beside the part that a graph holds"
     assert told["edges = edges[:, edges[0] != edges[1]]"].endswith(stays)
-    assert told["n = int(edges.max()) + 1"].endswith(stays)
+    assert told["n = int(edges.max()) + 1"].endswith("after   as in the diff, with what belongs to it elsewhere")
     assert told["loop = torch.arange(n).repeat(2, 1).to(x.device)"].endswith(stays)
     # AND it says whose sizes what is picked decides
     assert "decides the size of `edges`, `loop`" in str(fix)
