@@ -132,6 +132,7 @@ NAMES: dict[str, TorchName] = {
             ("2.11", "2.13"),
             "where Inductor says why it skips graphs",
         ),
+        TorchName("torch:UntypedStorage._new_with_weak_ptr", ("2.11", "2.13"), "memory that a weak reference knows"),
         TorchName("torch._inductor.compile_fx:compile_fx", ("2.11", "2.13"), "Inductor, entered with our hook"),
         TorchName("torch._inductor.compile_fx:compile_fx_inner", ("2.11", "2.13"), "compiles one FX graph"),
         TorchName("torch._inductor.compile_fx:cudagraphify", ("2.11", "2.13"), "called once for each partition"),

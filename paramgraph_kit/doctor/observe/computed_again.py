@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.one_graph import OneGraph
+from paramgraph_kit.doctor.observe.one_graph import OneGraph, bytes_of
 from paramgraph_kit.doctor.observe.places import Place, Spot
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
@@ -88,10 +88,9 @@ class ComputedAgain:
 
 def _differs(read: Any, now: torch.Tensor) -> bool:
     """Whether a tensor has other numbers than what a graph reads, as far as that is there."""
-    if (storage := torch.UntypedStorage._new_with_weak_ptr(read.cdata)) is None:
+    if (then := bytes_of(read)) is None:
         return True  # nobody has kept it
     own = now.untyped_storage()
-    if storage.nbytes() != own.nbytes() or own.nbytes() > _MOST_BYTES:
+    if then.numel() != own.nbytes() or own.nbytes() > _MOST_BYTES:
         return False
-    one, other = (torch.empty(0, dtype=torch.uint8, device=now.device).set_(each) for each in (storage, own))
-    return not torch.equal(one, other)
+    return not torch.equal(then, torch.empty(0, dtype=torch.uint8, device=now.device).set_(own))

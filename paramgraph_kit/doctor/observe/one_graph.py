@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_of_line
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Frame
 
 _DEEP = 4  # functions around a capture
@@ -120,3 +121,9 @@ class OneGraph:
 def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:
     """Whether a tensor, and no parameter, is one of some memory."""
     return lambda tensor: storage_key(tensor) in keys and not is_a(tensor, torch.nn.Parameter)
+
+
+def bytes_of(reference: Any) -> torch.Tensor | None:
+    """What memory holds now that a weak reference knows, as long as somebody keeps it."""
+    storage = None if reference.expired() else torch_name("_new_with_weak_ptr")(reference.cdata)
+    return None if storage is None else torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

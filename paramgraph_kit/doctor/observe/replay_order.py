@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph
+from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, bytes_of
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -110,12 +110,8 @@ def _meet(one: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
 
 def _contents(memory: Memory) -> torch.Tensor | None:
     """What a result holds now, if it is there and small enough."""
-    if memory.storage.expired() or memory.size > _MOST_BYTES:
-        return None
-    storage = torch.UntypedStorage._new_with_weak_ptr(memory.storage.cdata)
-    if storage is None:
-        return None
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().clone()
+    held = bytes_of(memory.storage) if memory.size <= _MOST_BYTES else None
+    return None if held is None else held.cpu().clone()
 
 
 def _share(one: Any, other: Any) -> bool:
