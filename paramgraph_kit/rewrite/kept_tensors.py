@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.kept_numbers import object_of
 from paramgraph_kit.rewrite.reads import only_around
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
-from paramgraph_kit.rewrite.source.writes import pairs_of, paths_in_place
+from paramgraph_kit.rewrite.source.writes import paths_in_place
 from paramgraph_kit.rewrite.ways import Ways
 
 MOST = 4

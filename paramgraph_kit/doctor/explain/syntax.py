@@ -114,3 +114,16 @@ def _tests_between(tree: ast.Module, first: int, last: int) -> tuple[ast.If | as
 @lru_cache(256)  # of a long file it takes milliseconds, and is asked again for each thing that was found
 def _between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, ...]:
     return tuple(node for node in ast.walk(tree) if first <= getattr(node, "lineno", -1) <= last)
+
+
+def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.target, node.value)]
+    if not isinstance(node, ast.Assign):
+        return []
+    found: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets:
+        to, given = ([*getattr(each, "elts", [])] for each in (target, node.value))
+        found += zip(to, given, strict=True) if to and len(to) == len(given) else [(target, node.value)]
+    return found

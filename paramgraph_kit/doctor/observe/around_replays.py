@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     here,
     last_name,
     nodes_of,
+    pairs_of,
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -179,7 +180,7 @@ class _Around(LinesBehind):
         given = again.value if isinstance(again, ast.Assign) else None
         picked = given.value if isinstance(given, ast.Subscript) else given
         from_names = {picked.id} if isinstance(picked, ast.Name) else set()
-        held = [value for n in places for to, value in _pairs(n) if _may_give_back(to, from_names)]
+        held = [value for n in places for to, value in pairs_of(n) if _may_give_back(to, from_names)]
         held += [
             n.args[-1] for n in ast.walk(self.body) if isinstance(n, ast.Call) and last_name(n.func) in KEEPS and n.args
         ]
@@ -400,13 +401,6 @@ class _Around(LinesBehind):
 def _may_give_back(target: ast.expr, names: set[str]) -> bool:
     """Whether a statement reads what is kept there: a table, an object, or one of these names."""
     return isinstance(target, (ast.Subscript, ast.Attribute)) or (isinstance(target, ast.Name) and target.id in names)
-
-
-def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a statement gives to each of its targets, and to each part of a tuple of them."""
-    for target in node.targets:
-        to, given = ([*getattr(each, "elts", [])] for each in (target, node.value))
-        yield from zip(to, given, strict=True) if to and len(to) == len(given) else [(target, node.value)]
 
 
 def _told(code: str, text: str, at: CodeType, line: int, lines: tuple[str, str] | None = None) -> Failure:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, is_a
 from paramgraph_kit.doctor.observe.short_names import first_of, in_full, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
@@ -394,9 +394,8 @@ def _read_in(function: Any) -> tuple[tuple[ast.expr, bool], ...]:
 def names_in(function: FunctionType, owner: Any) -> Names:
     """The names of a function, whose first variable is the object that it belongs to, if it does."""
     code = function.__code__
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
     known = {code.co_varnames[0]: owner} if owner is not None and code.co_argcount else {}
-    return Names(function.__globals__, cells, frozenset(code.co_varnames), known, short_names(code))
+    return Names(function.__globals__, all_cells_of(function), frozenset(code.co_varnames), known, short_names(code))
 
 
 def _functions(value: Any) -> Iterator[tuple[FunctionType, Any]]:

@@ -18,7 +18,6 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure, Frame
 
 _TABLES = ("_buffers", "_parameters", "_modules")
-_REGISTER = ("register_buffer", "register_parameter", "add_module", "register_module", "set_submodule", "__setattr__")
 
 
 def exchanged(
@@ -30,7 +29,7 @@ def exchanged(
         for key in step.outside:
             readers.setdefault(key, step)
     told: set[Frame | None] = {failure.frame for failure in known}
-    for change in sorted(changes, key=lambda each: isinstance(each.before, torch.Tensor) and not _learns(each)):
+    for change in sorted(changes, key=_is_buffer):
         gone = _memory(change.before) - _memory(change.after)
         reader = next((readers[key] for key in gone if key in readers), None)
         if reader is None:
@@ -42,13 +41,13 @@ def exchanged(
         if frame in told or (frame is None and change.owner):
             continue
         told.add(frame)
-        code = "stale-input" if isinstance(change.before, torch.Tensor) and not _learns(change) else "parameter-rebound"
+        code = "stale-input" if _is_buffer(change) else "parameter-rebound"
         kind = "module" if isinstance(change.before, torch.nn.Module) else "tensor"
         yield BY_ID[code].failure(f"{change.name} is another {kind} after each call", frame)
 
 
-def _learns(change: Change) -> bool:
-    return isinstance(change.before, torch.nn.Parameter)
+def _is_buffer(change: Change) -> bool:
+    return isinstance(change.before, torch.Tensor) and not isinstance(change.before, torch.nn.Parameter)
 
 
 def _memory(value: Any) -> set[int]:
@@ -58,7 +57,7 @@ def _memory(value: Any) -> set[int]:
 
 
 def _set_at(name: str, codes: Collection[CodeType], tables: Collection[str] = _TABLES) -> Frame | None:
-    """The line that gives a module something by its name: ``m._buffers[name] = t``, ``m.register_buffer(name, t)``.
+    """The line that gives a module something by what it is registered as: ``m._buffers[name] = t``, ``assign=True``.
 
     Without ``tables`` it is an entry of anything that has exactly this name: ``optimizer.state[p]["exp_avg"] = t``.
     """
@@ -78,7 +77,7 @@ def _sets(node: ast.AST, name: str, tables: Collection[str]) -> bool:
         return False
     if node.func.attr == "update" and last_name(node.func.value) in _TABLES:
         return bool(node.args) or any(keyword.arg in (None, name) for keyword in node.keywords)
-    if node.func.attr in _REGISTER and node.args:
+    if node.func.attr == "set_submodule" and node.args:
         return _may_be(node.args[0], name)
     return any(keyword.arg == "assign" for keyword in node.keywords)
 

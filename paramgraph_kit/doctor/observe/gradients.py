@@ -13,7 +13,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.held import unbound
 from paramgraph_kit.doctor.observe.places import codes_in, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
@@ -78,8 +79,7 @@ def around(function: Callable[..., Any]) -> list[Scope]:
             if name == "<module>" and tree is not None:
                 found.append(Scope(file, tree, names))
         frame = frame.f_back
-    while type(function) is partial:
-        function = function.func
+    function, _ = unbound(function, {})
     inner = getattr(function, "__func__", function)
     if not isinstance(inner, torch.nn.Module) and not hasattr(inner, "__code__"):  # an object that can be called
         inner = vars(type(inner)).get("__call__")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import unwrap
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any, TypeGuard, TypeVar
@@ -98,10 +99,24 @@ def methods_of(kind: type) -> dict[str, CodeType]:
     return {name: code for name, f in held if (code := code_of(unwrap(f))) is not None}
 
 
+def unbound(function: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The function that a ``partial`` calls in the end, and what it is given with what that has bound."""
+    while type(function) is partial:
+        with suppress(TypeError, ValueError):  # of a function without a signature
+            bound = inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
+            given = {**bound.arguments, **given}
+        function = function.func
+    return function, given
+
+
 def cells_of(function: Any) -> dict[str, CellType]:
     """The variables that a function shares with the one around it, but for those that have no value."""
-    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    return {name: cell for name, cell in pairs if _is_filled(cell)}
+    return {name: cell for name, cell in all_cells_of(function).items() if _is_filled(cell)}
+
+
+def all_cells_of(function: Any) -> dict[str, CellType]:
+    """The same with those that have no value yet."""
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
 
 
 def _is_filled(cell: CellType) -> bool:

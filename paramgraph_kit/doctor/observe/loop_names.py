@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeGuard
 
@@ -16,7 +16,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import MAKERS, defines, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope
-from paramgraph_kit.doctor.observe.held import cells_of, is_a
+from paramgraph_kit.doctor.observe.held import all_cells_of, cells_of, is_a
 from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, MOST_STATEMENTS, Called, Found, Function, Run, State
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
@@ -220,9 +220,7 @@ def is_named_alone(call: ast.Call, given: int) -> bool:
 
 
 def called_by(function: Any) -> Any:
-    """The function that one calls which does nothing else: ``lambda x: trainer.step(x)``, or a ``partial``."""
-    if type(function) is partial:
-        return called_by(function.func)
+    """The function that one calls which does nothing else: ``lambda x: trainer.step(x)``."""
     code = getattr(function, "__code__", None)
     if code is None or code.co_name != "<lambda>":
         return function
@@ -284,8 +282,7 @@ def outer_in(body: ast.AST) -> frozenset[str]:
 def cells_at(function: Any) -> dict[str, Any]:
     """The variables that a function shares with the one around it."""
     inner = getattr(function, "__func__", function)
-    code = getattr(inner, "__code__", None)
-    return dict(zip(code.co_freevars, inner.__closure__ or (), strict=False)) if code is not None else {}
+    return all_cells_of(inner) if hasattr(inner, "__code__") else {}
 
 
 def stands_in(scope: Scope, function: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -185,8 +184,3 @@ def function_of(value: Any) -> tuple[FunctionType | None, Any]:
     except ValueError:
         inner = None
     return (inner, owner) if isinstance(inner, FunctionType) else (None, owner)
-
-
-def is_environment(value: Any) -> bool:
-    """Whether it is what the process was started with."""
-    return value is os.environ

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
@@ -79,11 +77,7 @@ def all_settings(
 ) -> list[Setting]:
     """What loops around a step set, and what functions set that it does not call."""
     scopes, ran = list(scopes), list(ran)
-    while type(function) is partial:
-        with suppress(TypeError, ValueError):  # of a function without a signature
-            bound = inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
-            given = {**bound.arguments, **given}
-        function = function.func
+    function, given = unbound(function, given)
     uses = cache(lambda: uses_in(function, given))
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed, counters, last_of, pieces
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.source.moving import is_kept
 from paramgraph_kit.rewrite.source.place import Form, called
-from paramgraph_kit.rewrite.source.writes import pairs_of
 from paramgraph_kit.trace.model import Failure
 
 FROZEN = frozenset(

@@ -198,19 +198,3 @@ def memory_of(value: ast.expr, holds: Mapping[str, Collection[str]]) -> set[str]
     else:
         parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
     return {name for part in parts for name in memory_of(part, holds)}
-
-
-def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(node.target, node.value)]
-    if not isinstance(node, ast.Assign):
-        return []
-    found = []
-    for target in node.targets:
-        whole = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-        if whole and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            found += list(zip(target.elts, node.value.elts, strict=False))
-        else:
-            found.append((target, node.value))
-    return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.source.edits import Function, Source, path_of
-from paramgraph_kit.rewrite.source.writes import pairs_of
 
 _MAKERS = ("__init__", "__post_init__")
 
