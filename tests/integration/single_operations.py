@@ -101,6 +101,7 @@ LEFT_OUT = {
 # These have to have a process of their own: they count all memory, or free what others have left, or log, which pytest
 # looks into.
 ALONE = (
+    "b.empty_cache_in",
     "c.me.queries_in_capture",
     "c.me.stats_by_size",
     "c.me.three_graphs_one_pool",
