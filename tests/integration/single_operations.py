@@ -218,6 +218,7 @@ def _run(program: str, cuda: Any, *, named: bool) -> dict[str, Any]:
     if "memory_" in program:
         gc.collect()  # what is garbage by now must not be counted
     forget()
+    gc.disable()  # nor may it go meanwhile: what a program allocates next would take its place
     # torch's own tests, once imported, forbid every later writing of these flags: programs do, and we set them back.
     with redirect_stdout(printed), warnings.catch_warnings(), torch.backends.__allow_nonbracketed_mutation():
         warnings.simplefilter("ignore")
@@ -226,6 +227,8 @@ def _run(program: str, cuda: Any, *, named: bool) -> dict[str, Any]:
             cuda.synchronize()
         except Exception as error:
             raised = error
+        finally:
+            gc.enable()
         torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = False, True
         for kind in ("flash", "mem_efficient", "cudnn", "math"):
             getattr(torch.backends.cuda, f"enable_{kind}_sdp")(True)
