@@ -13,6 +13,7 @@ from typing import Any, Never
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
+from paramgraph_kit.doctor.observe.set_between import says_what_sets
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
@@ -138,6 +139,10 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
+        if says_what_sets(failure):
+            shown = _shown(failure, blocks, at) if in_diff else None
+            if shown is None or shown[1] == [IN_DIFF]:
+                return failure  # the line around the step is what one changes
         if in_diff and fix is not None and at is not None and _stays(failure, at, fix, blocks):
             stays = WITHIN.format(fix.alone) if _is_within(at, fix) else BESIDE
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))

@@ -38,7 +38,7 @@ def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
     """Whether the captured function reads it, or what it calls does, as the line is where it was."""
     text = failure.frame.text if failure.frame else ""
     if text and not any(line[:1] == "-" and line[1:].strip() == text for line in fix.diff.splitlines()):
-        return True
+        return not _is_beside(fix, text)
     own, called = _captured(fix)
     with suppress(SyntaxError):  # words for what is no path
         paths = {path, *_owners_of(path)}
@@ -46,6 +46,16 @@ def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
         inner = (n for each in called for n in ast.walk(each) if isinstance(n, ast.Attribute))
         named = (n for n in ast.walk(own) if isinstance(n, (ast.Name, ast.Attribute)))
         return any(path_of(n) in paths for n in named) or any(n.attr in ends for n in inner)
+    return False
+
+
+def _is_beside(fix: Rewriting, text: str) -> bool:
+    """Whether a line stays in a function that calls the captured one."""
+    for lines in fix.texts.values():
+        for node in (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function)):
+            calls = any(isinstance(n, ast.Call) and last_name(n.func) == fix.alone for n in ast.walk(node))
+            if calls and text in map(str.strip, lines[node.lineno - 1 : node.end_lineno]):
+                return True
     return False
 
 

@@ -23,7 +23,17 @@ from paramgraph_kit.doctor.observe.loop_names import (
     outer_in,
     space_of,
 )
-from paramgraph_kit.doctor.observe.loop_state import DEEP, LEARNS, MEMORY, MODE, Called, Given, NotFollowed, Run
+from paramgraph_kit.doctor.observe.loop_state import (
+    DEEP,
+    ENTRIES,
+    LEARNS,
+    MEMORY,
+    MODE,
+    Called,
+    Given,
+    NotFollowed,
+    Run,
+)
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
@@ -34,6 +44,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     elements,
     names_given,
 )
+from paramgraph_kit.doctor.observe.other_entries import CHANGES, HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 
 
@@ -85,8 +96,11 @@ class Calls(Meanings):
         if isinstance(owner, Held):
             if isinstance(key, str):
                 self._attribute(owner.of, key, value, text, node, run)
-        elif type(key) in PLAIN and not is_a(owner, torch.Tensor):
-            self._set(owner, f"[{key!r}]", value, text, node, run)
+        elif not is_a(owner, torch.Tensor):
+            if type(key) in PLAIN:
+                self._set(owner, f"[{key!r}]", value, text, node, run)
+            if type(owner) in HOLDS:
+                self._set(owner, ENTRIES, value, text, node, run)
 
     def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
         at = (id(node), id(owner), name, self.state.has_stepped)
@@ -94,11 +108,21 @@ class Calls(Meanings):
         self.found.owners[id(owner)] = owner
         self.found.given[number] = Given(run.file, run.name, node, text, owner, name, self.state.has_stepped)
         self.found.values.setdefault(number, []).append(value)
-        self.state.last[id(owner), name] = frozenset({number})
+        then = self.state.last.get((id(owner), name), frozenset()) if name == ENTRIES else frozenset()
+        self.state.last[id(owner), name] = then | {number}  # each entry may be another line's
 
-    def _is_in_place(self, target: ast.expr, run: Run) -> bool:
-        value = self._value(target, run)
-        return any(is_a(each, torch.Tensor) for each in all_of(value))
+    def _is_in_place(self, node: ast.AugAssign, run: Run) -> bool:
+        """Whether ``+=`` leaves the same object, a tensor or a list."""
+        held = all_of(self._value(node.target, run))
+        for each in (each for each in held if type(each) in HOLDS):
+            self._set(each, ENTRIES, self._value(node.value, run), ast.unparse(node.target), node, run)
+        return any(is_a(each, torch.Tensor) or type(each) in HOLDS for each in held)
+
+    def _delete(self, node: ast.Delete, run: Run) -> None:
+        for target in (each for each in node.targets if isinstance(each, ast.Subscript)):
+            for owner in all_of(self._value(target.value, run)):
+                if type(owner) in HOLDS:
+                    self._set(owner, ENTRIES, NOTHING, ast.unparse(target.value), node, run)
 
     # Calls
 
@@ -189,6 +213,10 @@ class Calls(Meanings):
                 done = True
             elif name in ("update", "setdefault", "__setitem__") and is_table(owner):
                 self._update(call, name, owner, run)
+                done = True
+            elif name in CHANGES and type(owner) in HOLDS:
+                given = self._value(call.args[-1], run) if call.args else NOTHING
+                self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
                 done = True
         return done
 

@@ -159,6 +159,8 @@ class Flow(Calls):
             return False
         if isinstance(node, ast.Raise):
             return False
+        if isinstance(node, ast.Delete):
+            self._delete(node, run)
         if isinstance(node, ast.Assign):
             given = self._made_by(node.value, run)
             given = self._value(node.value, run) if given is NOTHING else given
@@ -166,7 +168,7 @@ class Flow(Calls):
                 for part, each in names_given(target, given):
                     self._assign(part, each, node, run)
         elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and node.value is not None:
-            if isinstance(node, ast.AugAssign) and self._is_in_place(node.target, run):
+            if isinstance(node, ast.AugAssign) and self._is_in_place(node, run):
                 return True
             given = self._value(node.value, run) if isinstance(node, ast.AnnAssign) else NOTHING
             self._assign(node.target, given, node, run)

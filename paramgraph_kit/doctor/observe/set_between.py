@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.other_numbers import another
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.one_call import Call
     from paramgraph_kit.doctor.observe.own_regions import Region
 
+_ENTRIES = {
+    "stale-input": (
+        "keep what `{path}` has in tensors that stay, one for each entry or one of a fixed size for all, and write "
+        "into them with `copy_()` at {at}; or capture again behind {at}: the graph reads the tensors of its capture"
+    ),
+    "scalar-frozen": (
+        "read here a tensor of the device that is made once, and fill it with `copy_()` or `fill_()` at {at} with what "
+        "`{path}` has by then; or capture again behind {at}: the graph has the numbers of its capture"
+    ),
+    "": "capture again behind {at}, or one graph for each length of `{path}`: the graph runs what it had by then",
+}
 _FUNCTIONS = FUNCTIONS[:2]
 _NUMBERS = (bool, int, float)
 CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
@@ -51,6 +63,7 @@ class Setting:
     target: str  # as that line has it
     is_called: bool | None = None  # between two calls, as is known of a function that sets it; None of other lines
     failure: Failure | None = None  # what is told of it, where that is no number
+    entries: Entries | None = None  # of a list or a dictionary that lines fill between
 
     @property
     def said(self) -> str:
@@ -68,7 +81,7 @@ class Setting:
 
     def is_known_in(self, region: Region) -> bool:
         """Whether the lines of a capture read it, and it is known to be set between."""
-        if self.is_called is False or self.failure is not None:
+        if self.is_called is False or self.failure is not None or self.entries is not None:
             return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
@@ -78,6 +91,9 @@ class Setting:
         """What is frozen because of that: a call with another number shows it."""
         if self.key or self.failure is not None:
             yield self.told()
+            return
+        if self.entries is not None:
+            yield from self._of_entries(self.entries, steps, call)
             return
         said = self.said
         then = self.use.value()
@@ -92,6 +108,22 @@ class Setting:
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
+
+    def _of_entries(self, entries: Entries, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
+        """What a round of the lines that change them makes another one in the step."""
+        for _ in entries.tries():
+            other = call()
+            entries.is_seen |= other.ended is None
+            found = differences(steps, other.steps, random_drawn=False) if other.ended is None else []
+            if told := [f for f in found if f.code in (*COUNTED, "stale-input")]:
+                break
+        else:
+            return
+        ever = {f.frame for f in differences(steps, call().steps, random_drawn=False)}
+        for f in (f for f in told if f.frame not in ever):
+            line = f.frame.text if f.frame is not None else self.use.text
+            words = _ENTRIES.get(f.code, _ENTRIES[""]).format(path=self.use.text, at=f"{self.at.file}:{self.at.line}")
+            yield replace(f, message=f"{f.message}: {self.said}", fix=f"before  {line}\nafter   {words}")
 
     def _others(self) -> list[float]:
         """What its tests compare it with, and a step beyond: from there they may go another way."""
@@ -115,6 +147,11 @@ class Setting:
             there = f"becomes `for value in {ast.unparse(node.iter)}:` with `{kept}.fill_(value)` as its first line"
         line = failure.frame.text if failure.frame else ""
         return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and this line stays as it is"
+
+
+def says_what_sets(failure: Failure) -> bool:
+    """Whether it tells what to write at a line around the step, which sets what it reads."""
+    return SET_BETWEEN in failure.message and failure.fix != BY_ID[failure.code].fix
 
 
 def settings(

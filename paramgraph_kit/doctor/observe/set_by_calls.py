@@ -42,6 +42,10 @@ MOST = 8  # numbers that are tried
 _SET = (
     "{text} {what} at {at}, and {by} sets it, `{line}`: where that runs between launches, capture again behind it{or_}"
 )
+_UNSEEN = (
+    "what a graph keeps of {text} was not seen: it is filled at {at}, and has nothing yet that a call could be tried "
+    "with: ask again once it has, or capture behind that line"
+)
 _FUNCTIONS = FUNCTIONS[:2]
 _MAKES = (*MAKERS, "__set_name__")
 _NUMBERS = (bool, int, float)
@@ -97,13 +101,15 @@ def all_settings(
 def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
-        is_apart = each.is_called is not None and not each.key and each.failure is None
+        is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None
         if is_apart and type(each.use.value()) not in _NUMBERS:
             yield from _told_apart(each, found)
             continue
         frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
             yield from frozen
+            if each.entries is not None and not each.entries.is_seen:
+                found.notes.append(_UNSEEN.format(text=each.use.text, at=each.at.label()))
         elif (first := next((f for f in frozen if f.frame is not None), None)) is not None and first.frame is not None:
             what = "decides a branch" if first.code == "branch-frozen" else "is frozen"
             by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""

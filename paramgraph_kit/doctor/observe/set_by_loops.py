@@ -20,8 +20,9 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, h
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
-from paramgraph_kit.doctor.observe.loop_state import LEARNS, MEMORY, MODE, Found, Given
+from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, Found, Given
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
+from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -44,6 +45,9 @@ def set_by_loops(
                 for setting in _read_by(line, now, uses_of(), ran):
                     said = setting.failure.message if setting.failure is not None else setting.said
                     found.setdefault(said.partition(SET_BETWEEN)[0], setting)
+            told = {setting.at for setting in found.values()}
+            for setting in (s for s in _filled(each, uses_of, given) if s.at not in told):
+                found.setdefault(setting.said.partition(SET_BETWEEN)[0], setting)
     return [*found.values()]
 
 
@@ -51,6 +55,8 @@ def _moved(found: Found) -> Iterator[tuple[Given, Any]]:
     """Lines behind a call of the step that leave something which is another one at its next, and what it is now."""
     for (owner_id, name), numbers in found.at_step.items():
         owner = found.owners[owner_id]
+        if name == ENTRIES:
+            continue
         late = [n for n in sorted(numbers) if n > 0 and found.given[n].is_late]
         if not late:
             continue
@@ -80,16 +86,28 @@ def _is_alike(a: Any, b: Any) -> bool:
     return a is b or (type(a) in PLAIN and type(a) is type(b) and a == b)
 
 
+def _filled(found: Found, uses_of: Callable[[], list[Use]], given: dict[str, Any]) -> Iterator[Setting]:
+    """Lists and dictionaries that get other entries behind a call of the step, where it reads them as a whole."""
+    for (owner_id, name), numbers in found.at_step.items():
+        holds = found.owners[owner_id]
+        late = [found.given[n] for n in sorted(numbers) if n > 0 and found.given[n].is_late]
+        if name != ENTRIES or not late or any(each is holds for each in given.values()):  # each call is given its own
+            continue
+        if not holds and all(isinstance(e.node, ast.Call) and last_name(e.node.func) == "clear" for e in late):
+            continue
+        use = next((u for u in uses_of() if u.value() is holds and not _only_grows(u)), None)
+        if use is None:
+            continue
+        values = [found.values[n][-1] for n in sorted(numbers) if n > 0 and found.given[n].is_late]
+        made = Entries(holds, tuple(Change(e.node, value) for e, value in zip(late, values, strict=True)))
+        yield Setting(use, "", _at(late[0]), late[0].node, late[0].target, is_called=True, entries=made)
+
+
 # What a step reads of it
 
 
 def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Iterator[Setting]:
-    at = Frame(
-        display_name(line.file),
-        line.node.lineno,  # type: ignore[attr-defined]
-        line.function,
-        linecache.getline(line.file, line.node.lineno).strip(),  # type: ignore[attr-defined]
-    )
+    at = _at(line)
     every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
     direct = [use for use in every if _is_read(use, line)]
     if direct:
@@ -98,6 +116,9 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             yield _direct(use, line, at)
         if not counted and (longer := _longer(direct, every)) is not None:
             yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
+        elif not counted and type(holds := direct[0].value()) in HOLDS and not _only_grows(direct[0]):
+            entries = Entries(holds, (Change(line.node, NOTHING),))  # another one with other entries
+            yield Setting(direct[0], "", at, line.node, line.target, is_called=True, entries=entries)
         return
     if type(line.owner) is dict and line.name.startswith("["):
         key = str(ast.literal_eval(line.name[1:-1]))
@@ -108,6 +129,11 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
         yield from _of_environment(line, ran, at)
+
+
+def _at(line: Given) -> Frame:
+    number: int = line.node.lineno  # type: ignore[attr-defined]
+    return Frame(display_name(line.file), number, line.function, linecache.getline(line.file, number).strip())
 
 
 def _asked_by_name(uses: list[Use]) -> Iterator[Use]:
