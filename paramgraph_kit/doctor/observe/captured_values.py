@@ -124,6 +124,7 @@ class Moved:
     then: Value
     now: Value
     owner: Any = None  # the module or the optimizer
+    given: tuple[Any, ...] = ()  # the line of a loop that gives it another value, which no call has run: a place of it
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe import (
     host_results,
     kept_arguments,
     kept_in_places,
+    left_by_loops,
     made_inside,
     memory_given,
     now_and_then,
@@ -176,7 +177,8 @@ class _Examiner(Caller):
             silent = []  # the calls differ because one of them stopped
         elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)
-            silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
+            anew = left_by_loops.call_as_left(self, (self.first or pair[1]).ran())
+            silent = self.own_graphs(pair[1], found, anew)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
@@ -423,8 +425,11 @@ class _Examiner(Caller):
             return set_by_calls.all_settings(around(self.function), self.function, self.given(), base.ran())
         return []
 
-    def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
-        """What goes wrong around a graph that the function has captured in its first call, and replays now."""
+    def own_graphs(self, call: Call, found: Examination, anew: set[tuple[str, int]]) -> list[Failure]:
+        """What goes wrong around a graph that the function has captured in its first call, and replays now.
+
+        ``anew``: lines around it behind which it captures again.
+        """
         if self.graphs.lies_elsewhere():
             self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
@@ -448,8 +453,11 @@ class _Examiner(Caller):
         problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
         ahead = [*moved_as_read(launched := self.graphs.launched_regions(), self.graphs.of)]
         for region in launched:
-            problems += moved_failures(region, problems)
-            problems += [each.told() for each in self.settings(self.first or call) if each.is_known_in(region)]
+            known = [each for each in self.settings(self.first or call) if each.is_known_in(region)]
+            set_at = {(each.at.file, each.at.line) for each in known}
+            others = [*moved_failures(region, problems)]
+            problems += [f for f in others if f.frame is None or (f.frame.file, f.frame.line) not in set_at]
+            problems += [each.told() for each in known if (each.at.file, each.at.line) not in anew]
             problems += rates(region, call.found)
             problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
             problems += carried_on(region)

@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_names import (
     Meanings,
+    calls_in,
     classes_in,
     is_call_of,
     is_inner,
@@ -164,7 +165,8 @@ class Calls(Meanings):
             return
         name = last_name(call.func)
         if name in CAPTURES:
-            raise NotFollowed
+            self._captured()
+            return
         if isinstance(call.func, ast.Attribute):
             base = self._value(call.func.value, run)
             if self._sets_by_call(call, name, base, run):
@@ -181,6 +183,10 @@ class Calls(Meanings):
             return
         for each in self._called(call, run):
             self._follow(each, run)
+
+    def _captured(self) -> None:
+        """A line captures: what its graph keeps is told elsewhere."""
+        raise NotFollowed
 
     def _sets_by_call(self, call: ast.Call, name: str, base: Any, run: Run) -> bool:
         """What methods of torch's and of dictionaries set."""
@@ -309,6 +315,8 @@ class Calls(Meanings):
         """Follow the lines of a function that is called."""
         node, owner, file, args, keywords = called.node, called.owner, called.file, called.args, called.keywords
         at = (file, first_line(node))
+        if at in self.own and not calls_in(node).isdisjoint(CAPTURES):
+            self._captured()
         if at in self.own or at in self.stack or len(self.stack) >= DEEP:
             return
         names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]

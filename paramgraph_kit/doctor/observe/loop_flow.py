@@ -51,11 +51,13 @@ _OF_OBJECTS = ("__call__", "forward")  # methods that are called by the names of
 class Flow(Calls):
     """Follows the lines of scopes around a step."""
 
+    replays = False  # the step replays a graph of its own
+
     def all(self) -> Iterator[Found]:
         """What each body finds that calls the step."""
         names = self._names_that_lead()
         own = (n for file in self.spaces for n in functions_in(file) if (file, first_line(n)) in self.own)
-        if any(not calls_in(n).isdisjoint(CAPTURES) for n in own):
+        if not self.replays and any(not calls_in(n).isdisjoint(CAPTURES) for n in own):
             return
         for scope in [*self.scopes, *self._elsewhere()]:
             at = None if isinstance(scope.body, ast.Module) else (scope.file, first_line(scope.body))

@@ -41,6 +41,8 @@ class Meanings:
         self.own = {(code.co_filename, code.co_firstlineno) for code in ran}
         self.name = getattr(self.step, "__name__", "")
         self.owner = getattr(self.step, "__self__", None)
+        if self.owner is None and is_called_as_object(self.step):
+            self.owner, self.name = self.step, "__call__"
         self.kinds = {kind.__name__: kind for kind in type(self.owner).__mro__} if self.owner is not None else {}
         self.spaces = {s.file: s.names for s in reversed(scopes) if isinstance(s.body, ast.Module)}
         self.spaces |= named_there(self.spaces)
@@ -229,6 +231,13 @@ def called_by(function: Any) -> Any:
     known = {name: cell.cell_contents for name, cell in cells_of(function).items()}
     found = path_value(call.func, known, function.__globals__) if isinstance(call, ast.Call) else NOTHING
     return found if function_of(found)[0] is not None else function
+
+
+def is_called_as_object(step: Any) -> bool:
+    """Whether it is an object of a class of the user's that can be called."""
+    name = "forward" if is_a(step, torch.nn.Module) else "__call__"
+    own = next((vars(kind)[name] for kind in type(step).__mro__ if name in vars(kind)), None)
+    return isinstance(own, FunctionType) and not is_library(own.__code__.co_filename)
 
 
 def classes_in(file: str) -> tuple[ast.ClassDef, ...]:

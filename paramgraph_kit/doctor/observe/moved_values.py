@@ -107,7 +107,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         done = [
             line for line in lines if line.function == "<module>" or has_run(region.ran, line.file, line.node.lineno)
         ]
-        lines = without_data_of_others(done or lines, moved)
+        lines = [_Line(*moved.given)] if moved.given else without_data_of_others(done or lines, moved)
         lines = [line for line in lines if not leaves_ahead(region, line.node)] or lines
         if any(is_switched_back(region, line.node) for line in lines) or is_handed_on(region.code, name):
             continue
@@ -188,7 +188,7 @@ def _said(moved: Moved) -> str:
         return f"{what} has other memory from here on, and the graph reads that of its capture"
     what = f"{part.rpartition('.')[2]} of {path}" if isinstance(moved.owner, torch.optim.Optimizer) else ""
     what = what or (part_of(path, part, moved.owner) if part else path)
-    now = "a tensor" if moved.now[0] == "memory" else moved.now[1]
+    now = "a tensor" if moved.now[0] == "memory" else "another one" if moved.given else moved.now[1]
     return f"{what} is {now} at a replay, and the graph has the {moved.then[1]} of its capture"
 
 

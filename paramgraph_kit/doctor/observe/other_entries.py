@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Change:
             holds[key] = _known(self.value, then)
             return
         for each in keys:
-            holds[each] = _other(holds[each])
+            holds[each] = other(holds[each])
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Entries:
     changes: tuple[Change, ...]
     is_seen: bool = False  # a call with other entries has run to its end
 
-    def tries(self) -> Iterator[None]:
+    def tries(self) -> Generator[None]:
         """Each time it goes on there is what some rounds leave, or one line alone; then it is as it was."""
         then = dict(self.holds) if isinstance(self.holds, dict) else [*self.holds]
         known = [each for each in self.changes if each.is_known(self.holds)]
@@ -144,16 +144,16 @@ def _known(value: Any, like: Any) -> Any:
         alike = like if type(like) in (list, tuple) and len(like) == len(value) else [NOTHING] * len(value)
         kind = type(like) if type(like) in (list, tuple) else type(value)
         parts = [_known(*pair) for pair in zip(value, alike, strict=True)]
-        return _other(like) if any(each is NOTHING for each in parts) else kind(parts)
-    return _other(like) if value is NOTHING else value
+        return other(like) if any(each is NOTHING for each in parts) else kind(parts)
+    return other(like) if value is NOTHING else value
 
 
-def _other(value: Any, deep: int = _DEEP) -> Any:
+def other(value: Any, deep: int = _DEEP) -> Any:
     """A value like this one, with other numbers, or other memory."""
     if is_a(value, torch.Tensor):
         return value.detach().clone().requires_grad_(value.requires_grad)
     if deep and type(value) in (list, tuple):
-        return type(value)(_other(each, deep - 1) for each in value)
+        return type(value)(other(each, deep - 1) for each in value)
     if deep and type(value) is dict:
-        return {key: _other(each, deep - 1) for key, each in value.items()}
+        return {key: other(each, deep - 1) for key, each in value.items()}
     return another(value)

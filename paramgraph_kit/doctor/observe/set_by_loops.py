@@ -41,7 +41,7 @@ def set_by_loops(
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         flow = Flow(function, given, [*scopes], ran)
         for each in flow.all():
-            for line, now in _moved(each):
+            for line, now in moved(each):
                 for setting in _read_by(line, now, uses_of(), ran):
                     said = setting.failure.message if setting.failure is not None else setting.said
                     found.setdefault(said.partition(SET_BETWEEN)[0], setting)
@@ -51,17 +51,22 @@ def set_by_loops(
     return [*found.values()]
 
 
-def _moved(found: Found) -> Iterator[tuple[Given, Any]]:
-    """Lines behind a call of the step that leave something which is another one at its next, and what it is now."""
+def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]]:
+    """Lines behind a call of the step that leave something which is another one at its next, and what it is now.
+
+    ``is_ahead``: the step's graph was captured ahead of its first call, which finds what lines ahead of that set.
+    """
     for (owner_id, name), numbers in found.at_step.items():
         owner = found.owners[owner_id]
         if name == ENTRIES:
             continue
         late = [n for n in sorted(numbers) if n > 0 and found.given[n].is_late]
+        if is_ahead and not late:  # a file's own lines have run by then
+            late = sorted(-n for n in numbers if n < 0 and found.given[-n].function != "<module>")
         if not late:
             continue
         now = value_of(owner, name)
-        is_begun = 0 in numbers or all(n >= 0 for n in numbers)
+        is_begun = 0 in numbers or all(n >= 0 for n in numbers) or is_ahead
         values = [v for n in numbers if n for v in found.values[abs(n)]] + ([now] if is_begun else [])
         if all(_is_alike(v, values[0]) for v in values):
             continue
