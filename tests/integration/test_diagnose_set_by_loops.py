@@ -60,6 +60,21 @@ class Trainer:
 trainer = Trainer()
 f = trainer.train_step
 """
+OTHERS = (
+    TRAINER.replace("INSIDE", "self.seen = k")
+    .replace("METHOD", "")
+    .replace("AHEAD", "pass")
+    .replace(
+        "trainer = Trainer()",
+        """def main():
+    student, teacher = Trainer(), Trainer()
+    for k, (x, y) in enumerate(rows()):
+        student.train_step(x, y)
+        teacher.args.margin = 0.1 * k
+        MORE
+trainer = Trainer()""",
+    )
+)
 HOOKED = (
     """
 class Lesson:
@@ -277,6 +292,24 @@ WRONG = [
     (_trained('vars(self.args)["margin"] = 0.1 * k'), "self.args.margin", "0.1 * k", "scalar-frozen"),
     (_trained("self.args.__dict__.update(margin=0.1 * k)"), "self.args.margin", "0.1 * k", "scalar-frozen"),
     (_trained('setattr(self.args, "margin", 0.1 * k)'), "self.args.margin", "0.1 * k", "scalar-frozen"),
+    (
+        _trained("self.slow.load_state_dict(copy.deepcopy(self.net.state_dict()), assign=True)"),
+        "self.slow[4].bias.data",
+        "assign=True",
+        "parameter-rebound",
+    ),
+    (_trained("self.slow.half().float()"), "self.slow[4].bias.data", "self.slow.half()", "parameter-rebound"),
+    (_trained("self.slow.to(torch.float64)"), "self.slow[4].bias.data", "torch.float64", "parameter-rebound"),
+    (_trained("self.opt.load_state_dict(kept)"), "the state of self.opt", "load_state_dict(kept)", "stale-input"),
+    (_trained("self.opt = adam(self.net)"), "self.opt", "adam(self.net)", "branch-frozen"),
+    (
+        OTHERS.replace("MORE", "pass").replace(
+            "student.train_step(x, y)", "student.train_step(x, y); teacher.train_step(x, y)"
+        ),
+        "self.args.margin",
+        "teacher.args.margin = 0.1 * k",
+        "scalar-frozen",
+    ),
     (_trained("self.args = Args()"), "self.args", "Args()", "branch-frozen"),
     (_trained("type(self).gain *= 0.5"), "self.gain", "type(self).gain *= 0.5", "scalar-frozen"),
     (_trained("self.epoch = k"), "self.epoch", "self.epoch = k", "branch-frozen"),
@@ -312,6 +345,11 @@ WRONG = [
     ),
 ]
 RIGHT = {
+    "a type that it has": _trained("self.slow.float().to(device); self.slow.to(dtype=torch.float32)"),
+    "a copy of another type": _trained("self.saved = copy.deepcopy(self.net).half()"),
+    "another of its class": OTHERS.replace(
+        "MORE", "teacher.opt.param_groups[0]['lr'] = 0.1 * k; teacher.slow = student.net"
+    ),
     "a rate that is set once": _trained("pass", RATE, "self.set_lr(0.02); self.net[0].requires_grad_(False)"),
     "the same each time": _trained("self.set_lr(0.01); self.net.train(); self.net.requires_grad_(True)", RATE),
     "another object": _trained("other.eval(); other[0].p = k; other.requires_grad_(False)", "", "other = net()"),

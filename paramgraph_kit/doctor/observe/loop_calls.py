@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     Meanings,
     calls_in,
     classes_in,
+    has_state,
     is_call_of,
     is_inner,
     is_named_alone,
@@ -30,12 +31,14 @@ from paramgraph_kit.doctor.observe.loop_state import (
     LEARNS,
     MEMORY,
     MODE,
+    STATE,
     Called,
     Given,
     NotFollowed,
     Run,
 )
 from paramgraph_kit.doctor.observe.loop_values import (
+    DTYPES,
     PLAIN,
     Held,
     Names,
@@ -207,9 +210,12 @@ class Calls(Meanings):
                 for each in owner.parameters() if is_a(owner, torch.nn.Module) else (owner,):
                     self._set(each, LEARNS, learns, text, call, run)
                 done = True
-            elif is_a(owner, torch.nn.Module) and (name == "cpu" or (name == "to" and first == "cpu")):
+            elif is_a(owner, torch.nn.Module) and self._gives_memory(call, name, owner, run):
                 for each in owner.parameters():
                     self._set(each, MEMORY, NOTHING, text, call, run)
+                done = True
+            elif is_a(owner, torch.optim.Optimizer) and name == "load_state_dict" and has_state(owner):
+                self._set(owner, STATE, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.optim.lr_scheduler.LRScheduler) and name == "step":
                 for group in owner.optimizer.param_groups:
@@ -225,6 +231,19 @@ class Calls(Meanings):
                 self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
                 done = True
         return done
+
+    def _gives_memory(self, call: ast.Call, name: str, module: torch.nn.Module, run: Run) -> bool:
+        """Whether a call gives the parameters of a module other memory, as far as it is known what it is given."""
+        given = [self._value(each, run) for each in (*call.args, *(k.value for k in call.keywords if k.arg == "dtype"))]
+        if name == "load_state_dict":
+            return any(k.arg == "assign" and self._value(k.value, run) is True for k in call.keywords)
+        if name in ("cpu", "to_empty"):
+            return True
+        kinds = [DTYPES[name]] if name in DTYPES else given if name in ("to", "type") else []
+        if name == "to" and "cpu" in [each for each in given if type(each) is str]:
+            return True
+        kinds = [each for each in kinds if isinstance(each, torch.dtype)]
+        return any(p.is_floating_point() and p.dtype != kind for kind in kinds for p in module.parameters())
 
     def _update(self, call: ast.Call, name: str, owner: Any, run: Run) -> None:
         pairs: list[tuple[Any, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]
@@ -277,7 +296,7 @@ class Calls(Meanings):
         found = next(kinds, None)
         if found is None or not isinstance(self._value(node.func, run), (type, type(NOTHING))):
             return NOTHING
-        if found[0].name in self.kinds:
+        if self._is_own(*found) and self.meant in (None, node):
             return self.owner
         thing = Thing(*found)
         self._made(thing, node, run)

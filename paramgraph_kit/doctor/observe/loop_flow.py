@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     outer_in,
     stands_in,
 )
-from paramgraph_kit.doctor.observe.loop_state import Called, Found, NotFollowed, Run, State
+from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, Called, Found, NotFollowed, Run, State
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
@@ -68,14 +69,17 @@ class Flow(Calls):
             named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
             if not named and names.isdisjoint(_OF_OBJECTS):
                 continue
-            self.found, self.state, self.stack, self.numbers = Found(), State(), [], {}
-            run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
-            if not isinstance(scope.body, ast.Module):
-                self._name_as_given(nodes, run)
-            try:
-                self._block(scope.body.body, run)
-            except NotFollowed:
-                continue
+            makes = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in self.kinds]
+            for self.meant in makes if 1 < len(makes) <= MOST_ALIKE else (None,):
+                yield from self._body(scope, nodes)
+
+    def _body(self, scope: Scope, nodes: list[ast.AST]) -> Iterator[Found]:
+        self.found, self.state, self.stack, self.numbers = Found(), State(), [], {}
+        run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
+        if not isinstance(scope.body, ast.Module):
+            self._name_as_given(nodes, run)
+        with suppress(NotFollowed):
+            self._block(scope.body.body, run)
             if self.found.at_step:
                 yield self.found
 

@@ -50,6 +50,7 @@ class Meanings:
             (m, kind, file) for file in self.spaces for kind in classes_in(file) for m in kind.body if is_function(m)
         ]
         self.things: dict[str, Thing] = {}
+        self.meant: ast.AST | None = None  # of several lines that make an object of its class
         self.stack: list[tuple[str, int]] = []
         self.left = MOST_STATEMENTS
         self.found = Found()
@@ -61,12 +62,18 @@ class Meanings:
 
     def _object_of(self, kind: ast.ClassDef, file: str) -> Any:
         """The object whose method it is: that of the step, one that is known, else one that nobody has seen."""
-        if kind.name in self.kinds:
+        if self._is_own(kind, file):
             return self.owner
-        known = {id(v): v for v in self._known() if kind.name in (k.__name__ for k in type(v).__mro__)}
+        kinds = ((v, k) for v in self._known() for k in type(v).__mro__)
+        known = {id(v): v for v, k in kinds if k.__name__ == kind.name and written_in(k) in ("", file)}
         if len(known) == 1:
             return next(iter(known.values()))
         return self.things.setdefault(kind.name, Thing(kind, file))
+
+    def _is_own(self, kind: ast.ClassDef, file: str) -> bool:
+        """Whether the step's own object is of a class: others of that name are another file's."""
+        own = self.kinds.get(kind.name)
+        return own is not None and written_in(own) in ("", file)
 
     def _known(self) -> Iterator[Any]:
         """Objects that names around the step mean, and those that its own object has."""
@@ -233,6 +240,12 @@ def called_by(function: Any) -> Any:
     return found if function_of(found)[0] is not None else function
 
 
+def written_in(kind: type) -> str:
+    """The file that has the methods of a class; "" where it has none."""
+    codes = (getattr(each, "__code__", None) for each in vars(kind).values())
+    return next((code.co_filename for code in codes if isinstance(code, CodeType) and "<" not in code.co_filename), "")
+
+
 def is_called_as_object(step: Any) -> bool:
     """Whether it is an object of a class of the user's that can be called."""
     name = "forward" if is_a(step, torch.nn.Module) else "__call__"
@@ -321,6 +334,12 @@ def is_true(test: ast.expr) -> bool:
 def are_types(kinds: Any) -> bool:
     """Whether ``isinstance`` takes it."""
     return isinstance(kinds, type) or (isinstance(kinds, tuple) and all(isinstance(k, type) for k in kinds))
+
+
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it keeps tensors between its steps."""
+    plain = isinstance(optimizer, torch.optim.SGD) and not any(g["momentum"] for g in optimizer.param_groups)
+    return bool(optimizer.state) or not plain
 
 
 def is_torchs(module: torch.nn.Module, name: str) -> bool:

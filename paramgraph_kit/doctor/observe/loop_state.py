@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
 )
 
 MODE, LEARNS, MEMORY = "training", "requires_grad", "data"
+STATE = "state"  # of an optimizer
 ENTRIES = "[...]"  # what a list or a dictionary has
 DEEP = 8  # functions that call each other
 MOST_STATEMENTS = 20_000

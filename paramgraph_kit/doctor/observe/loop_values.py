@@ -18,6 +18,8 @@ from paramgraph_kit.doctor.observe.held import is_a
 _MOST = 4096  # objects of one walk over modules or parameters
 _AS_THEY_ARE = ("list", "tuple", "iter", "reversed", "sorted", "set", "tqdm", "cast")
 _PARTS = ("parameters", "modules", "children", "buffers")
+ITSELF = ("eval", "train", "requires_grad_", "to", "cuda", "type", "to_empty")  # calls of modules that give them
+DTYPES = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
 PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -148,7 +150,7 @@ def given_by(call: ast.Call, names: Names, evaluate: Any) -> Any:
         held = owner._modules if is_a(owner, torch.nn.ModuleDict) else owner
         values = Some(tuple(held.values()))
         return values if name == "values" else Pairs((NOTHING, values))
-    if name in ("eval", "train", "requires_grad_", "to", "cuda") and is_a(owner, torch.nn.Module):
+    if name in (*ITSELF, *DTYPES) and is_a(owner, torch.nn.Module):
         return owner  # it gives itself
     if name == "get" and call.args and type(owner) is dict:
         return entry(owner, evaluate(call.args[0], names))

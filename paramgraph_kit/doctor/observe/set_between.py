@@ -13,13 +13,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, here, last_line, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    elements_of,
+    here,
+    last_line,
+    last_name,
+    nodes_of,
+    tree_of,
+)
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.other_numbers import another
+from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
+from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
 from paramgraph_kit.driver.files import display_name, is_library
@@ -77,7 +88,7 @@ class Setting:
         code = "learning-rate-frozen" if self.key == "lr" else "branch-frozen" if self.use.decides else "scalar-frozen"
         line = step_of(self.use) if self.key else self.use.node.lineno
         failure = BY_ID[code].failure(self.said, frame_at(self.use.code, line))
-        return failure if self.key else replace(failure, fix=self.words(failure, self.use.value()))
+        return replace(failure, fix=self._of_group(failure) if self.key else self.words(failure, self.use.value()))
 
     def is_known_in(self, region: Region) -> bool:
         """Whether the lines of a capture read it, and it is known to be set between."""
@@ -108,6 +119,22 @@ class Setting:
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
+
+    def _of_group(self, failure: Failure) -> str:
+        """What one writes for a number of an optimizer's: a rate can be a tensor."""
+        by, text = f"{self.at.file}:{self.at.line}", failure.frame.text if failure.frame is not None else ""
+        if self.key != "lr":
+            return f"before  {text}\nafter   capture again behind {by}: the number is in the kernels that were captured"
+        node: Any = self.node
+        there = "the line stays as it is, which fills it"
+        if isinstance(node, ast.Assign):
+            given = (part for each in node.targets for part in elements_of(each) if isinstance(part, ast.Subscript))
+            target = next((ast.unparse(e) for e in given if getattr(e.slice, "value", "") == "lr"), "")
+            there = (
+                f"there `{target}.fill_({ast.unparse(node.value)})`" if target else f"there `fill_()` writes `{target}`"
+            )
+        made = rate_in_a_tensor(driver().device.type, self.use.value())
+        return f"before  {text}\nafter   this line as it is, with {made}; and at {by} {there}"
 
     def _of_entries(self, entries: Entries, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What a round of the lines that change them makes another one in the step."""
@@ -245,6 +272,8 @@ def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iter
         return
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     for target in (part for each in targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])):
+        if _is_of_another(target, scope, search.function):
+            continue
         if is_number and _is_same(target, scope, search, use):
             yield "", ast.unparse(target)
         entry = target.slice if isinstance(target, ast.Subscript) else None
@@ -287,6 +316,19 @@ def _may_be_made(node: ast.expr, scope: Scope, search: Search, owner: Any) -> bo
     values = [n.value for n in assigns if any(ast.unparse(t) == name for t in n.targets)]
     made = [search._value(v.func) if isinstance(v, ast.Call) else None for v in values]
     return not made or not all(isinstance(kind, type) and not issubclass(type(owner), kind) for kind in made)
+
+
+def _is_of_another(target: ast.expr, scope: Scope, function: Any) -> bool:
+    """Whether it is of a variable that has another object of the class than that whose step a body calls."""
+    calls = (n.func for n in ast.walk(scope.body) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    stepped = {first_of(f.value) for f in calls if f.attr == getattr(function, "__name__", "")} - {""}
+    made: dict[str, str] = {}
+    for node in (n for n in ast.walk(scope.body) if isinstance(n, ast.Assign)):
+        for each in node.targets:
+            pairs = zip(elements_of(each), elements_of(node.value), strict=False)
+            made |= {t.id: last_name(v.func) for t, v in pairs if isinstance(t, ast.Name) and isinstance(v, ast.Call)}
+    root = first_of(target)
+    return root in made and root not in stepped and any(made.get(each) == made[root] for each in stepped)
 
 
 def _globals_of(body: ast.AST) -> set[str]:

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, h
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
-from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, Found, Given
+from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, STATE, Found, Given
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
 from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
@@ -119,7 +119,9 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
         counted = [use for use in direct if _counts(use.value()) and not _only_grows(use)]
         for use in counted[:1]:
             yield _direct(use, line, at)
-        if not counted and (longer := _longer(direct, every)) is not None:
+        if not counted and is_a(direct[0].value(), torch.optim.Optimizer):
+            yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", direct[0], at)
+        elif not counted and (longer := _longer(direct, every)) is not None:
             yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
         elif not counted and type(holds := direct[0].value()) in HOLDS and not _only_grows(direct[0]):
             entries = Entries(holds, (Change(line.node, NOTHING),))  # another one with other entries
@@ -131,6 +133,9 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             if any(group is line.owner for group in use.value().param_groups) and _is_rate(now):
                 yield _of_group(use, key, line, at, now)
                 return
+    if line.name == STATE and isinstance(line.owner, torch.optim.Optimizer):
+        yield from (_of_state(use, line, at) for use in uses if use.value() is line.owner and step_of(use))
+        return
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
         yield from _of_environment(line, ran, at)
@@ -239,6 +244,22 @@ def _of_group(use: Use, key: str, line: Given, at: Frame, now: Any) -> Setting:
     return replace(made, failure=replace(failure, fix=words))
 
 
+def _of_state(use: Use, line: Given, at: Frame) -> Setting:
+    """An optimizer that gets other tensors for its state."""
+    by, given = f"{at.file}:{at.line}", ast.unparse(line.node.args[0]) if getattr(line.node, "args", ()) else "state"  # type: ignore[attr-defined]
+    frame = frame_at(use.code, step_of(use))
+    does = (
+        f"capture again behind {by}; or there, in place of it, `for s, new in zip({use.text}.state.values(), "
+        f"{given}['state'].values()):` with `for k in s: s[k].copy_(new[k])`: the graph reads and writes those of its "
+        "capture"
+    )
+    failure = BY_ID["stale-input"].failure(f"the state of {use.text} {SET_BETWEEN} {at.label()}", frame)
+    text = frame.text if frame is not None else use.text
+    return Setting(
+        use, STATE, at, ast.Pass(), "", is_called=True, failure=replace(failure, fix=f"before  {text}\nafter   {does}")
+    )
+
+
 def _other(use: Use, said: str, code: str, read: Use, at: Frame) -> Setting:
     """A module, a function or an object that another one takes the place of."""
     frame = frame_at(read.code, read.node.lineno)
@@ -289,7 +310,11 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
     elif line.name == MEMORY:
         code, target = "parameter-rebound", line.target.removesuffix(f".{MEMORY}")
         does = f"there `{target}.data.copy_(...)`, in place: the graph reads, and writes, the memory of its capture"
-        if isinstance(line.node, ast.Call):
+        if isinstance(line.node, ast.Call) and last_name(line.node.func) == "load_state_dict":
+            kept = [k for k in line.node.keywords if k.arg != "assign"]
+            call = ast.unparse(ast.Call(line.node.func, line.node.args, kept))
+            does = f"there `{call}`, which copies into the memory that the graph reads; or capture again behind {by}"
+        elif isinstance(line.node, ast.Call):
             does = f"capture again behind {by}, or leave the parameters where they are, and copy them with `clone()`"
     elif not isinstance(line.owner, torch.nn.Module) or type(value_of(line.owner, line.name)) not in _NUMBERS:
         code = "branch-frozen"
