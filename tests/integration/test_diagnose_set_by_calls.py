@@ -216,6 +216,18 @@ class Net:
     def run(self, x): return x * self.scale.now
 f = Net().run
 """,
+    "it is a tensor that is written in place": """class Sampler:
+    def __init__(self): self.eps, self.parts = torch.ones((), device=device), [torch.ones((), device=device)]
+    def run(self, x): return x * self.eps * self.parts[0]
+    def adapt(self, rate):
+        self.eps *= 1.02 if rate > 0.6 else 0.98
+        self.parts[0] += rate
+def main(sampler):
+    for k in range(4):
+        sampler.run(torch.ones(3, 4, device=device))
+        sampler.adapt(0.1 * k)
+f = Sampler().run
+""",
     "the step sets it where it has to": """class Rope:
     def __init__(self, n): self._grow(n)
     def _grow(self, n): self.n, self.scale = n, 1.0 / n

@@ -50,6 +50,15 @@ def defines(node: ast.AST, code: CodeType) -> bool:
     return named and first_line(node) == code.co_firstlineno  # type: ignore[arg-type]
 
 
+def writes_in_place(node: ast.AST) -> bool:
+    """Whether a statement leaves a tensor where it is: ``x *= 2``; ``x @= w`` gives another one.
+
+    >>> writes_in_place(ast.parse("x *= 2").body[0]), writes_in_place(ast.parse("x @= w").body[0])
+    (True, False)
+    """
+    return isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.MatMult)
+
+
 def elements_of(node: ast.expr) -> Iterator[ast.expr]:
     """What a list or a tuple has, and those in it; of anything else that itself.
 

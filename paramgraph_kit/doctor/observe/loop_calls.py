@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import first_line, last_name
+from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_names import (
@@ -120,7 +120,7 @@ class Calls(Meanings):
         held = all_of(self._value(node.target, run))
         for each in (each for each in held if type(each) in HOLDS):
             self._set(each, ENTRIES, self._value(node.value, run), ast.unparse(node.target), node, run)
-        return any(is_a(each, torch.Tensor) or type(each) in HOLDS for each in held)
+        return any((is_a(each, torch.Tensor) and writes_in_place(node)) or type(each) in HOLDS for each in held)
 
     def _delete(self, node: ast.Delete, run: Run) -> None:
         for target in (each for each in node.targets if isinstance(each, ast.Subscript)):

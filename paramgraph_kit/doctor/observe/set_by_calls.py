@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     here,
     last_name,
     tree_of,
+    writes_in_place,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
@@ -189,7 +190,10 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
             continue
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
-            if _is_run(place, ran, search) or (is_a(use.value(), torch.Tensor) and _is_captured_with(place, statement)):
+            is_tensor = is_a(use.value(), torch.Tensor)
+            if _is_run(place, ran, search) or (is_tensor and _is_captured_with(place, statement)):
+                continue
+            if is_tensor and writes_in_place(statement):
                 continue
             between = search.between(function)
             if not between and (key in found or search.only_sets_up(function)):
