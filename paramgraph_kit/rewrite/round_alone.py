@@ -61,6 +61,7 @@ from paramgraph_kit.rewrite.round_parts import (
     optimizes,
     parts,
     trains,
+    trains_behind,
 )
 from paramgraph_kit.rewrite.round_run import Given, Run, context_now, does, same, written_anywhere
 from paramgraph_kit.rewrite.round_shown import calls_itself, shown_of, with_anew, with_its_lines
@@ -266,7 +267,8 @@ class _Cutting:
             self.lent = self._lend(part, held, run.varying, run.arrays)
             if not self.lent or (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
-        if not run.is_steady():
+        sources = self.whole.sources.values()
+        if not run.is_steady() or trains_behind(self.definition, self.loop, self.part, run.graded, sources):
             return None
         host_steps = self.ends or any(f.code == "grad-scaler" for f in self.failures)
         if (len(run.decided()) > 1 or host_steps) and (found.trains or trains(found.part, self._ran())):

@@ -6,7 +6,7 @@ import ast
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.loops.spans import Block, spans
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.proving.written import FREE, PRODUCTS
-from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import is_backward, stored
+from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import is_backward, reads_number, stored
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
 
@@ -31,6 +31,7 @@ TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branc
 READS = frozenset(("sync-item", "copy-to-cpu"))
 Test = Callable[[ast.stmt], bool]
 Asked = tuple[Test, ...]  # of a statement: whether it computes, only tells, and copies to the device
+_GRADS = ("torch.autograd.grad", "autograd.grad", "grad")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 _OPTIMIZING = (Optimizer, torch.amp.GradScaler)
 _WORKING = (torch.nn.Module, LRScheduler, *_OPTIMIZING)
@@ -115,6 +116,29 @@ def trains(part: Sequence[ast.stmt], functions: Sequence[Function]) -> bool:
     names = {called(n) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)} | {"__call__"}
     helpers = [each for each in functions if each.name in names]
     return any(map(is_backward, (n for each in helpers for node in each.body for n in within(node))))
+
+
+def trains_behind(
+    function: Function, loop: Block, part: Sequence[ast.stmt], graded: Collection[str], sources: Iterable[Source]
+) -> bool:
+    """Whether a backward pass outside of a part goes through results of its own: no launch leads gradients back.
+
+    Also where no call came to it, as behind a test that ended each of them.
+    """
+    inside, end = {id(n) for node in part for n in ast.walk(node)}, max((n.lineno for n in part), default=0)
+    rest = [n for n in within(function) if isinstance(n, ast.stmt) and id(n) not in inside and n is not function]
+    behind = sorted((n for n in rest if n.lineno > end), key=lambda n: n.lineno)
+    again = sorted((n for n in rest if loop.lineno < n.lineno < end), key=lambda n: n.lineno)  # in a later round
+    functions = [n for each in sources for n in ast.walk(each.tree) if isinstance(n, Function)]
+    led = {*graded}
+    for node in [*behind, *(again if isinstance(loop, (ast.For, ast.While)) else ())]:
+        for call in (n for n in heads(node) if isinstance(n, ast.Call) and names_in(n) & led):
+            if is_backward(call) or path_of(call.func) in _GRADS or trains([ast.Expr(call)], functions):
+                return True
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            leads = bool(names_in(node.value) & led) and not reads_number(node.value)
+            led = led | stored([node]) if leads else led - stored([node])
+    return False
 
 
 def has_own_gradients(part: Sequence[ast.stmt], sources: Collection[Source]) -> bool:
