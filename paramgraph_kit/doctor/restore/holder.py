@@ -17,7 +17,7 @@ from paramgraph_kit.driver.host_random import put_back, state_of
 
 MOST_BYTES = 1 << 26  # of an array that is copied
 _CONTAINERS = (list, dict, set, deque)
-_PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
+_PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}
 
 
 @dataclass(slots=True)
@@ -59,6 +59,8 @@ class Holder:
             }
         # Of a subclass only what it holds counts, and not what it answers.
         kind = type(self.target)
+        if issubclass(kind, OrderedDict):  # its order is its own: `move_to_end` leaves that of the dict as it is
+            return dict(OrderedDict.items(self.target)) if self.target else {}
         if issubclass(kind, dict) and kind not in _PLAIN:
             return dict(dict.items(self.target))  # dict.copy() would ask its keys()
         known = _PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
@@ -105,6 +107,10 @@ class Holder:
             self.target[...] = value
         elif self.kind == "array" or isinstance(self.target, list):
             self.target[:] = value
+        elif isinstance(self.target, OrderedDict):  # `dict.clear` would leave its order with keys that are gone
+            OrderedDict.clear(self.target)
+            for key, one in value.items():
+                OrderedDict.__setitem__(self.target, key, one)
         else:
             kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(self.target), kind))
             kind.clear(self.target)
