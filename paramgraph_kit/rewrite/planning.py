@@ -212,6 +212,8 @@ class Attempt(Behind):
         if was_moved and self.defers and plan.hoisted:
             self.defers = False  # without what was put off it may do
             return
+        if was_moved and not plan.failures:
+            self.moves = False  # or it would be planned again
         for known in map(id, plan.failures):
             if known not in self.unsafe and not was_moved:
                 self.elsewhere.add(known)

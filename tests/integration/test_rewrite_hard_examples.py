@@ -138,3 +138,43 @@ def f(x):
     assert found.complete, found
     assert "x = x" not in lines_of(found), found.diff
     assert any("torch.where(x > 0.1" in line for line in lines_of(found)), found.diff
+
+
+WITH_HELPERS = """
+class Trainer:
+    def __init__(self):
+        self.net = nn.Linear(4, 3).to(device)
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        self.n, self.losses = 0, []
+    def weight(self):
+        return min(1.0, self.n / 8)
+    def penalty(self, out):
+        return {penalty}
+    def f(self, x, y):
+        out = self.net(x)
+        each = F.cross_entropy(out, y, reduction="none")
+        hard = each > 1.2
+        loss = each[hard].mean() if hard.any() else each.mean()
+        weight = self.weight()
+        loss = loss + {weight}self.penalty(out)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.n += 1
+        self.losses.append(loss.detach())
+        return out.argmax(1).eq(y).float().mean()
+args = (torch.randn(12, 4, device=device), torch.randint(0, 3, (12,), device=device))
+f = Trainer().f
+"""
+
+
+@pytest.mark.parametrize("weight", ["", "weight * "])
+@pytest.mark.parametrize("penalty", ["out.pow(2).mean()", "F.softmax(out / 4.0, 1).pow(2).mean() * 16.0"])
+def test_gradients_are_not_zeroed_behind_their_backward_pass(fixed: Fixed, penalty: str, weight: str) -> None:
+    # GIVEN a step that ends with counting and keeping, and whose loss asks the device and helpers WHEN rewritten
+    found = fixed(WITH_HELPERS.format(penalty=penalty, weight=weight))
+    # THEN these alone go behind the launch: the step of the optimizer stays with its zeros
+    assert found.complete, found
+    lines = lines_of(found)
+    behind = lines[next(n for n, line in enumerate(lines) if line.startswith("def after_")) :]
+    assert not [line for line in behind if "self.opt." in line], found

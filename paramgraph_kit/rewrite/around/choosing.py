@@ -30,13 +30,8 @@ def choose(
     here = locals_of(function) - set(arguments_of(function)) - tensors
     chosen = [node for node in order if node in wished and is_movable(node, graded)]
     for node in [node for node in order if node not in chosen]:
-        needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
-        if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
-            chosen.append(node)
-        elif _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):
-            chosen.append(node)  # what the host keeps of what moves, although these calls have not changed it
-        elif _is_own(node, function) and any(_needs(node, one) for one in _computed(chosen, order, node)):
-            chosen.append(node)  # or it would be left with what was before
+        chosen += [node] if _goes_with(node, chosen, order, function, is_host) else []
+    along = {*chosen} - wished
     while more := [node for node in order if node not in chosen and _is_for(node, function, order, chosen, here)]:
         chosen += more
     chosen.sort(key=order.index)
@@ -46,9 +41,33 @@ def choose(
             for node in chosen
             if not _is_needed(function, node, chosen) and not names_in(node) & here - stored(chosen)
         ]
+        # What stays takes along what was to go with it alone: a step of an optimizer's is the graph's own then.
+        others = [[one for one in kept if one is not node] for node in kept]
+        kept = [
+            n
+            for n, more in zip(kept, others, strict=True)
+            if n not in along or _goes_with(n, more, order, function, is_host)
+        ]
         if len(kept) == len(chosen):
             return kept
         chosen = kept
+
+
+def _goes_with(
+    node: ast.stmt,
+    chosen: Sequence[ast.stmt],
+    order: Sequence[ast.stmt],
+    function: Function,
+    is_host: Callable[[ast.expr], bool],
+) -> bool:
+    """Whether a statement that nobody asked for moves with some that do."""
+    needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
+    if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
+        return True
+    if _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):
+        return True  # what the host keeps of what moves, although these calls have not changed it
+    # Or it would be left with what was before.
+    return _is_own(node, function) and any(_needs(node, one) for one in _computed(chosen, order, node))
 
 
 def early_end(order: list[ast.stmt]) -> int:
@@ -119,14 +138,22 @@ def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> boo
     """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
     order, reads = list(body_of(function)), free_names(node) & locals_of(function)
     fills = any(_fills_given(part) for part in within(node))
+    zeroes = "zero_grad" in _methods(node) and "backward" not in _methods(node)
     for later in order[order.index(node) + 1 :]:
         if later in moved:
             continue
         if fills and any(isinstance(n, ast.Call) and called(n) not in READS for n in within(later)):
             return True  # the gradients that a step takes are clipped before it
+        if zeroes and not {"backward", "step", "grad"}.isdisjoint(_methods(later)):
+            return True  # these would be gone behind it
         if stored([later]) & reads or _needs(later, node):
             return True
     return False
+
+
+def _methods(node: ast.AST) -> set[str]:
+    calls = (n.func for n in within(node) if isinstance(n, ast.Call))
+    return {func.attr for func in calls if isinstance(func, ast.Attribute)}
 
 
 def _fills_given(node: ast.AST) -> bool:
