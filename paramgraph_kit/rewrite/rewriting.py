@@ -167,6 +167,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     ]
     foreseen, counted = list[Ways | None](), list[Ways | None]()
     for way in found_by:
+        if known.is_late():
+            return first
         if (other := way()) is not None and (made := one(other)).complete:
             return made
         if other is not None and other.foresees and made.diff:
@@ -184,6 +186,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     apart += [attempt.split(deciding), attempt.split_where_made(first.left)]
     apart += [earlier] if earlier is not None and earlier.cut not in [each.cut for each in apart if each] else []
     for other in (*foreseen, *apart, *counted):
+        if known.is_late():
+            break
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
                 return _with_more(other.prover.operations[1], made, one, [attempt.in_place_first])

@@ -148,7 +148,7 @@ def rounds_of(
         every = [(body, None) for body in chain.from_iterable(bodies(each, works, tells) for each in loops)]
         tries, rest = [*every, *parts(definition, loops, works, tells, lines)], list[tuple[Block, ast.stmt]]()
         for number, (loop, begin) in enumerate(tries, 1):  # which grow
-            if any(is_done(loop, begin, inner) for inner in done):
+            if known.is_late() or any(is_done(loop, begin, inner) for inner in done):
                 continue
             taken = [*others, *(fix.alone for fix in found)]
             halves = split(source, loop, works, helpers, whole._value, copied, whole.tensors, lines.arrays)

@@ -68,7 +68,7 @@ def one_round(
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
                 about: dict[str, Any] = {"of_loader": of_loader, "others": others, "left": left}
-                rounds = rounds_of(*given, **about, known=Known(), varying=called.varying, called=True)
+                rounds = rounds_of(*given, **about, known=Known(known.until), varying=called.varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,9 @@ from typing import Any
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+
+LIMIT_S = 120.0  # after which no more ways of rewriting a function are begun
+LATE = "further ways of rewriting it were not tried, as the others took {:.0f} s"
 
 
 def truth_of(prover: Prover, *, makes_one: bool = False) -> Truth:
@@ -30,10 +34,17 @@ def _in_form(found: Sequence[dict[str, Any]], *, rate: bool, fuse: bool) -> Iter
 class Known:
     """A function's truth, which ways of rewriting ask for one after the other: only the first has all of it run."""
 
-    def __init__(self) -> None:
+    def __init__(self, until: float | None = None) -> None:
+        self.until = time.monotonic() + LIMIT_S if until is None else until
+        self.cut_short = False
         self._prover: Prover | None = None
         self._truth: Truth | None = None
         self._has_forms = False
+
+    def is_late(self) -> bool:
+        """Whether no more ways should be begun; whoever asks begins none then."""
+        self.cut_short |= (late := time.monotonic() > self.until)
+        return late
 
     def prover(self) -> Prover | None:
         """Who runs the function from the same state with the same inputs; None while nobody has asked."""
