@@ -13,6 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.observe.takes_tensors import of_numbers
+from paramgraph_kit.rewrite.reads import only_around
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, renamed
@@ -42,13 +43,15 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
     """What to know of each, as far as the program's own lines set it."""
     found: dict[str, str] = {}
     attributes = numbers_of(attempt.prover.state)
+    moved = {each.name for each in (rounds.mover.moved, rounds.mover.fed) if each is not None} if rounds.moves else ()
     for file, lines in rounds.texts.items():
         source, tree = attempt.sources.get(file), ast.parse("".join(lines))
         if source is None:
             continue
         ran = {code.co_qualname for code in attempt.ran}
         bound = {name for each in _functions(source, attempt) for name in _bound(each)}
-        for function in functions_of(tree, ran):
+        around = only_around(tree, moved)  # no graph has what these read
+        for function in (each for each in functions_of(tree, ran) if each.name not in around):
             for node, statement in _reads(function, attributes, attempt):
                 path = path_of(node)
                 last = path.rpartition(".")[2]

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
+from paramgraph_kit.rewrite.kept_numbers import AGAIN
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.source.edits import Function, path_of
 from paramgraph_kit.trace.model import Failure
@@ -20,7 +21,10 @@ def tell_set_between(fix: Rewriting, failures: Iterable[Failure]) -> None:
     if not fix.alone:
         return  # of a whole step it is told by what its lines read
     for each in (fix, *fix.more):
-        fix.verified += [t for f in failures if (t := _told(each, f)) and t not in fix.verified]
+        for text in filter(None, (_told(each, failure) for failure in failures)):
+            again = AGAIN.format(path=text.split("`")[1], line="").partition(" (")[0]
+            known = [line for line in fix.verified if "; or " not in text or again not in line]
+            fix.verified = [*known, *([text] if text not in known else [])]
 
 
 def _told(fix: Rewriting, failure: Failure) -> str:
@@ -37,8 +41,9 @@ def _told(fix: Rewriting, failure: Failure) -> str:
 def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
     """Whether the captured function reads it, or what it calls does, as the line is where it was."""
     text = failure.frame.text if failure.frame else ""
-    if text and not any(line[:1] == "-" and line[1:].strip() == text for line in fix.diff.splitlines()):
-        return not _is_beside(fix, text)
+    stays = bool(text) and not any(line[:1] == "-" and line[1:].strip() == text for line in fix.diff.splitlines())
+    if stays and not (failure.code == "learning-rate-frozen" and _is_beside(fix, text)):
+        return True
     own, called = _captured(fix)
     with suppress(SyntaxError):  # words for what is no path
         paths = {path, *_owners_of(path)}
@@ -50,11 +55,11 @@ def _is_kept(fix: Rewriting, path: str, failure: Failure) -> bool:
 
 
 def _is_beside(fix: Rewriting, text: str) -> bool:
-    """Whether a line stays in a function that calls the captured one."""
+    """Whether a line is of the function that launches the captured one, and not of that."""
     for lines in fix.texts.values():
-        for node in (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function)):
-            calls = any(isinstance(n, ast.Call) and last_name(n.func) == fix.alone for n in ast.walk(node))
-            if calls and text in map(str.strip, lines[node.lineno - 1 : node.end_lineno]):
+        for node in (n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, Function) and n.name != fix.alone):
+            calls = (last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
+            if fix.alone in calls and text in map(str.strip, lines[node.lineno - 1 : node.end_lineno]):
                 return True
     return False
 

@@ -119,3 +119,108 @@ def test_a_part_is_told_what_the_methods_read_that_it_calls(tmp_path: Path) -> N
     assert found.fix is not None
     assert found.fix.alone
     assert any(line.startswith("`self.dt` is set between calls") for line in found.fix.verified), str(found)
+
+
+FETCHING = """
+import random
+class Buffer:
+    def __init__(self):
+        self.rows, self.ptr = torch.randn(32, 6, device=device), 16
+    def push(self, row):
+        self.rows[self.ptr] = row
+        self.ptr = (self.ptr + 1) % 32
+    def sample(self):
+        at = random.sample(range(self.ptr), 4)
+        return self.rows[torch.tensor(at, device=device)]
+
+
+class Agent:
+    def __init__(self):
+        self.net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=1e-2, capturable=True)
+        self.buffer, self.power, self.log = Buffer(), 0.4, []
+    def learn(self):
+        x = self.buffer.sample()
+        loss = (self.net(x).abs() + 0.1).pow(self.power).mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        value = loss.detach().mean()
+        self.log.append(value.item())
+        for p in self.net.parameters():
+            p.data.mul_(0.99)
+        return loss.detach()
+
+
+agent = Agent()
+step, args = agent.learn, ()
+def main():
+    for k in range(6):
+        agent.buffer.push(torch.ones(6, device=device))
+        agent.learn()
+        agent.power = min(1.0, agent.power + 0.1)
+"""
+
+
+def test_numbers_that_only_lines_around_a_launch_read_are_none_of_its_graph(tmp_path: Path) -> None:
+    # GIVEN a step that draws from a buffer which its loop fills, and reads a number that the loop sets
+    made = program(FETCHING, tmp_path / "fetching.py")
+    # WHEN it is rewritten, and draws before each launch
+    found = pgk.diagnose(made["step"], fix=True)
+    # THEN the buffer's own numbers are no matter of the graph, and the other one is told once, with what to write
+    assert found.fix is not None
+    assert "sample()" in "".join(line for line in found.fix.diff.splitlines() if line[:1] in "+ "), found
+    assert not [line for line in found.fix.verified if "self.ptr" in line], found
+    told = [line for line in found.fix.verified if "`self.power` is set" in line]
+    assert len(told) == 1, found
+    assert ".fill_(min(1.0, agent.power + 0.1))" in told[0]
+
+
+ROUNDS = """
+class Two:
+    def __init__(self):
+        self.g, self.d = torch.nn.Linear(4, 4).to(device), torch.nn.Linear(4, 1).to(device)
+        self.opt_g = torch.optim.Adam(self.g.parameters(), lr=1e-2, capturable=True)
+        self.opt_d = torch.optim.Adam(self.d.parameters(), lr=1e-2, capturable=True)
+        self.n, self.mean = 0, None
+    def train(self, real, noise):
+        for k in range(3):
+            w = self.d(real).mean() - self.d(self.g(noise[k]).detach()).mean()
+            self.opt_d.zero_grad()
+            w.backward()
+            self.opt_d.step()
+        loss = self.d(self.g(noise[-1])).mean()
+        self.opt_g.zero_grad()
+        loss.backward()
+        self.opt_g.step()
+        self.mean = w.detach() if self.mean is None else 0.9 * self.mean + 0.1 * w.detach()
+        self.n += 1
+        for p in self.g.parameters():
+            p.data.mul_(1 - 0.1 / self.n)
+        return loss.detach()
+
+
+two = Two()
+step, args = two.train, (torch.randn(8, 4, device=device), torch.randn(4, 8, 4, device=device))
+def main():
+    for k in range(6):
+        two.train(*args)
+        if k == 3:
+            for opt in (two.opt_g, two.opt_d):
+                for group in opt.param_groups:
+                    group["lr"] *= 0.5
+"""
+
+
+def test_the_rate_of_an_optimizer_beside_a_round_is_none_of_its_graph(tmp_path: Path) -> None:
+    # GIVEN a step with rounds that one optimizer makes and another one behind them, and a loop that sets both rates
+    made = program(ROUNDS, tmp_path / "rounds.py")
+    # WHEN it is rewritten, and a round is what a graph holds
+    found = pgk.diagnose(made["step"], *made["args"], fix=True)
+    # THEN only the rate that the round reads is told beside it
+    assert found.fix is not None
+    if found.fix.is_of_loop:
+        told = [line for line in found.fix.verified if "is set between calls" in line]
+        assert [line.split("`")[1] for line in told] == ["self.opt_d"], found
+    else:
+        pytest.fail(str(found))
