@@ -33,6 +33,7 @@ def main():
         with cuda.stream(copies):
             batch = torch.full((2, 4), float(i), device=device) * 2
         WAIT
+        batch.record_stream(cuda.current_stream())
         static.copy_(batch)
         g.replay()
         results.append(out.clone())

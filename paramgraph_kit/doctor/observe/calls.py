@@ -206,6 +206,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda, "manual_seed_all", lambda seed: observer.seeded(f"manual_seed_all({seed})")),
         (cuda, "manual_seed", lambda seed: observer.seeded(f"manual_seed({seed})")),
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
+        (torch.Tensor, "record_stream", lambda tensor, *_: observer.unordered.freed.recorded(tensor)),
         (torch.Tensor, "tolist", lambda tensor: observer.listed(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),

@@ -180,14 +180,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)
         if self.graphs and op.name not in VIEWS:
-            self._ordered({id(t): k for t, k in zip(tensors, keys, strict=True)}, written, result, place)
+            self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), written, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
                 tensors += [result] if op.name == "_to_copy" and not there else []
                 self.unordered.hosts.saw(op, tensors, written, waits, self.unordered.order, stream, place)
         return result
 
-    def _ordered(self, keys: dict[int, int], filled: set[int], result: Any, place: Place) -> None:
+    def _ordered(
+        self, tensors: list[torch.Tensor], keys: dict[int, int], filled: set[int], result: Any, place: Place
+    ) -> None:
         """Work is put on a stream; ``keys`` is the memory of what it is given."""
         order, stream, host = self.unordered.order, self._stream(), getattr(result, "is_cpu", False)
         if threading.get_ident() != self.places.thread:
@@ -196,6 +198,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         made = {storage_key(each) for each in (result if isinstance(result, (list, tuple)) else (result,)) if _is(each)}
         written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
         self.unordered.work(stream, set(keys.values()) - written, written, place, host=host)
+        self.unordered.takes(stream, tensors, result, self._device, place)
         if self._waits:
             order.host_waits(stream=stream)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.freed_for_others import FreedForOthers
 from paramgraph_kit.doctor.observe.host_copies import CURRENT, HostCopies, streams_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
@@ -69,6 +73,7 @@ class Unordered:
     def __init__(self) -> None:
         self.order = Order()
         self.hosts = HostCopies()
+        self.freed = FreedForOthers()
         self.problems: list[Failure] = []
         self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
         self._read: dict[int, tuple[Stamp, Place]] = {}
@@ -97,6 +102,11 @@ class Unordered:
         self._raced |= dict.fromkeys(written, race) if race is not None else {}
         self._written |= dict.fromkeys(written, (stamp, place))
         self._read |= dict.fromkeys(read, (stamp, place))
+
+    def takes(self, stream: int, given: Iterable[torch.Tensor], result: Any, device: str, place: Place) -> None:
+        """The latest work on a stream was given this, and has made that."""
+        for other in self.freed.work(self.order.latest(stream), given, result, device, place, self.order):
+            self._tell(place, other, "it takes memory, freed by now, that line {} may still use")
 
     def launched(self, stream: int, inputs: Collection[int], results: Collection[int], place: Place) -> None:
         """A graph is replayed that reads, and writes, this memory."""
