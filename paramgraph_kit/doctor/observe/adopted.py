@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -20,9 +20,9 @@ from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
 
-def adopt(graphs: OwnGraphs, function: Callable[..., Any]) -> None:
+def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] = ()) -> None:
     """What the file of a function has captured already, and what these graphs do with gradients and states."""
-    graphs.captured_before(captured_before(function, graphs.device))
+    graphs.captured_before(captured_before(function, graphs.device, given))
     regions = [region for region in graphs.regions or () if not region.of_torch]
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}

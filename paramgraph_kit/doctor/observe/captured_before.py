@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import unwrap
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
 from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
+from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
@@ -47,11 +48,11 @@ from paramgraph_kit.trace.model import Failure
 _GIVE_THEMSELVES = ("eval", "train", "requires_grad_", "to", "cuda", "half", "bfloat16", "float")  # a module does
 
 
-def captured_before(function: Callable[..., Any], kind: str) -> list[Region]:
-    """What the file of a function has captured already."""
+def captured_before(function: Callable[..., Any], kind: str, given: Iterable[Any] = ()) -> list[Region]:
+    """What the file of a function has captured already, and those of the objects that it has, or is given."""
     regions = list[Region]()
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-        regions += _regions(function, kind)
+        regions += _regions(function, kind, [*given])
         for region in regions:
             written = [(_is_copy(node), storage_key(tensor)) for node, _, tensor in writes_of(region)]
             region.writes = frozenset(key for _, key in written) - {0}
@@ -254,8 +255,8 @@ def _captures_in(method: ast.FunctionDef) -> bool:
     return any(last_name(n.func) in (*CAPTURES, "capture_begin", GRAPHED) for n in calls)
 
 
-def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
-    """The captures in the file of a function, at its top or in a method of an object that it can name."""
+def _regions(function: Callable[..., Any], kind: str, given: list[Any]) -> Iterator[Region]:
+    """The captures in the file of a function, or of an object that it can name, at its top or in a method of one."""
     own = unwrap(getattr(function, "forward", None) or function)
     plain = own if isinstance(own, FunctionType) else getattr(own, "__func__", None) or type(own).__call__
     if is_library(getattr(getattr(plain, "__code__", None), "co_filename", "")):
@@ -263,7 +264,29 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     code, space = getattr(plain, "__code__", None), getattr(plain, "__globals__", None)
     if not isinstance(code, CodeType) or space is None or is_library(code.co_filename):
         return
-    file = code.co_filename
+    cells = cells_of(plain) if is_a(plain, FunctionType) else {}
+    held = [own, *given, *(cell.cell_contents for cell in cells.values())]
+    seen = set[int]()
+    yield from _regions_in(code.co_filename, space, [function, *held], held, kind, seen)
+    others = _files_of([function, *held, *space.values()])
+    for file, names in ((file, names) for file, names in others.items() if file != code.co_filename):
+        yield from _regions_in(file, names, [function, *held, *space.values()], held, kind, seen)
+
+
+def _files_of(values: list[Any]) -> dict[str, dict[str, Any]]:
+    """The user's files that the classes of objects are defined in, each with what its names mean."""
+    found = dict[str, dict[str, Any]]()
+    for each in reachable(values):
+        kind: Any = type(each)
+        for method in methods_by_user(kind):
+            found.setdefault(method.__code__.co_filename, method.__globals__)
+    return found
+
+
+def _regions_in(
+    file: str, space: dict[str, Any], roots: list[Any], held: list[Any], kind: str, seen: set[int]
+) -> Iterator[Region]:
+    """The captures in one file."""
     tree = tree_of(file)
     if tree is None or is_made_of(file):
         return
@@ -274,9 +297,8 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
     makers = [n for n in functions if any(captures(n.body, None))]
     if not blocks and not makers:
         return  # all that the function can name need not be looked at
-    held = {name: cell.cell_contents for name, cell in cells_of(plain).items()} if is_a(plain, FunctionType) else {}
-    objects = {id(each): each for each in _objects([function, own, *space.values(), *held.values()], file)}
-    seen, graphed = set[int](), dict[ast.stmt, CodeType]()
+    objects = {id(each): each for each in _objects([*roots, *space.values()], file)}
+    graphed = dict[ast.stmt, CodeType]()
     for block, method in blocks:
         for names, at in _scopes(tree, method, space, [*objects.values()], file):
             if _graphs(block) is None:
@@ -288,7 +310,7 @@ def _regions(function: Callable[..., Any], kind: str) -> Iterator[Region]:
                 seen |= {id(region.graph) for region in regions}
                 graphed[block] = at
                 yield from regions
-    known = [own, *space.values(), *held.values()]
+    known = [*held, *space.values()]
     known += [each for value in known for each in attributes_of(value).values()]
     for maker in makers:
         value = space.get(maker.name)
@@ -359,11 +381,9 @@ def _made_of(node: ast.Lambda, names: dict[str, Any], space: dict[str, Any], at:
 
 def _objects(values: list[Any], file: str) -> Iterator[Any]:
     """Objects of classes of a file, and what these have as attributes."""
-    for value in values:
-        owner = value.__self__ if isinstance(value, MethodType) else value
-        for each in (owner, *attributes_of(owner).values()):
-            if not is_a(each, type) and any(c.co_filename == file for c in methods_of(type(each)).values()):
-                yield each
+    for each in reachable(values):
+        if any(c.co_filename == file for c in methods_of(type(each)).values()):
+            yield each
 
 
 def _graphs(node: ast.AST) -> ast.Call | None:

@@ -130,7 +130,7 @@ class _Examiner(Caller):
     others = False
 
     def examine(self) -> Examination:
-        adopt(self.graphs, self.function)
+        adopt(self.graphs, self.function, [*self.args, *self.kwargs.values()])
         first = self.first = self.call(self.args, self.kwargs)
         if not first.captures or first.ended is None or first.ended.code != COLD:
             return self.examine_from(first)

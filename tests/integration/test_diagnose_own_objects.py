@@ -1,0 +1,86 @@
+"""Graphs of objects that were captured before they are asked for: given to a function, in tables, of other files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.running import load
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+HEAD = """
+import torch
+from torch import nn
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+"""
+GRAPHED = """
+class Graphed:
+    def __init__(self, call, x):
+        self.call, self.x = call, x
+        with torch.no_grad():
+            call(x)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = call(x)
+
+    def __call__(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+"""
+ENGINE = """
+class Engine:
+    def __init__(self, make):
+        self.net = nn.Linear(8, 8).to(device)
+        self.gain = GAIN
+        self.graphed = {n: make(self.forward, torch.zeros(n, 8, device=device)) for n in (2, 4)}
+
+    def forward(self, x):
+        return self.net(x) * self.gain
+
+    def infer(self, x, gain):
+        SET
+        return self.graphed[len(x)](x)
+
+def run(engine, batches):
+    return [engine.infer(x, 1.0 / (1 + i)) for i, x in enumerate(batches)]
+"""
+FORMS = {
+    "a number": ("1.0", "self.gain = gain", ("scalar-frozen", "self.gain = gain")),
+    "a tensor": ("torch.ones((), device=device)", "self.gain.fill_(gain)", None),
+    "other memory": (
+        "torch.ones((), device=device)",
+        "self.gain = torch.full((), gain, device=device)",
+        ("stale-input", "self.gain = torch.full((), gain, device=device)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["another file", "the same file"])
+@pytest.mark.parametrize("by_loop", [True, False], ids=["given", "asked alone"])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_graph_has_of_its_capture_is_told_of_an_object_that_has_captured(
+    form: str, by_loop: bool, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN an object whose table has graphs of before, their class in its own file or in another one
+    given, line, wrong = FORMS[form]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "graphed_beside", raising=False)
+    (tmp_path / "graphed_beside.py").write_text(HEAD + GRAPHED)
+    head = HEAD + ("from graphed_beside import Graphed\n" if beside else GRAPHED)
+    names = load(head + ENGINE.replace("GAIN", given).replace("SET", line), tmp_path / "program.py")
+    engine = names["Engine"](names["Graphed"])
+    # WHEN one of its methods is asked for, or a function that is given it
+    batches = [torch.ones(n, 8, device=pgk.device()) for n in (2, 4)]
+    found = pgk.diagnose(names["run"], engine, batches) if by_loop else pgk.diagnose(engine.infer, batches[1], 0.5)
+    # THEN what its replays do not see is told, and nothing else
+    told = [(f.code, f.frame.text) for f in found.failures if f.frame is not None]
+    assert told == [wrong] * bool(wrong), found
