@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.wording import kind_text
 from paramgraph_kit.verbs._behind_failed import behind_failed
+from paramgraph_kit.verbs._captured_lazily import asked_as_first
 from paramgraph_kit.verbs._fixing import ENDS, fixed
 from paramgraph_kit.verbs._own_captures import (
     add_frozen,
@@ -145,6 +146,7 @@ class Diagnose:
         if inside:
             called = partial(as_after_a_call, what, args, kwargs, limit_s)
             add_frozen(self._of, found, inside, limit_s, fix, called)
+        found = asked_as_first(self._of, found, what, args, kwargs, limit_s, fix)
         if not found or found.state:
             return found
         from paramgraph_kit.rewrite.own_lines import in_own_lines

@@ -1,0 +1,43 @@
+"""A function that has captured in an earlier call is asked as before that, too: what its capture was given is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit.verbs._own_captures import head_of, headed
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.diagnosis import Diagnosis
+
+_NOT_LOOKED_AT = "no problems around its replays, and its capture was not looked at"
+
+
+def asked_as_first(
+    diagnose: Callable[..., Diagnosis],
+    found: Diagnosis,
+    what: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    limit_s: float,
+    fix: bool,
+) -> Diagnosis:
+    """What is found where a part of it was not looked at; as before its captures, where these are made when asked."""
+    from paramgraph_kit.doctor.observe.captured_lazily import as_before_captures
+    from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+
+    if NOT_ASKED not in found.notes:
+        return found
+    with as_before_captures(what, [*args, *kwargs.values()]) as is_lazy:
+        again = diagnose(what, args, kwargs, limit_s, False, fix) if is_lazy else None
+    if again is not None and NOT_ASKED not in again.notes and not again.state:
+        stale = any(f.code == "stale-input" for f in again.failures)  # which is what keeping it would not mend
+        lines = {(f.code, f.frame) for f in again.failures}
+        rest = [f for f in found.failures if (f.code, f.frame) not in lines]
+        again.failures += tuple(f for f in rest if not (stale and f.code == "freed-input"))
+        again.heading = headed(*head_of(again))
+        return again
+    name, failures, where = head_of(found)
+    if not failures and not found.state:
+        found.heading = f"{name}: {_NOT_LOOKED_AT} ({where})"
+    return found
