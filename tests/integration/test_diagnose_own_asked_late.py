@@ -1,4 +1,4 @@
-"""Methods that capture when they are called first, asked for behind that: what a capture was given is looked at anew."""
+"""Methods that capture in their first call, asked for behind that: what a capture was given is looked at anew."""
 
 from __future__ import annotations
 
