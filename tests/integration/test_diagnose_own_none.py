@@ -126,3 +126,55 @@ def test_what_is_none_at_first_is_written_once_it_is_a_tensor(begun: str, is_non
     other = load(PIPELINE.replace("CONTEXT", begun).replace(line, mended), tmp_path / "mended.py")
     outs = torch.tensor(other["main"]())
     assert (outs[1] - outs[0]).allclose(torch.ones(2, 4))
+
+
+OF_A_STEP = """
+class Trainer:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(8, 1).to(device)
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=8.0)
+        self.x = torch.zeros(4, 8, device=device)
+        self.graph = None
+
+    def both(self):
+        self.loss = self.net(self.x).square().mean()
+        SCALED.backward()
+
+    def capture(self):
+        self.both()
+        self.opt.zero_grad()
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.both()
+
+    def step(self, x):
+        self.x.copy_(x)
+        if self.graph is None:
+            self.capture()
+        self.graph.replay()
+        LEARN
+        ZERO
+        return self.loss.detach().clone()
+"""
+OF_STEPS = {
+    "scaled": ("self.scaler.scale(self.loss)", "self.scaler.step(self.opt); self.scaler.update()"),
+    "by hand": ("self.loss", "[p.data.sub_(p.grad, alpha=0.1) for p in self.net.parameters()]"),
+}
+
+
+@pytest.mark.parametrize("zero", ["self.opt.zero_grad()", "self.opt.zero_grad(set_to_none=False)"])
+@pytest.mark.parametrize("form", OF_STEPS)
+def test_a_step_that_raises_without_gradients_is_told_what_sets_them_to_none(
+    form: str, zero: str, tmp_path: Path
+) -> None:
+    # GIVEN a step whose first call captures, and whose later ones raise where gradients are None
+    scaled, learn = OF_STEPS[form]
+    text = OF_A_STEP.replace("SCALED", scaled).replace("LEARN", learn).replace("ZERO", zero)
+    trainer = load(HEAD + text, tmp_path / "program.py")["Trainer"]()
+    # WHEN
+    found = pgk.diagnose(trainer.step, torch.ones(4, 8, device=pgk.device()))
+    # THEN the line that sets them is told, where it does
+    told = [(f.code, f.frame.text) for f in found.failures if f.frame is not None]
+    assert told == [("gradients-rebound", zero)] * ("False" not in zero), found

@@ -11,9 +11,10 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.launch_words import ANEW, is_replay, same_table
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import display_name
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _NO_GRADIENTS = "No inf checks were recorded"  # GradScaler's, where all gradients are None
+_NULLED = "gradients-rebound"
 _SHAPES = ("must match the size of tensor", "doesn't match the broadcast shape", "shape mismatch")
 
 
@@ -23,19 +24,34 @@ def ended_in(
     """What is told of what a program ends in; what may come of a shape that its graph has not is only noted."""
     if ended is None or ended.code != "raises" or ended.frame is None:
         return [ended] if ended is not None else []
-    of_none = _NO_GRADIENTS in ended.message or ("'NoneType' object" in ended.message and ".grad" in ended.frame.text)
-    nulled = of_none and any(f.code == "gradients-rebound" for f in told)
-    if nulled or any(ANEW in f.fix for f in told):
-        what = ended.message.partition(", in call ")[0]
-        notes.append(
-            f"it ends in {what} at {ended.frame.label()}, which may come of what is told: ask again behind that"
-        )
+    if _is_nulled(ended, told) or any(ANEW in f.fix for f in told):
+        notes.append(_noted(ended, ended.frame))
         return []
     files = {region.code.co_filename for region in regions if region.whole}
     file = next((each for each in files if display_name(each) == ended.frame.file), "")
     if not file or not any(part in ended.message for part in _SHAPES):
         return [ended]
     return [_misfit(ended, tree_of(file) or ast.Module([], [])) or ended]
+
+
+def without_nulled(ended: list[Failure], told: Sequence[Failure], notes: list[str]) -> list[Failure]:
+    """Why calls of a step did not return; what sets its gradients to None in its place, where that is told."""
+    nulled = [f for f in ended if f.frame is not None and _is_nulled(f, told)]
+    notes += [_noted(f, f.frame) for f in nulled[:1] if f.frame is not None]
+    gradients = [f for f in told if f.code == _NULLED] if nulled else []
+    return [*gradients, *(f for f in ended if not any(f is each for each in nulled))]
+
+
+def _is_nulled(ended: Failure, told: Sequence[Failure]) -> bool:
+    """Whether it is raised where there are no gradients, and what sets them to None is told."""
+    read = ended.frame is not None and ".grad" in ended.frame.text
+    of_none = _NO_GRADIENTS in ended.message or ("NoneType" in ended.message and read)
+    return of_none and any(f.code == _NULLED for f in told)
+
+
+def _noted(ended: Failure, frame: Frame) -> str:
+    what = ended.message.partition(", in call ")[0]
+    return f"it ends in {what} at {frame.label()}, which may come of what is told: ask again behind that"
 
 
 def _misfit(ended: Failure, tree: ast.Module) -> Failure | None:

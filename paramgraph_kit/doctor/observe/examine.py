@@ -44,7 +44,7 @@ from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_fo
 from paramgraph_kit.doctor.observe.effects import changed, effect
 from paramgraph_kit.doctor.observe.empty import empty
 from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
-from paramgraph_kit.doctor.observe.ended_behind import ended_in
+from paramgraph_kit.doctor.observe.ended_behind import ended_in, without_nulled
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
@@ -175,6 +175,7 @@ class _Examiner(Caller):
             silent = own_draws.told_once(self.without_counted(pair[1], silent + ways), own)
         if ended := used_up.ended(self, first, pair):
             silent = []  # the calls differ because one of them stopped
+            ended = without_nulled(ended, [*self.graphs.between.failures()], found.notes)
         elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)
             anew = left_by_loops.call_as_left(self, (self.first or pair[1]).ran())

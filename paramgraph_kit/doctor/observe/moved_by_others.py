@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
@@ -39,6 +39,7 @@ def _of(region: Region, told: Collection[str]) -> Iterator[str]:
         methods = _methods(type(owner)) if not is_a(owner, torch.Tensor) else {}
         asked = {n for code in methods.values() for n in _asked_ahead(code, methods)}
         begun = {n for code in methods.values() if code.co_name in MAKERS for n in code.co_names}
+        begun |= _captured(region, methods)
         for method, code in methods.items():
             lines = [*_gives(code, name, is_tensor)]
             other = code is not region.code and code not in region.ran and method not in (*MAKERS, *begun)
@@ -55,6 +56,14 @@ def _of(region: Region, told: Collection[str]) -> Iterator[str]:
             given = f"gives self.{name} {what} (line {lines[0]})"
             kept = "the graph keeps what it had at its capture, so where that is called between launches"
             yield f"no call ran `{method}`, which {given}: {kept} {does}"
+
+
+def _captured(region: Region, methods: Mapping[str, CodeType]) -> set[str]:
+    """The methods that what is captured calls: they ran at the capture."""
+    called = {n.attr for s in region.body for n in ast.walk(s) if isinstance(n, ast.Attribute)} & methods.keys()
+    while more := {n for name in called for n in methods[name].co_names if n in methods} - called:
+        called |= more
+    return called
 
 
 def _parts(region: Region) -> Iterator[Use]:
