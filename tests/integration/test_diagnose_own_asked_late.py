@@ -134,3 +134,51 @@ def made(net):
 net = Runner().net
 step = [made(net), made(net)][0]
 """
+
+
+OBJECTS = """
+import random
+import torch
+from torch import nn
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+
+class Slot:
+    def __init__(self, net, n):
+        self.x, noise = torch.zeros(n, 4, device=device), 1.0
+        with torch.no_grad():
+            net(self.x)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = net(self.x) * MOVED
+
+    def __call__(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+
+class Runner:
+    def __init__(self):
+        self.net, self.slots = nn.Linear(4, 4).to(device), {}
+
+    def step(self, x):
+        if len(x) not in self.slots:
+            self.slots[len(x)] = Slot(self.net, len(x))
+        return self.slots[len(x)](x)
+"""
+
+
+@pytest.mark.parametrize(("moved", "codes"), [("random.random()", ["host-random"]), ("noise", [])])
+def test_what_is_captured_where_an_object_is_made_is_looked_at_anew(
+    moved: str, codes: list[str], tmp_path: Path
+) -> None:
+    # GIVEN a table of objects that capture when they are made, for sizes that come first
+    runner = load(OBJECTS.replace("MOVED", moved), tmp_path / "program.py")["Runner"]()
+    runner.step(torch.ones(2, 4, device=pgk.device()))
+    slots = dict(runner.slots)
+    # WHEN
+    found = pgk.diagnose(runner.step, torch.ones(2, 4, device=pgk.device()))
+    # THEN
+    assert [f.code for f in found.failures] == codes, found
+    assert "was not looked at" not in found.heading
+    assert runner.slots == slots

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import is_a, is_graph
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.own_managers import captured_in
+from paramgraph_kit.driver.files import is_library
 
 _DEEP = 3  # methods that call one which captures
 _MOST = 64  # entries of a table
@@ -43,8 +44,9 @@ def _guards(owner: Any) -> Iterator[tuple[ast.expr, dict[str, Any]]]:
     kind: Any = type(owner)
     methods = {f.__name__: f for f in methods_by_user(kind)}
     capture = {name for name, f in methods.items() if captured_in(f.__code__)}
+    made = {name for f in methods.values() for name in f.__code__.co_names if _captures_when_made(f, name)}
     for _ in range(_DEEP):
-        capture |= {name for name, f in methods.items() if not capture.isdisjoint(_called(f))}
+        capture |= {name for name, f in methods.items() if not (capture | made).isdisjoint(_called(f))}
     for name in capture - {"__init__"}:
         code = unwrap(methods[name]).__code__
         nodes = [*nodes_of(code)]
@@ -53,7 +55,7 @@ def _guards(owner: Any) -> Iterator[tuple[ast.expr, dict[str, Any]]]:
         given = {n.targets[0].id: n.value for n in assigned}  # type: ignore[attr-defined]
         blocks = [statement for block in captured_in(code) for statement in block]
         for test in (n for n in nodes if isinstance(n, ast.If)):
-            captures = _has_capture(test.body, capture, blocks)
+            captures = _has_capture(test.body, capture | made, blocks)
             gives = any(isinstance(n, ast.Return) for s in test.body for n in here(s, FUNCTIONS))
             for part in ast.walk(test.test) if captures or gives else ():
                 yield from ((path, names) for path in _asked(part, given, captures))
@@ -62,12 +64,18 @@ def _guards(owner: Any) -> Iterator[tuple[ast.expr, dict[str, Any]]]:
 def _has_capture(body: list[ast.stmt], capture: set[str], blocks: list[ast.stmt]) -> bool:
     nodes = [n for s in body for n in here(s, FUNCTIONS)]
     calls = (n.func for n in nodes if isinstance(n, ast.Call))
-    return any(n in blocks for n in nodes) or any(isinstance(f, ast.Attribute) and f.attr in capture for f in calls)
+    return any(n in blocks for n in nodes) or any(last_name(f) in capture for f in calls)
+
+
+def _captures_when_made(function: FunctionType, name: str) -> bool:
+    """Whether a name of a function's file is a class, or a function, of the user's that captures when it is called."""
+    value = function.__globals__.get(name)
+    methods = methods_by_user(value) if isinstance(value, type) else (value,) if isinstance(value, FunctionType) else ()
+    return any(captured_in(f.__code__) for f in methods if not is_library(f.__code__.co_filename))
 
 
 def _called(function: FunctionType) -> set[str]:
-    calls = (n for n in nodes_of(function.__code__) if isinstance(n, ast.Call))
-    return {last_name(call.func) for call in calls if isinstance(call.func, ast.Attribute)}
+    return {last_name(n.func) for n in nodes_of(function.__code__) if isinstance(n, ast.Call)}
 
 
 def _asked(part: ast.AST, given: dict[str, ast.expr], captures: bool) -> Iterator[ast.expr]:

@@ -279,6 +279,8 @@ def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, f"{ast.unparse(target)}.copy_({given})"
             elif len(chain) > 2 and is_tuple and _is_place(target, chain[:-1]):
                 yield node, f"for held, new in zip({ast.unparse(target)}, {given}): held.copy_(new)"
+            elif _is_table(target, chain) and len(chain) > 2:
+                yield node, _each_in_place(ast.unparse(target), given, [part[0] for part in chain[1:]])
             elif _is_table(target, chain):
                 path = ast.unparse(target)
                 pairs = f"for key, new in ({given}).items(): {path}[key].copy_(new)"
@@ -312,8 +314,20 @@ def _is_place(target: ast.expr, chain: Chain) -> bool:
     return last_name(held) == name
 
 
+def _each_in_place(path: str, given: str, keys: list[Any]) -> str:
+    """The entries of tables in a table, each written in place."""
+    left, right = path, given
+    rounds = list[str]()
+    for number, key in enumerate(keys):
+        held, new = ("held", "new") if number == len(keys) - 1 else (f"held_{number}", f"new_{number}")
+        entries = "" if isinstance(key, int) else ".values()"
+        rounds.append(f"for {held}, {new} in zip({left}{entries}, {right}{entries})")
+        left, right = held, new
+    return f"for held, new in [(held, new) {' '.join(rounds)}]: held.copy_(new)"
+
+
 def _is_table(target: ast.expr, chain: Chain) -> bool:
-    """Whether a target is the table that has the entry."""
-    if type(chain[-1]) is not tuple or len(chain) != 2 or type(chain[0]) is not str:
+    """Whether a target is the table that has the entry, or has the one that does."""
+    if type(chain[0]) is not str or not chain[1:] or any(type(part) is not tuple for part in chain[1:]):
         return False
     return isinstance(target, (ast.Name, ast.Attribute)) and last_name(target) == chain[0]

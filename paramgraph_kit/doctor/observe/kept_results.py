@@ -56,6 +56,7 @@ class _Kept:
     held: Any
     code: CodeType
     name: str
+    named: frozenset[tuple[CodeType, str]] = frozenset()  # by which functions, and how, also those that are over
 
 
 class KeptResults:
@@ -84,7 +85,9 @@ class KeptResults:
             for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
-                    self._lists[id(value)] = _Kept(value, frame.f_code, name)
+                    before, now = self._lists.get(id(value)), (frame.f_code, name)
+                    named = before.named if before is not None else frozenset()
+                    self._lists[id(value)] = _Kept(value, *now, named | {now})
                     if issubclass(kind, list):
                         new = value[self._sizes.get(id(value), len(value)) :]
                         self.late |= any(spoiled(t) for part in new for t in _tensors(part))
@@ -301,7 +304,9 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     whole = [*ast.walk(tree)] if tree is not None else []
     name = kept.name.rpartition(".")[2]  # of a dictionary's entry also where a loop gives the key
     names = [name, name.partition("[")[0]] if name.endswith("]") else [name]
-    for last, nodes in ((each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)):
+    others = [(n.rpartition(".")[2], [*nodes_of(code)]) for code, n in kept.named if code is not kept.code]
+    places = [(each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)]
+    for last, nodes in [*places[:1], *others, *places[1:]]:  # those of its name in the file may be of other lists
         found = [(node, what) for node in nodes for what in [_added(node, last)] if may_be_kept(what)]
         for node, what in found:
             if filled := of_empty(kept.code, kept.held, what, _tensors):
