@@ -80,8 +80,8 @@ def watched(observer: Observer) -> Iterator[None]:
         """Whether it is this thread that calls, or autograd's for a backward: hooks run there."""
         return threading.get_ident() == thread or (in_backward() != -1 and _is_autograds())
 
-    def before(tell: Callable[..., None]) -> Callable[[Any], Any]:
-        """Call ``tell`` with the arguments, then the function itself."""
+    def before(tell: Callable[..., None], elsewhere: Callable[..., None] | None = None) -> Callable[[Any], Any]:
+        """Call ``tell`` with the arguments, then the function itself; ``elsewhere``: where another thread calls."""
 
         def make(function: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -93,6 +93,8 @@ def watched(observer: Observer) -> Iterator[None]:
                     observer.background("background-query", "query()")
                 elif tell == observer.replayed:
                     observer.replayed_elsewhere(*args)
+                if elsewhere is not None and not mine():
+                    elsewhere(*args, **kwargs)
                 return function(*args, **kwargs)
 
             return call
@@ -174,6 +176,16 @@ def watched(observer: Observer) -> Iterator[None]:
                 "CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event"
             )
 
+    order = observer.unordered.order
+    in_threads: dict[tuple[Any, str], Callable[..., None]] = {
+        (cuda, "synchronize"): lambda *_: order.host_waits(),
+        (cuda.Stream, "synchronize"): lambda stream: order.host_waits(stream=number(stream)),
+        (cuda.Stream, "wait_event"): lambda stream, event: order.wait(event, number(stream)),
+        (cuda.Event, "synchronize"): lambda event: order.host_waits(event=event),
+        (cuda.Event, "record"): lambda event, stream=None: order.record(event, number(stream)),
+        (cuda.Event, "wait"): lambda event, stream=None: order.wait(event, number(stream)),
+        (torch.Tensor, "record_stream"): lambda tensor, *_: observer.unordered.freed.recorded(tensor),
+    }
     process = os.getpid()
 
     def exits(*args: Any, **kwargs: Any) -> None:
@@ -234,7 +246,7 @@ def watched(observer: Observer) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, tell in table:
-            stack.enter_context(replaced(owner, name, before(tell)))
+            stack.enter_context(replaced(owner, name, before(tell, in_threads.get((owner, name)))))
         stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
         stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))
         for name in ("capture_begin", "capture_end", "replay"):

@@ -187,20 +187,31 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self.unordered.hosts.saw(op, tensors, written, waits, self.unordered.order, stream, place)
         return result
 
+    def place_in_thread(self) -> Place:
+        """What runs now in this thread of the user's; where it was given its work, if that is nothing of the user's."""
+        place = self.places.of(sys._getframe(1))
+        return place if place.user is not None else self.given_work.get(threading.get_ident(), place)
+
     def _ordered(
         self, tensors: list[torch.Tensor], keys: dict[int, int], filled: set[int], result: Any, place: Place
     ) -> None:
         """Work is put on a stream; ``keys`` is the memory of what it is given."""
-        order, stream, host = self.unordered.order, self._stream(), getattr(result, "is_cpu", False)
         if threading.get_ident() != self.places.thread:
-            order.host_waits()  # autograd joins its streams, and of other threads nobody knows
+            self.unordered.order.host_waits()  # autograd joins its streams
             return
+        self.on_stream(tensors, keys, filled, result, place)
+        if self._waits:
+            self.unordered.order.host_waits(stream=self._stream())
+
+    def on_stream(
+        self, tensors: list[torch.Tensor], keys: dict[int, int], filled: set[int], result: Any, place: Place
+    ) -> None:
+        """Work is put on the current stream of a thread."""
+        stream, host = self._stream(), getattr(result, "is_cpu", False)
         made = {storage_key(each) for each in (result if isinstance(result, (list, tuple)) else (result,)) if _is(each)}
         written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
         self.unordered.work(stream, set(keys.values()) - written, written, place, host=host)
         self.unordered.takes(stream, tensors, result, self._device, place)
-        if self._waits:
-            order.host_waits(stream=stream)
 
     def _captured(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -379,9 +390,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A thread of the function's replays a graph: on what stream the rest of its work is, the function orders."""
         if not self._is_launched(graph):
             return
-        place = self.places.of(sys._getframe(1))
-        self.replays.append(place if place.user is not None else self.given_work.get(threading.get_ident(), place))
-        self.graphs.looked_at(graph)
+        self.replays.append(self.place_in_thread())
+        self.graphs.launched(graph, self.replays[-1], self._stream())
 
     def _is_launched(self, graph: object) -> bool:
         """Whether a replay does work, which is counted, and is not part of a capture."""
@@ -460,9 +470,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def background(self, code: str, said: str, stream: int = 0) -> None:
         """Another thread does what the capture has not, or not allowed."""
-        place = self.places.of(sys._getframe(1))
-        if place.user is None:
-            place = self.given_work.get(threading.get_ident(), place)
+        place = self.place_in_thread()
         if not (stream and self.forks.work(stream, place)):
             self.findings.silent(code, said, place)
 
