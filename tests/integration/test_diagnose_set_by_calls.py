@@ -84,6 +84,27 @@ HELD = """class Net:
     MORE
 f, inputs = Net().step, (torch.ones(4, device=device),)
 """
+PICKED = """class Sweeps:
+    def __init__(self):
+        self.masks, self.turn, self.kept = [torch.full((4,), float(i), device=device) for i in range(3)], START, 0
+    def half(self, x, mask): return x * mask
+    def step(self, x): return self.half(x, self.masks[self.turn])
+    def after_step(self):
+        self.turn = (self.turn + 1) % 3
+        self.kept += 1
+    MORE
+f, inputs = Sweeps().step, (torch.ones(4, device=device),)
+"""
+PICKED_0 = PICKED.replace("MORE", "").replace("START", "0")
+WRITTEN = PICKED_0.replace("return self.half(x, self.masks[self.turn])", "return self.masks[self.turn].add_(x)")
+EITHER = """class Flip:
+    def __init__(self):
+        self.a, self.b, self.swapped = torch.ones(4, device=device), torch.zeros(4, device=device), False
+    def step(self, x): return x + (self.b if self.swapped else self.a)
+    def flip(self): self.swapped = not self.swapped
+f, inputs = Flip().step, (torch.ones(4, device=device),)
+"""
+TURNS = "def run(self, xs):\n        for x in xs:\n            self.step(x)\n            self.after_step()"
 RUN = "def run(xs):\n    for x in xs:\n        f(x)\n        end_training()"
 SERVE = "def run(self, xs):\n        for x in xs:\n            self.load(x)\n            self.step(x)"
 TIMED = """class Watch:
@@ -134,6 +155,11 @@ def test_a_number_that_a_method_moves_between_calls_is_a_problem(
     [
         (WORD.replace("MORE", RUN), "branch-frozen", 'def f(x): return x * 2 if MODE == "train" else x'),
         (HELD.replace("MORE", SERVE), "stale-input", "return x + self.table"),
+        (
+            PICKED.replace("START", "0").replace("MORE", TURNS),
+            "stale-input",
+            "def half(self, x, mask): return x * mask",
+        ),
     ],
 )
 def test_a_word_or_a_tensor_that_is_another_one_between_calls_is_a_problem(
@@ -152,6 +178,18 @@ def test_a_word_or_a_tensor_that_is_another_one_between_calls_is_a_problem(
         (SCALED.replace("LOOP", ""), "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
         (SCALED.replace("LOOP", "") + GIVEN, "self.scale.now is frozen", "becomes `self.now.fill_(self.now * 2.0)`"),
         (SHAPED, "self.to_do.length is frozen", 'setattr(self, "length", min(16, 4 + epoch))'),
+        (
+            PICKED.replace("MORE", "").replace("START", "0"),
+            "self.turn picks a tensor",
+            "masks_in.copy_(self.masks[self.turn])",
+        ),
+        (
+            PICKED.replace("MORE", "").replace("START", "2"),
+            "self.turn picks a tensor",
+            "self.turn = (self.turn + 1) % 3",
+        ),
+        (WRITTEN, "self.turn picks a tensor", "between launches, capture again behind it"),
+        (EITHER, "self.swapped picks a tensor", "capture again behind it"),
         (ENTRY, "cfg.lr is frozen", "becomes `cfg.lr.fill_(0.1 * 0.9 ** k)`"),
         (ENTRY, "state['temp'] is frozen", 'state["temp"] *= 0.5'),
         (WORD.replace("MORE", ""), "MODE decides a branch", 'MODE = "eval"'),
@@ -166,6 +204,14 @@ def test_a_number_that_a_function_beside_it_sets_is_said(text: str, read: str, w
     diagnosis = pgk.diagnose(names["f"], *names["inputs"])
     assert not diagnosis, str(diagnosis)
     assert any(read in note and written in note for note in diagnosis.notes), str(diagnosis)
+
+
+def test_of_a_tensor_that_a_number_picks_and_the_step_writes_no_copy_is_advised(tmp_path: Path) -> None:
+    # GIVEN a step that adds to the tensor that a number picks, which a function beside it moves
+    names = load(HEAD + WRITTEN, tmp_path / "program.py")
+    # WHEN it is diagnosed THEN no words send what the step writes to another tensor
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert "masks_in" not in str(diagnosis), str(diagnosis)
 
 
 RIGHT = {
@@ -207,6 +253,15 @@ for k in range(3):
     net.run(torch.ones(3, 4, device=device))
     other.bump()
     net.gate.note(k)
+""",
+    "it picks the same one always": """class Sweeps:
+    def __init__(self):
+        self.masks, self.turn = [torch.ones(4, device=device), torch.zeros(4, device=device)], 0
+        self.mask = self.masks[0].clone()
+    def before_step(self): self.mask.copy_(self.masks[self.turn])
+    def step(self, x): return x * self.mask + self.masks[self.turn % 1]
+    def after_step(self): self.turn ^= 1
+f = Sweeps().step
 """,
     "it is a tensor that is filled": """class Scale:
     def __init__(self): self.now = torch.ones((), device=device)

@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.other_numbers import another
+from paramgraph_kit.doctor.observe.picked_tensors import picks_by, picks_words
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -108,14 +109,16 @@ class Setting:
             return
         said = self.said
         then = self.use.value()
-        for value in (another(then), *(self._others() if self.use.decides else ())):
+        picks = picks_by(self.use.text, self.use.code)
+        nearby = [then - 1, 0] if picks and type(then) is int else []  # the next may lie behind the last
+        for value in (another(then), *(self._others() if self.use.decides else ()), *nearby):
             self.use.write(value)
             try:
                 other = call()
             finally:
                 self.use.write(then)
             found = [*differences(steps, other.steps, random_drawn=False)] if other.ended is None else []
-            told = [f for f in found if f.code in COUNTED]
+            told = [f for f in found if f.code in COUNTED] or [f for f in found if f.code == "stale-input"]
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
@@ -160,7 +163,10 @@ class Setting:
         return [kind(n + more) for n in dict.fromkeys(numbers) for more in (0, 1)][:4] if kind is not bool else []
 
     def words(self, failure: Failure, then: float) -> str:
-        """What one writes where it is set, if a tensor of one number does as well."""
+        """What one writes where it is set, if a tensor of one number does as well, or for the tensors that it picks."""
+        if failure.code == "stale-input":
+            written = picks_words(self.use.text, self.use.code) or f"capture again where line {self.at.line} has run"
+            return f"before  {failure.frame.text if failure.frame else ''}\nafter   {written}"
         if failure.code != "scalar-frozen" or not takes_a_tensor(self.use, then):
             return failure.fix
         node: Any = self.node

@@ -28,6 +28,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
+from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -112,9 +113,11 @@ def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examin
             if each.entries is not None and not each.entries.is_seen:
                 found.notes.append(_UNSEEN.format(text=each.use.text, at=each.at.label()))
         elif (first := next((f for f in frozen if f.frame is not None), None)) is not None and first.frame is not None:
-            what = "decides a branch" if first.code == "branch-frozen" else "is frozen"
+            what = {"branch-frozen": "decides a branch", "stale-input": PICKS}.get(first.code, "is frozen")
             by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
             or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""
+            if picks := picks_words(each.use.text, each.use.code) if first.code == "stale-input" else "":
+                or_ = f", or {picks}"
             text = {"text": each.use.text, "what": what, "at": first.frame.label()}
             found.notes.append(_SET.format(**text, by=by, line=each.at.text, or_=or_))
 
