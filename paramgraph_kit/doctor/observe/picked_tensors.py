@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
@@ -21,29 +21,32 @@ def picks_by(name: str, code: CodeType) -> list[ast.Subscript]:
 
 def picks_words(name: str, code: CodeType) -> str:
     """What one writes for each: a tensor that lives on, given the one that is picked; "" where it writes those."""
-    picks = picks_by(name, code)
+    return words_of(picks_by(name, code), nodes_of(code))
+
+
+def words_of(picks: Sequence[ast.Subscript], nodes: Iterable[ast.AST], first: str = "") -> str:
+    """The same of picks that are known, with what is done before that."""
     texts = [ast.unparse(each) for each in picks]
-    if not texts or any(text in texts for text in _written_in(code)):
+    if not texts or any(text in texts for text in written_in(nodes)):
         return ""
     pairs = [*zip(_names(last_name(each.value) for each in picks), texts, strict=True)]
     made = ", ".join(f"`{name} = {text}.clone()`" for name, text in pairs)
     given = ", ".join(f"`{name}.copy_({text})`" for name, text in pairs)
     here = ", ".join(f"`{name}` for `{text}`" for name, text in pairs)
-    return f"once {made}, before each launch {given}, and in the step {here}"
+    return f"once {made}, before each launch {given}{first}, and in the step {here}"
 
 
-def _written_in(code: CodeType) -> Iterator[str]:
+def written_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """What lines write in place: ``held.add_(x)``, ``held[i] = x``, ``held += x``."""
-    for node in nodes_of(code):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and re.search(r"[a-z]_$", node.func.attr)
-        ):
-            yield ast.unparse(node.func.value)
+    for node in nodes:
+        function = node.func if isinstance(node, ast.Call) else None
+        if isinstance(function, ast.Attribute) and re.search(r"[a-z]_$", function.attr):
+            yield ast.unparse(function.value)
+        elif isinstance(node, ast.AugAssign):
+            yield ast.unparse(node.target)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             yield ast.unparse(node.value)
-            yield ast.unparse(node)  # of `held[k] += x` the entry itself
+            yield ast.unparse(node)
 
 
 def _names(holders: Iterable[str]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, 
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
+from paramgraph_kit.rewrite.advised.host.picked import picked_before
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.host.waiting_copies import without_waiting
@@ -435,6 +436,7 @@ _ADVICE: tuple[Advice, ...] = (
     drawn_as_a_mask,
     drawn_for_each_round,
     moved_by_what_is_read,
+    picked_before,
     given_its_bounds,
     run_by_asyncio,
     into_an_own_capture,
