@@ -410,7 +410,7 @@ class _Examiner(Caller):
         """What happens to gradients and results between calls, as far as it can be read."""
         codes = self.codes(call)
         if has_tensor(call.result):
-            for frame in kept(around(self.function), self.function, codes):
+            for frame in kept(around(self.function), self.function, codes, call.result, has_tensor):
                 text = "its results are kept, and each replay writes to the same memory: keep a clone()"
                 found.notes.append(f"{text} at {frame.label()}")
         if not (call.left.made or call.left.added) or sets_to_none(codes):
@@ -436,7 +436,7 @@ class _Examiner(Caller):
         text = "its result is its graph's own memory, which the next replay overwrites"
         lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
         if is_result := self.graphs.owns([call.result, self.first.result if self.first is not None else None]):
-            lines += kept(around(self.function), self.function, self.codes(call))
+            lines += kept(around(self.function), self.function, self.codes(call), call.result, self.graphs.owns)
         problems = [kept_at(text, frame) for frame in lines]
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
