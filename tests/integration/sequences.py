@@ -12,7 +12,6 @@ _ITS_OWN = "the simulated device tells of its memory in words of its own"
 
 # What the simulator says that it does not know.
 UNKNOWN = {
-    "q.dl.cai_fields": _OTHERS,
     "q.dl.cai_wrapped_back": _OTHERS,
     "q.ff.plan_cache_size": "torch keeps plans of Fourier transforms for CUDA alone",
     "q.la.backend_prefer_magma_cusolver": "torch was not compiled with cuSOLVER here",

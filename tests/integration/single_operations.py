@@ -59,14 +59,12 @@ OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
 OTHERWISE = {
     "kd.init_trunc": OTHER_TORCH,
     "kd.fused_adagrad": OTHER_TORCH,
-    "kd.cai": "no other library finds a GPU's memory here",
     "kd.dlpack_dev": "no other library finds a GPU's memory here",
     "a.ag_save_on_cpu_pin": OTHER_TORCH,
     "a.is_capturing_side": OTHER_TORCH,
     "a.mgc_unused": OTHER_TORCH,
     "b.rng_gen_gpu_randperm_cpu": OTHER_TORCH,
     "nn.flex_attention_eager": "torch knows the devices of FlexAttention by name",
-    "ops.cai": "no other library finds a GPU's memory here",
     "tool.compile_cudagraphs_backend": "torch has graph trees for CUDA alone",
     "tool.compile_inductor_warm": "Inductor has no kernels for a simulated device",
     "h.ix.setitem_np_scalar": "torch tells the names of types, which are another device's here",
@@ -75,7 +73,6 @@ OTHERWISE = {
     "h.fn.vmap_if_error": OTHER_TORCH,
     "h.ne.two_threads_two_graphs_tl": "whether one thread waits before another begins its capture is a matter of time",
     "h.st.accelerator_stream": "a GPU's torch.accelerator gives streams that equal none of torch.cuda's",
-    "h.to.cuda_array_interface": "no other library finds a GPU's memory here",
     "a.opt_capturable_later": "torch tells the names of devices, among which there is another one here",
 }
 
@@ -155,7 +152,7 @@ def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, A
     }
     if "cut" in then:
         seen["chain"] = _as_cut(seen["chain"], recorded["chain"], then["cut"])
-    seen["printed"] = _DEVICE.sub("sim", seen["printed"])  # some of its words are CUDA's own
+    seen["printed"] = _DEVICE.sub("sim", on_simulator(seen["printed"]))  # some of its words are CUDA's own
     if _close(seen["printed"], recorded["printed"]):
         seen["printed"] = recorded["printed"]
     return seen, recorded

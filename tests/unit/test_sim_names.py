@@ -224,3 +224,22 @@ def test_the_type_of_a_tensor_has_cudas_name_and_errors_say_it() -> None:
     # AND a conversion converts, and a host tensor keeps its name
     assert (x.type(torch.int64).dtype, x.type("torch.DoubleTensor").device.type) == (torch.int64, "cpu")
     assert torch.ones(2).type() == "torch.FloatTensor"
+
+
+def test_a_tensor_tells_where_it_lies_as_those_of_cuda_do() -> None:
+    # GIVEN tensors of the simulated device WHEN asked for their memory, as other libraries ask THEN they tell of it
+    x = torch.ones(2, 3, device="sim")
+    told = x.mT.__cuda_array_interface__
+    assert told == {"typestr": "<f4", "shape": (3, 2), "strides": (4, 12), "data": (x.data_ptr(), False), "version": 2}
+    assert (x > 0).__cuda_array_interface__["typestr"] == "|b1"
+    # AND in a capture, of which the question is no part
+    graph = pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(graph):
+        y = x + len(x.__cuda_array_interface__["shape"])
+    graph.replay()
+    assert y.tolist() == [[3.0] * 3] * 2
+    # AND torch's refusals are the same, of a tensor of the host too
+    with pytest.raises(RuntimeError, match="on Variable that requires grad"):
+        _ = torch.ones(1, device="sim", requires_grad=True).__cuda_array_interface__
+    with pytest.raises(AttributeError, match=r"non-CUDA tensor type: torch.FloatTensor"):
+        _ = torch.ones(1).__cuda_array_interface__

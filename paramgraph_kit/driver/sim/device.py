@@ -107,6 +107,7 @@ def register() -> torch.device:
     _keep_parameters()
     _give_to_others()
     _name_types_as_cuda()
+    _tell_where_they_lie()
     install_data()
     install_recurrent()
     install_convolutions()
@@ -303,6 +304,31 @@ def _name_types_as_cuda() -> None:
         return found.replace("torch.sim.", "torch.cuda.") if isinstance(found, str) else found
 
     torch.Tensor.type = functools.wraps(plain)(named)  # type: ignore[method-assign,assignment]
+
+
+class _AsOfCuda:
+    """A tensor of the simulated device that says that it is one of CUDA's."""
+
+    is_cuda = True
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__torch_function__":  # by which torch would ask this one instead
+            raise AttributeError(name)
+        return getattr(self.tensor, name)
+
+
+def _tell_where_they_lie() -> None:
+    """``tensor.__cuda_array_interface__``, which torch has in Python, and refuses where ``is_cuda`` is False."""
+    plain: Any = torch.Tensor.__dict__["__cuda_array_interface__"]
+
+    def interface(tensor: torch.Tensor) -> Any:
+        ours = tensor.device.type == "sim" and not torch.overrides.has_torch_function_unary(tensor)
+        return plain.fget(_AsOfCuda(tensor) if ours else tensor)
+
+    torch.Tensor.__cuda_array_interface__ = property(interface)  # type: ignore[assignment,method-assign]
 
 
 def _make_our_own() -> None:
