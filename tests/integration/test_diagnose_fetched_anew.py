@@ -130,5 +130,5 @@ args = (torch.ones(4).to(device),)
     told = [f.fix for f in found if f.code == "stale-input" and f.frame and "self.tables[" in f.frame.text]
     assert len(told) == 1
     text = "self.tables[Turns.n % len(self.tables)]"
-    assert f"once `held_in = torch.empty_like({text})`, before each launch `held_in.copy_({text})`" in told[0]
+    assert f"once `tables_in = {text}.clone()`, before each launch `tables_in.copy_({text})`" in told[0]
     assert "held.copy_(new)" not in str(found)
