@@ -13,7 +13,7 @@ from typing import Any, Never
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
-from paramgraph_kit.doctor.observe.set_between import says_what_sets
+from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_sets
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
@@ -176,8 +176,9 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     elif pair and in_diff and fix is not None and PLAIN in fix.pieces and not (fix.complete or fix.alone):
         told = pair[1] if len(pair[1]) == 1 and "as in the diff" in pair[1][0] else ["as in the diff"]
         pair = _in_pieces(failure, ([failure.frame.text if failure.frame is not None else ""], told), fix)
-    if not pair:
-        return failure
+    behind = again_behind(failure)
+    if not pair or (behind is not failure and any(AHEAD in line for line in pair[1])):
+        return behind
     return replace(failure, fix=_text(pair))
 
 

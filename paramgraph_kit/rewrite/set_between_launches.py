@@ -15,6 +15,8 @@ from paramgraph_kit.trace.model import Failure
 
 KEPT = "`{path}` {set}: a graph of `{name}` keeps what it has at the capture: capture again behind that line{or_}"
 
+WARM = ", with one call ahead of that capture, in which the optimizer makes the states of what learns anew"
+
 
 def tell_set_between(fix: Rewriting, failures: Iterable[Failure]) -> None:
     """Say of each what the captured lines still read, and what to write where it is set."""
@@ -34,6 +36,8 @@ def _told(fix: Rewriting, failure: Failure) -> str:
         return ""
     words = failure.fix.rpartition("after   ")[2]
     or_ = words.partition("; and this line")[0] if ONCE in words else words if ".copy_(" in words else ""
+    if path.endswith(".requires_grad"):
+        return KEPT.format(path=path, set=f"{between}{at}", name=fix.alone, or_=WARM)
     where = f"{between}{at}"
     return KEPT.format(path=path, set=where, name=fix.alone, or_=f"; or {or_}" if or_ else "")
 

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     classes_in,
     has_state,
     is_call_of,
+    is_exchange,
     is_inner,
     is_named_alone,
     is_same,
@@ -31,6 +32,7 @@ from paramgraph_kit.doctor.observe.loop_state import (
     LEARNS,
     MEMORY,
     MODE,
+    PARTS,
     STATE,
     Called,
     Given,
@@ -50,6 +52,9 @@ from paramgraph_kit.doctor.observe.loop_values import (
 )
 from paramgraph_kit.doctor.observe.other_entries import CHANGES, HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
+
+GROWS = ("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter")
+ROWS = (torch.nn.ModuleList, torch.nn.Sequential)
 
 
 class Calls(Meanings):
@@ -107,13 +112,31 @@ class Calls(Meanings):
                 self._set(owner, ENTRIES, value, text, node, run)
 
     def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
+        if is_exchange(node) and self._exchanged_back(owner, name, node, run):
+            return
         at = (id(node), id(owner), name, self.state.has_stepped)
         number = self.numbers.setdefault(at, len(self.numbers) + 1)
         self.found.owners[id(owner)] = owner
         self.found.given[number] = Given(run.file, run.name, node, text, owner, name, self.state.has_stepped)
         self.found.values.setdefault(number, []).append(value)
         then = self.state.last.get((id(owner), name), frozenset()) if name == ENTRIES else frozenset()
+        self.before.setdefault(number, self.state.last.get((id(owner), name)))
         self.state.last[id(owner), name] = then | {number}  # each entry may be another line's
+
+    def _exchanged_back(self, owner: Any, name: str, node: ast.AST, run: Run) -> bool:
+        """Whether another run of the function did ``a, b = b, a`` last: they are as they were."""
+        at = (id(node), id(owner), name)
+        if self.exchanged.get(at) is run:  # the same round of a loop, which is followed twice
+            return True
+        self.exchanged[at] = run
+        last = self.state.last.get((id(owner), name), frozenset())
+        number = next(iter(last)) if len(last) == 1 else 0
+        if not number or self.found.given[number].node is not node:
+            return False
+        then = self.before[number]
+        del self.state.last[id(owner), name]
+        self.state.last |= {(id(owner), name): then} if then is not None else {}
+        return True
 
     def _is_in_place(self, node: ast.AugAssign, run: Run) -> bool:
         """Whether ``+=`` leaves the same object, a tensor or a list."""
@@ -210,6 +233,10 @@ class Calls(Meanings):
                 for each in owner.parameters() if is_a(owner, torch.nn.Module) else (owner,):
                     self._set(each, LEARNS, learns, text, call, run)
                 done = True
+            elif is_a(owner, torch.nn.Module) and (name in GROWS or (is_a(owner, ROWS) and name in CHANGES)):
+                if is_a(owner, ROWS) or is_torchs(owner, name):
+                    self._set(owner, PARTS, NOTHING, text, call, run)
+                    done = True
             elif is_a(owner, torch.nn.Module) and self._gives_memory(call, name, owner, run):
                 for each in owner.parameters():
                     self._set(each, MEMORY, NOTHING, text, call, run)
@@ -289,7 +316,10 @@ class Calls(Meanings):
         return [(node, v) for node, v in known if type(v) not in PLAIN and not is_a(v, torch.Tensor)]
 
     def _made_by(self, node: ast.expr, run: Run) -> Any:
-        """An object of a class of the user's that a line makes."""
+        """An object of a class of the user's that a line makes, or copies."""
+        if isinstance(node, ast.Call) and last_name(node.func) in ("copy", "deepcopy") and node.args:
+            name = type(self._value(node.args[0], run)).__name__
+            return next((Thing(k, f) for f in self.spaces for k in classes_in(f) if k.name == name), NOTHING)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return NOTHING
         kinds = ((kind, file) for file in self.spaces for kind in classes_in(file) if kind.name == node.func.id)

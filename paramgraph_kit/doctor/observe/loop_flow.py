@@ -38,6 +38,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
     Names,
+    Pairs,
     Some,
     Thing,
     elements,
@@ -74,7 +75,8 @@ class Flow(Calls):
                 yield from self._body(scope, nodes)
 
     def _body(self, scope: Scope, nodes: list[ast.AST]) -> Iterator[Found]:
-        self.found, self.state, self.stack, self.numbers = Found(), State(), [], {}
+        self.found, self.state, self.stack = Found(), State(), []
+        self.numbers, self.before, self.exchanged = {}, {}, {}
         run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
         if not isinstance(scope.body, ast.Module):
             self._name_as_given(nodes, run)
@@ -238,7 +240,8 @@ class Flow(Calls):
             else:
                 given = self._value(node.iter, run)
                 each = elements(given)
-                if each is None or not each:
+                paired = given.parts if isinstance(given, Pairs) else ()
+                if not each and not any(map(elements, paired)):
                     after.append(self.state.copy())
                 few = each is not None and len(each) <= 8 and not all(is_a(e, torch.Tensor) for e in each)
                 for _ in range(2):

@@ -55,6 +55,8 @@ class Meanings:
         self.left = MOST_STATEMENTS
         self.found = Found()
         self.numbers: dict[tuple[int, int, str, bool], int] = {}
+        self.before: dict[int, frozenset[int] | None] = {}  # what had set a thing when a line set it first
+        self.exchanged: dict[tuple[int, int, str], Run] = {}  # the last that ran ``a, b = b, a``
         self.state = State()
 
     def _class_of(self, body: ast.AST, file: str) -> ast.ClassDef | None:
@@ -83,6 +85,9 @@ class Meanings:
             yield each
             if type(each) in (list, tuple):
                 yield from each[:64]
+
+    def _made_by(self, node: ast.expr, run: Run) -> Any:
+        raise NotImplementedError
 
     def _method(self, owner: Any, name: str) -> Called | None:
         """A method of an object, given nothing."""
@@ -118,6 +123,8 @@ class Meanings:
                 yield Called(part, NOTHING, run.file, call.args, keywords)
             return
         base = self._value(func.value, run) if isinstance(func, ast.Attribute) else NOTHING
+        if base is NOTHING and isinstance(func, ast.Attribute):
+            base = self._made_by(func.value, run)  # ``Loop(trainer).run()``
         if isinstance(base, Thing):
             found = self._method(base, name)
             if found is not None:
@@ -345,6 +352,14 @@ def has_state(optimizer: torch.optim.Optimizer) -> bool:
 def is_torchs(module: torch.nn.Module, name: str) -> bool:
     """Whether a method is as torch has it."""
     return getattr(type(module), name, None) is getattr(torch.nn.Module, name)
+
+
+def is_exchange(node: ast.AST) -> bool:
+    """Whether a statement is ``a, b = b, a``."""
+    target, value = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (None, None)
+    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+        return False
+    return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(value.elts)]
 
 
 def is_table(owner: Any) -> bool:

@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
 )
 
 MODE, LEARNS, MEMORY = "training", "requires_grad", "data"
+PARTS = "_modules"  # what a module is made of, and its hooks
 STATE = "state"  # of an optimizer
 ENTRIES = "[...]"  # what a list or a dictionary has
 DEEP = 8  # functions that call each other

@@ -187,6 +187,16 @@ def says_what_sets(failure: Failure) -> bool:
     return SET_BETWEEN in failure.message and failure.fix != BY_ID[failure.code].fix
 
 
+def again_behind(failure: Failure) -> Failure:
+    """The same where no line tells more than that of the loop, with where one captures again."""
+    _, between, at = failure.message.partition(f"{SET_BETWEEN} ")
+    if not between or failure.fix != BY_ID[failure.code].fix:
+        return failure
+    line, text = at.split()[0], failure.frame.text if failure.frame is not None else "..."
+    words = f"capture again behind {line}: the graph has what it was at its capture"
+    return replace(failure, fix=f"before  {text}\nafter   {words}")
+
+
 def settings(
     scopes: Iterable[Scope], function: Any, uses_of: Callable[[], list[Use]], own: Iterable[CodeType]
 ) -> list[Setting]:

@@ -29,7 +29,16 @@ from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
-from paramgraph_kit.doctor.observe.set_between import CAPTURES, ONCE, Setting, callers_in, calls_it, settings
+from paramgraph_kit.doctor.observe.set_between import (
+    CAPTURES,
+    ONCE,
+    SET_BETWEEN,
+    Setting,
+    callers_in,
+    calls_it,
+    says_what_sets,
+    settings,
+)
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name, is_library
@@ -101,6 +110,24 @@ def all_settings(
 
 
 def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
+    """The same, where one line that reads several of them tells them all."""
+    together: dict[tuple[str, Frame | None], Failure] = {}
+    for failure in _problems(caller, every, base, found):
+        at = (failure.code, failure.frame)
+        then = together.get(at)
+        by = failure.message.rpartition(SET_BETWEEN)[2]
+        if then is None or (by in then.message and then.message.count(SET_BETWEEN) == 1):
+            together[at] = failure  # of a module's parts one is told
+            continue
+        if not says_what_sets(failure) or by in then.message:
+            continue
+        words = failure.fix.rpartition("after   ")[2]
+        more = "" if words in then.fix else f"; and {words}"
+        together[at] = replace(then, message=f"{then.message}; and {failure.message}", fix=then.fix + more)
+    yield from together.values()
+
+
+def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
         is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None

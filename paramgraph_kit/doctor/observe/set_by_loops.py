@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, h
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
-from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, STATE, Found, Given
+from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, PARTS, STATE, Found, Given
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
 from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
@@ -120,7 +120,9 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
         for use in counted[:1]:
             yield _direct(use, line, at)
         if not counted and is_a(direct[0].value(), torch.optim.Optimizer):
-            yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", direct[0], at)
+            made = _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", direct[0], at)
+            words = f"before  {at.text}\nafter   the same; behind it a call, which makes its states, and a new capture"
+            yield replace(made, failure=replace(made.failure, fix=words) if made.failure is not None else None)
         elif not counted and (longer := _longer(direct, every)) is not None:
             yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
         elif not counted and type(holds := direct[0].value()) in HOLDS and not _only_grows(direct[0]):
@@ -306,7 +308,10 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
         does = f"one graph for each mode, by `{named}` at the call; or capture again behind {by}"
     elif line.name == LEARNS:
         code = "branch-frozen"
-        does = f"capture again behind {by}: the graph has the backward pass of what was learned at its capture"
+        does = (
+            f"capture again behind {by}, with one call ahead of that capture, in which the optimizer makes the states "
+            "of what learns anew: the graph has the backward pass of what was learned at its capture"
+        )
     elif line.name == MEMORY:
         code, target = "parameter-rebound", line.target.removesuffix(f".{MEMORY}")
         does = f"there `{target}.data.copy_(...)`, in place: the graph reads, and writes, the memory of its capture"
@@ -329,6 +334,8 @@ def _minds(module: torch.nn.Module, name: str) -> bool:
     if name == MODE:
         return has_modes(module)
     code = getattr(type(module).forward, "__code__", None)
+    if name == PARTS:
+        return True
     if code is None or not is_library(code.co_filename):
         return False
     held = [vars(module).get(each, {}) for each in ("_modules", "_parameters", "_buffers")]

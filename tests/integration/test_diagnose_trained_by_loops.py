@@ -1,0 +1,96 @@
+"""What trainers do between two steps: layers that are added, weights that are exchanged, several at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import paramgraph_kit as pgk
+from tests.integration.apart import APART
+from tests.programs.running import load
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+PROGRAM = """import copy
+import torch, paramgraph_kit as pgk
+from torch import nn
+device = pgk.device()
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.head = nn.ModuleList([nn.Linear(6, 6)]), nn.Linear(6, 3)
+    def forward(self, x):
+        for each in self.rows: x = each(x)
+        return self.head(x)
+    def grow(self): self.rows.append(nn.Linear(6, 6).to(device))
+class Learner:
+    def __init__(self):
+        self.net, self.heat = Net().to(device), 1.0
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.slow = {n: p.detach().clone() for n, p in self.net.named_parameters()}
+    def update(self, x):
+        heat = self.heat
+        loss = (self.net(x) / heat).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+    def swap(self):
+        for n, p in self.net.named_parameters():
+            p.data, self.slow[n] = self.slow[n], p.data
+class Loop:
+    def __init__(self, learner, n): self.learner, self.n = learner, n
+    def cool(self): self.learner.heat *= 0.9
+    def score(self, x): return self.learner.net(x)
+    def run(self):
+        for k in range(self.n):
+            x = torch.randn(4, 6, device=device)
+            self.learner.update(x)
+            INSIDE
+learner = Learner()
+f, inputs = learner.update, (torch.ones(4, 6, device=device),)
+if __name__ == "__main__":
+    Loop(learner, 4).run()
+"""
+WRONG = {
+    "layers that come": ("if k == 2: self.learner.net.grow()", ["self.rows._modules"], "capture again behind"),
+    "a hook": (
+        "self.learner.net.head.register_forward_hook(print)",
+        ["self.head._modules"],
+        "capture again behind",
+    ),
+    "a number of the loop's object": ("self.cool()", ["self.heat"], "capture again behind"),
+    "other weights": ("self.learner.swap()", [".data"], ".data.copy_("),
+    "two at one line": (
+        "self.learner.net.train(k > 1); self.learner.net.rows[0].weight.requires_grad_(k > 1); self.learner.net.grow()",
+        ["requires_grad", "self.rows._modules"],
+        "one call ahead of that capture",
+    ),
+}
+RIGHT = {
+    "weights that are back": "self.learner.swap(); self.score(x); self.learner.swap()",
+    "another net that grows": "other = copy.deepcopy(self.learner.net); other.grow(); other.rows.append(other.head)",
+    "a rate of its own": "self.heat = 0.5 * k; self.rows = [k]",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_trainer_leaves_otherwise_is_told(name: str, tmp_path: Path) -> None:
+    # GIVEN a step, and an object that is made of it and runs its loop
+    inside, what, words = WRONG[name]
+    names = load(PROGRAM.replace("INSIDE", inside), tmp_path / "program.py")
+    # WHEN it is diagnosed
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    # THEN what the loop leaves otherwise is told, with what to do there
+    said = " ".join(f.message for f in diagnosis)
+    assert diagnosis.failures, str(diagnosis)
+    assert all(each in said for each in what), str(diagnosis)
+    assert any(words in f.fix for f in diagnosis), str(diagnosis)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_a_trainer_puts_back_is_not_told(name: str, tmp_path: Path) -> None:
+    # GIVEN the same with a loop that leaves all as it was WHEN it is diagnosed THEN there is no problem
+    names = load(PROGRAM.replace("INSIDE", RIGHT[name]), tmp_path / "program.py")
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert not diagnosis, str(diagnosis)
