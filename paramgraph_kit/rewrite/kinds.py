@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,11 +62,12 @@ def told(attempt: Lending, lines: Lent) -> list[str]:
     try:
         with lines.applied(), _returning(attempt, returned, given):
             for holder, values in _whole(attempt, lines, finished).watched(lists=True):
-                ones = ((name, value) for name, value in _named(holder, values[-1]) if _is_one(value))
+                ones = ((name, value) for name, value in _all_named(holder, values[-1]) if _is_one(value))
                 after |= {(id(holder.target), name): value.dtype for name, value in ones}
+        made = _made_in_steps(attempt, after.keys() - {place for place, _ in before})
     except RAISES:
         return []  # who knows why not now
-    held = sorted({path for place, path in before if place in after})
+    held = sorted({path for place, path in (*before, *made) if place in after})
     was = {(file, name): kinds for (file, name, _), kinds in attempt.kinds_returned.items()}
     returned[attempt.file, attempt.entry_name] = finished
     by = {at[1]: _returned(tensors, was.get(at, {})) for at, tensors in sorted(returned.items())}
@@ -126,6 +127,27 @@ def _named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{at}]", each) for at, each in enumerate(value))
     elif isinstance(value, dict):
         yield from ((name, each) for name, each in value.items() if isinstance(name, str))
+
+
+def _all_named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
+    """The same, with the entries of dictionaries that attributes are given anew: ``self.info = {"loss": ...}``."""
+    for name, each in _named(holder, value):
+        yield name, each
+        if holder.kind == "attributes" and type(each) is dict and not holder.of_torch:
+            yield from ((f'{name}["{key}"]', part) for key, part in each.items() if isinstance(key, str))
+
+
+def _made_in_steps(attempt: Lending, wanted: Collection[tuple[int, str]]) -> list[tuple[tuple[int, str], str]]:
+    """Those of some places where the lines as they were make numbers, which are not there before the first step."""
+    if not wanted:
+        return []
+    return [
+        ((id(holder.target), name), _path(holder, name))
+        for holder, values in attempt.prover.from_now().watched(lists=True)
+        if holder.kind in _KINDS and not holder.of_torch
+        for name, value in _all_named(holder, values[-1])
+        if (id(holder.target), name) in wanted and type(value) in NUMBER and type(value) is not bool
+    ]
 
 
 def _path(holder: Holder, name: str) -> str:
