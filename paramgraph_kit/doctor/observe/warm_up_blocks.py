@@ -126,8 +126,9 @@ def _body_of(code: CodeType) -> list[ast.stmt]:
 
 
 def _with_branches(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The same with those in its branches."""
-    return [*body, *(n for each in body if isinstance(each, ast.If) for n in (*each.body, *each.orelse))]
+    """The same with those in its branches, and in theirs."""
+    inside = [_with_branches([*n.body, *n.orelse]) for n in body if isinstance(n, ast.If)]
+    return [*body, *(n for part in inside for n in part)]
 
 
 def _on_streams(body: list[ast.stmt], line: int) -> list[ast.With]:
