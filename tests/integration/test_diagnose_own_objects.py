@@ -84,3 +84,47 @@ def test_what_a_graph_has_of_its_capture_is_told_of_an_object_that_has_captured(
     # THEN what its replays do not see is told, and nothing else
     told = [(f.code, f.frame.text) for f in found.failures if f.frame is not None]
     assert told == [wrong] * bool(wrong), found
+
+
+OF_A_HELPER = """
+import types
+
+def record(call):
+    with torch.no_grad():
+        call()
+        g = cuda.CUDAGraph()
+        with cuda.graph(g):
+            out = call()
+    return GIVEN
+
+class Engine:
+    def __init__(self):
+        self.net = nn.Linear(8, 8).to(device)
+        self.x, self.penalty = torch.zeros(4, 8, device=device), PENALTY
+        self.recorded = record(self.forward)
+
+    def forward(self):
+        return self.net(self.x) - self.penalty
+
+    def run(self, x, penalty):
+        SET
+        self.x.copy_(x)
+        self.recorded.graph.replay()
+        return self.recorded.out.clone()
+"""
+PENALTIES = {
+    "0.0": ("self.penalty = penalty", ["scalar-frozen"]),
+    "torch.zeros((), device=device)": ("self.penalty.fill_(penalty)", []),
+}
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_capture_of_a_helper_that_gives_a_namespace_back_is_found(penalty: str, tmp_path: Path) -> None:
+    # GIVEN an object whose graph a helper has captured, which gives it back as an attribute of a namespace
+    line, codes = PENALTIES[penalty]
+    text = OF_A_HELPER.replace("GIVEN", "types.SimpleNamespace(graph=g, out=out)")
+    engine = load(HEAD + text.replace("PENALTY", penalty).replace("SET", line), tmp_path / "program.py")["Engine"]()
+    # WHEN its method is asked for
+    found = pgk.diagnose(engine.run, torch.ones(4, 8, device=pgk.device()), 0.5)
+    # THEN
+    assert [f.code for f in found.failures] == codes, found

@@ -164,10 +164,10 @@ def _fields(made: ast.Call, value: Any) -> Iterator[tuple[ast.expr, Any]]:
     """What an object was made of that it keeps by the names of its class's parameters, as those of dataclasses do."""
     fields = getattr(type(value), "_fields", ())  # of a named tuple
     kept = dict(zip(fields, value, strict=False)) if isinstance(value, tuple) else attributes_of(value)
-    with suppress(TypeError, ValueError):  # of a class that has no signature
+    yield from ((k.value, kept[k.arg]) for k in made.keywords if k.arg and k.arg in kept)
+    with suppress(TypeError, ValueError):  # of a class that has no signature, as a SimpleNamespace
         names = [*inspect.signature(type(value)).parameters]
-        given = [*zip(names, made.args, strict=False), *((k.arg, k.value) for k in made.keywords if k.arg)]
-        yield from ((each, kept[name]) for name, each in given if name in kept)
+        yield from ((each, kept[name]) for name, each in zip(names, made.args, strict=False) if name in kept)
 
 
 def _given(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from inspect import unwrap
@@ -21,6 +22,7 @@ from paramgraph_kit.driver.files import is_library
 
 _DEEP = 3  # methods that call one which captures
 _MOST = 64  # entries of a table
+_TABLES = (dict, OrderedDict, defaultdict)
 Undo = Callable[[], None]
 
 
@@ -57,6 +59,7 @@ def _guards(owner: Any) -> Iterator[tuple[ast.expr, dict[str, Any]]]:
         for test in (n for n in nodes if isinstance(n, ast.If)):
             captures = _has_capture(test.body, capture | made, blocks)
             gives = any(isinstance(n, ast.Return) for s in test.body for n in here(s, FUNCTIONS))
+            gives = gives or _has_capture(test.orelse, capture | made, blocks)
             for part in ast.walk(test.test) if captures or gives else ():
                 yield from ((path, names) for path in _asked(part, given, captures))
 
@@ -100,7 +103,8 @@ def _held_by(path: ast.expr, given: dict[str, ast.expr]) -> Iterator[ast.expr]:
 def _taken_back(path: ast.expr, names: dict[str, Any]) -> Iterator[Undo]:
     """Take what a path holds of graphs away, as it was ahead of the first; yields what puts it back."""
     held = path_value(path, names, {})
-    if type(held) is dict and any(map(_has_graph, [*held.values()][:_MOST])):
+    is_table = type(held) in _TABLES
+    if is_table and any(map(_has_graph, [*held.values()][:_MOST])):
         whole = dict(held)
         held.clear()
 
@@ -109,7 +113,7 @@ def _taken_back(path: ast.expr, names: dict[str, Any]) -> Iterator[Undo]:
             held.update(whole)
 
         yield filled
-    elif isinstance(path, ast.Attribute) and (held is True or (type(held) is not dict and _has_graph(held))):
+    elif isinstance(path, ast.Attribute) and (held is True or (not is_table and _has_graph(held))):
         owner = path_value(path.value, names, {})
         setattr(owner, path.attr, False if held is True else None)
         yield lambda: setattr(owner, path.attr, held)
