@@ -135,3 +135,27 @@ def test_a_result_is_freed_while_a_copy_stream_may_read_it(record: str, order: s
     found = _told(BACK, record, order, tmp_path)
     # THEN
     assert [bool(line) and "freed by now" in said for line, said in found] == [True] * told, found
+
+
+MADE_THERE = """
+def main():
+    runner, results = Graphed(), []
+    for i in range(4):
+        with cuda.stream(cuda.Stream()):
+            batch = torch.full((8, 64), float(i), device=device)
+        runner.x.copy_(batch)
+        runner.graph.replay()
+        results.append(runner.y.clone())
+    return results
+"""
+
+
+def test_a_stream_that_nobody_can_name_gets_a_name_first(tmp_path: Path) -> None:
+    # GIVEN work on a stream that is made where it is entered
+    names = load(HEAD + MADE_THERE, tmp_path / "program.py")
+    # WHEN
+    found = pgk.diagnose(names["main"])
+    # THEN what is to be waited for is this stream, and no new one
+    fixes = [f.fix.partition("after")[2] for f in found.failures]
+    assert fixes, found
+    assert all("`side = cuda.Stream()` once" in fix and "wait_stream(cuda.Stream())" not in fix for fix in fixes), fixes

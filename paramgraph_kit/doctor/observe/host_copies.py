@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ _weak: Any = StorageWeakRef  # torch leaves it untyped
 CURRENT = "torch.cuda.current_stream()"
 _TITLE = "Pinned memory is used while a copy of it may be under way"
 _CAUSE = "A copy with non_blocking=True is done when the GPU comes to it, and the host goes on before that."
+_MAKES = re.compile(r"[\w.]*\bStream\(.*\)")
 _FLAG = 2  # where copy_() has non_blocking
 
 
@@ -100,7 +102,7 @@ class HostCopies:
         if waited != CURRENT and place.user and known.place.user and place.user[0] is not known.place.user[0]:
             waited = "torch.cuda"  # whose names mean nothing here
         text = failure.frame.text if failure.frame else ""
-        fix = f"before  {text}\nafter   ahead of this line: {waited}.synchronize()"
+        fix = f"before  {text}\nafter   {with_name(f'ahead of this line: {waited}.synchronize()', waited)}"
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
 
 
@@ -115,6 +117,13 @@ def copied_hosts(op: str, given: list[torch.Tensor]) -> Iterable[tuple[int, Any,
 def blocks(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the host waits for a copy."""
     return not kwargs.get("non_blocking", args[_FLAG] if op.name == "copy_" and len(args) > _FLAG else False)
+
+
+def with_name(words: str, *streams: str) -> str:
+    """Words for a line, where a stream that its ``with`` makes, and nobody can name, gets a name first."""
+    made = next((each for each in streams if _MAKES.fullmatch(each)), "")
+    named = f"`side = {made}` once, ahead of all of this, and `with torch.cuda.stream(side):` in place of `{made}`"
+    return f"{named}; {words.replace(made, 'side')}" if made else words
 
 
 def streams_at(place: Place) -> Iterator[str]:

@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.freed_for_others import FreedForOthers
-from paramgraph_kit.doctor.observe.host_copies import CURRENT, HostCopies, streams_at
+from paramgraph_kit.doctor.observe.host_copies import CURRENT, HostCopies, streams_at, with_name
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
@@ -133,6 +133,7 @@ class Unordered:
         fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or CURRENT}.wait_stream({waited})"
         if not inside and waited == CURRENT:  # the lines that name their streams are those that call these
             fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
+        fix = with_name(fix, inside, waited)
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
 
