@@ -36,6 +36,7 @@ from paramgraph_kit.rewrite.expressions.numbers import (
 )
 from paramgraph_kit.rewrite.expressions.numbers.asked import asks_for_itself
 from paramgraph_kit.rewrite.expressions.picks import (
+    all_ahead,
     clipped,
     corners,
     counts,
@@ -210,6 +211,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.weigh_the_whole,
         shapes.assign_by_where,
         shapes.assign_each_by_where,
+        all_ahead.assign_all_by_where,
         rows.compute_all_rows,
         widened.pick_rows,
         clipped.keep_on_clipping,
@@ -240,6 +242,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         picked.mask_by_rank,
         shapes.assign_by_where,
         shapes.assign_each_by_where,
+        all_ahead.assign_all_by_where,
         shapes.put_by_index,
     ),
     "hidden-size": (counts.count_those_kept, shapes.count_by_scatter),
