@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
+from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS, assignments
@@ -475,4 +476,5 @@ def _ended_before(place: Place, chosen: Sequence[str]) -> str:
     own = {n.name for n in (function.body if function is not None else ()) if isinstance(n, Function)}
     line, returned = f"line {node.lineno}", sorted({*chosen, *needed_behind(place, node.lineno)} - own)
     what = f", return `{'`, `'.join(returned)}`" if returned else ""
-    return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
+    kept = kept_in_place(place, node.lineno)
+    return f"end what is captured before {line}{what}, and do that line with all after it behind the launch{kept}"

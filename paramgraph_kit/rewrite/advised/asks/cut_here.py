@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
@@ -29,6 +30,7 @@ def cut_where_it_is_read(place: Place) -> str:
     return (
         f"`{name}` decides what comes after it, and what is returned: end what is captured here, return `{x}`{also}, "
         f"and do `.item()` of `{x}` with all after line {node.lineno} behind the launch"
+        f"{kept_in_place(place, node.lineno + 1)}"
     )
 
 
