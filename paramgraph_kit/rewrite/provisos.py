@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.expressions.picks.distinct import NOT_BELOW
 from paramgraph_kit.rewrite.expressions.picks.longest import PADDED
 from paramgraph_kit.rewrite.expressions.state.graded import OWN
@@ -43,6 +44,11 @@ LONGEST = (
 
 FROM_ZERO = "where the numbers that pick a module or a row are not below zero: eager counts such from the end"
 
+SIMULATED = (
+    'once `paramgraph_kit.device()` was called, ahead of `{}` in the file: only then is "{}" a device, where none is '
+    "real"
+)
+
 LED = (
     "where gradients go back from what it returns, they do so in eager code, and through no launch of a graph: to "
     'train with it, compile it instead, `torch.compile(..., backend="paramgraph")`, which keeps them'
@@ -73,7 +79,20 @@ def provisos(new: Sequence[str], texts: Sequence[str] = (), gone: Sequence[str] 
     signs += [("torch.maximum(", LARGER), ("torch.minimum(", LARGER), ("there.index_fill(0, ", NEGATIVE)]
     count = [sum(line.count(sign) for line in new) - sum(line.count(sign) for line in gone) for sign, _ in signs]
     found = [text for (_, text), more in zip(signs, count, strict=True) if more > 0]  # the rest is the user's own
+    found += _of_simulated(new, texts)
     return list(dict.fromkeys([*found, *(FIRST.format(name) for name in _made_first(new, texts))]))
+
+
+def _of_simulated(new: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """What a new line of the file itself takes for granted that names the simulated device."""
+    kind, added = device().type, {line[1:].rstrip() for line in new}
+    if kind == "cuda":
+        return []
+    for at, line in enumerate(texts):
+        own = line[:1].strip() and line.rstrip() in added
+        if own and f'device="{kind}"' in line and not any(".device(" in before for before in texts[:at]):
+            return [SIMULATED.format(line.partition(" = ")[0], kind)]
+    return []
 
 
 def _made_first(new: Sequence[str], texts: Sequence[str]) -> Iterator[str]:
