@@ -9,6 +9,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
+from tests.programs.running import load
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -74,3 +75,45 @@ def test_a_keyword_of_which_a_size_is_made_has_a_graph_for_each(tmp_path: Path) 
     (told,) = pgk.diagnose(main).failures
     # THEN the table of graphs has it in its key
     assert "options.get('amount')" in told.fix
+
+
+IN_A_TABLE = """
+import torch
+from torch import nn
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+
+def graphed(function):
+    state = {}
+    def wrapper(x, mask=None):
+        if "graph" not in state:
+            state["x"] = x.clone()
+            state["mask"] = mask
+            function(state["x"], mask=mask)
+            state["graph"] = cuda.CUDAGraph()
+            with cuda.graph(state["graph"]):
+                state["y"] = function(state["x"], mask=mask)
+        state["x"].copy_(x)
+        state["graph"].replay()
+        return state["y"].clone()
+    return wrapper
+
+net = nn.Linear(4, 4).to(device)
+
+@graphed
+@torch.no_grad()
+def encode(x, mask=None):
+    return net(x).masked_fill(mask, 0.0)
+"""
+
+
+def test_an_entry_of_a_table_is_told_as_one(tmp_path: Path) -> None:
+    # GIVEN a decorator whose table keeps an argument as it is, which its capture reads
+    encode = load(IN_A_TABLE, tmp_path / "program.py")["encode"]
+    x = torch.randn(2, 4, device=pgk.device())
+    # WHEN
+    found = pgk.diagnose(encode, x, mask=x > 0)
+    # THEN its entry is written in place, and the table stays what it is
+    assert [f.code for f in found.failures] == ["stale-input"]
+    assert "`state['mask'] = mask.clone()`" in found.failures[0].fix
+    assert "`state['mask'].copy_(mask)`" in found.failures[0].fix

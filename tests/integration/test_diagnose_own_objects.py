@@ -128,3 +128,40 @@ def test_a_capture_of_a_helper_that_gives_a_namespace_back_is_found(penalty: str
     found = pgk.diagnose(engine.run, torch.ones(4, 8, device=pgk.device()), 0.5)
     # THEN
     assert [f.code for f in found.failures] == codes, found
+
+
+OF_FIELDS = """
+from dataclasses import dataclass
+from typing import Any
+
+@dataclass
+class Runner:
+    net: nn.Module
+    gain: float = 1.0
+    graph: Any = None
+
+    def __post_init__(self):
+        self.x = torch.zeros(4, 8, device=device)
+        with torch.no_grad():
+            self.net(self.x)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = self.net(self.x) * self.gain
+
+    def run(self, x, gain):
+        self.gain = gain
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+"""
+
+
+def test_what_a_dataclass_makes_is_told_where_it_makes_things(tmp_path: Path) -> None:
+    # GIVEN a dataclass that captures once its fields are set
+    names = load(HEAD + OF_FIELDS, tmp_path / "program.py")
+    runner = names["Runner"](torch.nn.Linear(8, 8).to(pgk.device()))
+    # WHEN
+    found = pgk.diagnose(runner.run, torch.ones(4, 8, device=pgk.device()), 2.0)
+    # THEN nobody is told to write into its `__init__`, which has no lines
+    assert found.codes == ("scalar-frozen",)
+    assert "in `__post_init__`, ahead of the first capture" in found.failures[0].fix

@@ -42,7 +42,8 @@ def _made_at(value: str, region: Region) -> str:
     """Where what a capture reads is made, once: an ``__init__`` that captures itself ends too late for that."""
     if not _is_known_first(value, region):
         return "once, ahead of the first capture"
-    return "in `__init__`, ahead of the first capture" if _captures_first(region) else "at the end of `__init__`"
+    made = "__post_init__" if "__post_init__" in dir(_kind(region)) else "__init__"  # the latter is a dataclass's own
+    return f"in `{made}`, ahead of the first capture" if _captures_first(region) else f"at the end of `{made}`"
 
 
 def may_read(region: Region, attribute: str) -> bool:

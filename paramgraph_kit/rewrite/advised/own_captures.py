@@ -51,6 +51,8 @@ def into_an_own_capture(place: Place) -> str:
         path, name, once = path_of(node.targets[0]), node.value.id, _is_with_the_capture(place, node)
         if name not in given or not path or not (path in captured or name in captured):
             continue
+        if isinstance(node.targets[0], ast.Subscript):  # an entry, and not all of its table
+            path = ast.unparse(node.targets[0])
         several = _is_unpacked(place, path)
         cloned = f"[each.clone() for each in {name}]" if several else f"{name}.clone()"
         written.append(
