@@ -99,10 +99,12 @@ LEFT_OUT = {
 # looks into.
 ALONE = (
     "b.empty_cache_in",
+    "c.me.oom_then_capture",
     "c.me.queries_in_capture",
     "c.me.stats_by_size",
     "c.me.three_graphs_one_pool",
     "q.ma.stats_in",
+    "q.md.thread_new_stream_work_global",
     "q.pl.pool_ids_are_pairs",
     "mem.snapshot_private",
     "mem.temps_shared_pool_reserved",

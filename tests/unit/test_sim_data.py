@@ -135,3 +135,20 @@ def test_a_mode_sees_the_assignment(sim: torch.device) -> None:
     with torch.device("cpu"):
         x.data = torch.zeros(2)
     assert x.device.type == "cpu"
+
+
+def test_data_of_an_inference_tensor_and_for_one(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a tensor, and one that was made in inference mode, which torch's C++ exchanges on CUDA [H200]
+    plain = torch.zeros(2, device=sim)
+    with torch.inference_mode():
+        other = torch.ones(2, device=sim)
+    # WHEN either is given the other's data THEN both have that memory, and may be written to as before
+    plain.data = other
+    assert plain.data_ptr() == other.data_ptr()
+    assert plain.add_(1).tolist() == other.tolist() == [2, 2]
+    fresh = torch.full((2,), 5.0, device=sim)
+    with torch.inference_mode():
+        other.data = fresh
+        assert other.mul_(2).tolist() == fresh.tolist() == [10, 10]
+    assert other.is_inference()
+    assert not plain.is_inference()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from .capture import recover
-from .capturing import graph
 from .machine import machine
 from .stream import current_stream
 from .under_way import open_captures
@@ -17,9 +16,8 @@ def left_behind(suspects: Sequence[Any]) -> tuple[str, ...]:
     if any(not capture.invalid for capture in open_captures()):
         return ("a capture is still under way",)
     found = ["a spoiled capture was never ended"] if open_captures() else []
-    known = (*suspects, *filter(None, [graph.default_capture_stream]))
     stream = current_stream()
-    if stream.cuda_stream != 0 and any(stream == one for one in known):
+    if stream.cuda_stream != 0 and (stream.captures or any(stream == one for one in suspects)):
         found.append("the current stream is still the one that captured")
     if machine().generator.left_in_capture:
         found.append("the random generator still believes in the capture")

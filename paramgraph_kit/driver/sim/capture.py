@@ -363,6 +363,8 @@ class CUDAGraph:
         return [(id(each.owner), each.address, each.size, each.made) for each in known if each.made or each.read]
 
     def __getattr__(self, name: str) -> Any:
+        if not hasattr(torch.cuda.CUDAGraph, name):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         raise missing("CUDAGraph", name)
 
     _ends = staticmethod(sys.is_finalizing)  # kept, as names of the module may be gone then

@@ -84,11 +84,12 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         ):
             if used:
                 raise missing("graph", option)
-        if stream is None and graph.default_capture_stream is None:
-            graph.default_capture_stream = Stream()
-            graph.default_capture_stream.captures = True
+        kind = type(self)  # a class made of this one has a stream of its own, where this has none yet
+        if stream is None and kind.default_capture_stream is None:
+            kind.default_capture_stream = Stream()
+            kind.default_capture_stream.captures = True
         self.pool = pool
-        self.capture_stream = stream or graph.default_capture_stream
+        self.capture_stream = stream or kind.default_capture_stream
         assert self.capture_stream is not None
         self.stream_ctx = StreamContext(self.capture_stream)
         self.cuda_graph = cuda_graph

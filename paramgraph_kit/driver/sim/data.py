@@ -29,6 +29,8 @@ def install_data() -> None:
     def assign(tensor: torch.Tensor, value: Any) -> None:
         if _crosses(tensor, value):
             _exchange(tensor, value)
+        elif _differs_in_inference(tensor, value):
+            plain.__set__(tensor, _as_made_with(tensor, value))
         else:
             plain.__set__(tensor, value)
 
@@ -42,6 +44,24 @@ def _crosses(tensor: torch.Tensor, value: Any) -> bool:
         return False
     dispatch = torch.Tensor.__torch_dispatch__  # others, as while somebody traces, are no tensors of a device
     return all(each.layout is torch.strided and type(each).__torch_dispatch__ is dispatch for each in (tensor, value))
+
+
+def _differs_in_inference(tensor: torch.Tensor, value: Any) -> bool:
+    """Whether one of two tensors of the device is an inference tensor, which torch's C++ minds here and not on CUDA."""
+    if not isinstance(value, torch.Tensor) or has_torch_function((tensor, value)):
+        return False
+    if {tensor.device.type, value.device.type} != {DEVICE_NAME}:
+        return False
+    plain = all(type(each).__torch_dispatch__ is torch.Tensor.__torch_dispatch__ for each in (tensor, value))
+    return plain and tensor.is_inference() != value.is_inference()
+
+
+def _as_made_with(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The same memory in a tensor that is, or is not, an inference tensor as this one."""
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        empty = torch.empty(0, dtype=value.dtype, device=value.device)
+        storage = value.untyped_storage()
+        return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
 
 
 def _exchange(tensor: torch.Tensor, value: torch.Tensor) -> None:

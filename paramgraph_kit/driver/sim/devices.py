@@ -25,7 +25,8 @@ TWO_DEVICES = f"Expected all tensors to be on the same device, but found at leas
 UNFIT = ("The size of tensor a", "output with shape")  # how TensorIterator begins what it has against sizes
 
 # Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
-DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
+_DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
+_OF_WHOLE = frozenset({"ldexp", "ldexp_"})  # or none that is whole
 # Or only where these have it, by operation and position.
 _UNSUPPORTED = "CPU Scalar support for {} argument is not supported when calling addcmul on CUDA tensors."
 _ASSERTED = (
@@ -65,6 +66,11 @@ def _checking() -> dict[str, str]:
             stem += "_out"
         found[name] = "_".join(filter(None, (stem, overload))) if structured else f"{overload}_{stem}"
     return found
+
+
+def stays_away(operation: str, number: torch.Tensor) -> bool:
+    """Whether an operation's CUDA kernel does not take this number of the host's."""
+    return operation in _DEVICE_OPERANDS or (operation in _OF_WHOLE and not number.is_floating_point())
 
 
 def check_devices(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

@@ -7,15 +7,17 @@ device. Of ``x[mask] = 1.0``: on CUDA the number is a tensor of the host, and so
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.sim.autograd import current_node
+from paramgraph_kit.driver.sim.autograd import current_node, sequence_number
 from paramgraph_kit.driver.sim.kernels import Kernel
 from paramgraph_kit.driver.sim.stream import current_stream
 
+_filling: deque[int] = deque(maxlen=1024)  # numbers of nodes that these backward passes have made by filling
 _SPREAD = frozenset(("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"))
 
 
@@ -24,6 +26,7 @@ def nobody_asks(kernels: dict[str, Any]) -> dict[str, Any]:
     return {
         "_local_scalar_dense": _answered(kernels["_local_scalar_dense"]),
         "_index_put_impl_": _with_zeros(kernels["_index_put_impl_"]),
+        "masked_select": _selected(kernels["masked_select"]),
         "masked_fill_.Tensor": _filled(kernels["masked_fill_.Tensor"], Kernel(torch.ops.aten.masked_fill_.Tensor)),
     }
 
@@ -39,7 +42,22 @@ def _answered(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 def _filled(read: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        return run(*args) if _spreads() else read(*args)
+        if not _spreads():
+            return read(*args)
+        _filling.append(sequence_number() - 1)
+        return run(*args)
+
+    return call
+
+
+def _selected(select: Callable[..., Any]) -> Callable[..., Any]:
+    """Behind such a backward pass: CUDA multiplies with the mask, and the sum of what is selected is that of all."""
+
+    def call(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
+        node = current_node()
+        if node is not None and node.name() == "MaskedFillBackward1" and node._sequence_nr() in _filling:
+            return tensor * mask
+        return select(tensor, mask)
 
     return call
 

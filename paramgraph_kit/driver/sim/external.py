@@ -14,8 +14,8 @@ class ExternalStream(Stream):
     external = True
 
     def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> Stream:  # type: ignore[misc]
-        """The default stream has no number by which it could be told from others."""
-        return super().__new__(cls, stream_id=stream_ptr) if stream_ptr else default_stream()
+        """Torch takes 0, the default stream's number, for none given, and gives one of its own [H200]."""
+        return super().__new__(cls, stream_id=stream_ptr) if stream_ptr else Stream()
 
     def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
         self._same = stream_of(stream_ptr)

@@ -19,7 +19,7 @@ from paramgraph_kit.driver.recorders import recording
 from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.trace.model import NodeKind
 
-from .devices import DEVICE_OPERANDS, HOST_OPERANDS, TWO_DEVICES, check_devices, check_sizes
+from .devices import HOST_OPERANDS, TWO_DEVICES, check_devices, check_sizes, stays_away
 from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
@@ -198,7 +198,7 @@ class Kernel:
         if not self.scalar_cpu_ok and not (self.op._opname == "where" and value.dim()):
             return value.to(machine().device)
         written = position in self.written and not self.op._opname.startswith("_foreach")
-        if value.dim() == 0 and not written and self.op._opname not in DEVICE_OPERANDS:
+        if value.dim() == 0 and not written and not stays_away(self.op._opname, value):
             if numbers > 1 and not self.op._opname.startswith("_f"):  # lists take one each
                 raise RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
             if (refused := HOST_OPERANDS.get((self.op._opname.rstrip("_"), position))) is not None:

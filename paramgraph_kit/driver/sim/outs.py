@@ -73,6 +73,8 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
     """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
     if tuple(size) == tuple(tensor.shape) and memory_format is None:
         return tensor
+    if any(n < 0 for n in size):
+        raise RuntimeError("numel: integer multiplication overflow")
     numel = math.prod(size)
     nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
     old = tensor.untyped_storage()

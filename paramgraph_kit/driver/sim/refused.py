@@ -25,6 +25,14 @@ TYPES = {  # and their names in errors
     torch.int64: "Long",
     torch.float32: "Float",
     torch.float64: "Double",
+    torch.complex32: "ComplexHalf",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+    torch.uint16: "UInt16",
+    torch.uint32: "UInt32",
+    torch.uint64: "UInt64",
+    torch.float8_e4m3fn: "Float8_e4m3fn",
+    torch.float8_e5m2: "Float8_e5m2",
 }
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -50,6 +58,19 @@ FLOATS_ONLY = {
 }
 # and those that take no halves, where the CPU's do.
 NO_HALVES = {"histc": "histc", "igamma": "igamma_cuda", "igammac": "igammac_cuda", "angle": "angle_cuda"}
+
+# Those that take fewer of the unsigned types, or of floating point in 8 bits, than the CPU's, and their names [H200].
+_UNSIGNED, _TINY = (torch.uint16, torch.uint32, torch.uint64), (torch.float8_e4m3fn, torch.float8_e5m2)
+_RARE = {
+    "mul": ("mul_cuda", (*_UNSIGNED, *_TINY)),
+    "div": ("div_true_cuda", _TINY),
+    "abs": ("abs_cuda", _TINY),
+    "where": ("where_cuda", _UNSIGNED),
+    "bitwise_and": ("bitwise_and_cuda", _UNSIGNED),
+    "bitwise_or": ("bitwise_or_cuda", _UNSIGNED),
+    "bitwise_xor": ("bitwise_xor_cuda", _UNSIGNED),
+    "sort": ("sortKeyValueInplace", (*_UNSIGNED, *_TINY)),
+}
 
 # Norms whose weight and bias are of the type of what they scale, where the CPU's may be wider: their places behind it.
 SCALES = {"native_layer_norm": slice(1, 3), "native_group_norm": slice(0, 2)}
@@ -222,8 +243,40 @@ def check_numbers(kernel: str, refused: Callable[[torch.dtype], bool], tensor: t
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{TYPES[tensor.dtype]}'")
 
 
+def check_rare(operation: str, operands: Sequence[Any], rounding: str | None = None) -> None:
+    """Raise NotImplementedError for operands whose common type a kernel does not take."""
+    kernel, refused = _RARE[operation]
+    operands = [each for each in operands[operation == "where" :][:2] if isinstance(each, (torch.Tensor, float, int))]
+    rare = any(isinstance(each, torch.Tensor) and each.dtype in refused for each in operands)
+    if rare and rounding is None:
+        common = torch.result_type(*operands) if len(operands) > 1 and operation != "sort" else operands[0].dtype
+        check_numbers(kernel, refused.__contains__, torch.empty(0, dtype=common))
+
+
+def check_extremes(tensor: torch.Tensor, *, dim: int | None = None, **_: Any) -> None:
+    """Raise NotImplementedError for the least and largest of complex numbers, as the kernel for all of them does."""
+    if dim is None:
+        check_numbers("aminmax_all_cuda", _is_complex, tensor)
+
+
+def check_middle(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Raise RuntimeError for a median of complex numbers, which CUDA sorts for it."""
+    if tensor.is_complex():
+        torch.empty(0, dtype=tensor.dtype).sort()
+
+
+def check_chances(chances: torch.Tensor) -> None:
+    """Raise RuntimeError for probabilities that are no floating-point numbers."""
+    if not chances.is_floating_point():
+        raise RuntimeError(f"expected probabilities tensor to have floating type, got {TYPES[chances.dtype]}")
+
+
+def _is_complex(dtype: torch.dtype) -> bool:
+    return dtype.is_complex
+
+
 def _is_whole(dtype: torch.dtype) -> bool:
-    return dtype in TYPES and not dtype.is_floating_point
+    return dtype in TYPES and not (dtype.is_floating_point or dtype.is_complex)
 
 
 def check_order(what: str) -> None:
@@ -243,6 +296,14 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     if name == "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams":
         run = _first(check_quantization, run)
     operation = name.partition(".")[0]  # those that write into given tensors refuse the same
+    if (rare := operation.rstrip("_")) in _RARE:
+        run = _first(lambda *given, rounding_mode=None, **_: check_rare(rare, given, rounding_mode), run)
+    if name in ("median", "nanmedian"):
+        run = _first(check_middle, run)
+    if name in ("bernoulli", "bernoulli_.Tensor"):  # the last tensor holds them
+        run = _first(lambda *given, **_: check_chances([x for x in given if isinstance(x, torch.Tensor)][-1]), run)
+    if operation == "aminmax":
+        run = _first(check_extremes, run)
     for kernels, refused in ((FLOATS_ONLY, _is_whole), (NO_HALVES, _HALVES.__contains__)):
         if (kernel := kernels.get(operation)) is not None:
             run = _first(lambda tensor, *_, k=kernel, r=refused, **__: check_numbers(k, r, tensor), run)

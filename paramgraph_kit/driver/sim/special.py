@@ -75,7 +75,10 @@ HOST_ONLY = (
 )
 
 # Operations that are made of others on the CPU, or ask for a device's own kernel in C++: one kernel each here.
-WHOLE = ("_grouped_mm", "conj_physical_", "embedding", "kaiser_window", "kaiser_window.periodic", "kaiser_window.beta")
+WHOLE = (
+    *("_grouped_mm", "conj_physical_", "embedding", "kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"),
+    *("ldexp.Tensor", "ldexp.out", "ldexp_"),
+)
 
 # Those that fill with a number, and where that is where it comes in a tensor.
 VALUED = {

@@ -30,7 +30,7 @@ def convert(target: torch.Tensor, source: torch.Tensor) -> None:
         convert(whole, source)
         source = whole
     target.copy_(source)
-    if target.dtype in _TINY and (source.abs() > torch.finfo(target.dtype).max).any():
+    if target.dtype in _TINY and source.dtype not in _TINY and (source.abs() > torch.finfo(target.dtype).max).any():
         not_known("whether what is beyond 8 bits with a point becomes NaN or the largest: torch 2.11 and 2.13 differ")
     if target.dtype not in _WHOLE or not source.is_floating_point():
         return

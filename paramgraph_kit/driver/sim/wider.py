@@ -44,7 +44,7 @@ _OTHER_WORDS = {
 }
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
-_BOOLEAN = frozenset(("abs", "trace"))
+_BOOLEAN = frozenset(("abs", "trace", "median", "nanmedian"))
 # Most operations of halves, but for these and for the special functions.
 _NO_HALVES = frozenset(
     (
