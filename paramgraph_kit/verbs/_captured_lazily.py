@@ -25,16 +25,17 @@ def asked_as_first(
     """What is found where a part of it was not looked at; as before its captures, where these are made when asked."""
     from paramgraph_kit.doctor.observe.captured_lazily import as_before_captures
     from paramgraph_kit.doctor.observe.examine import NOT_ASKED
+    from paramgraph_kit.doctor.observe.given_captured import UNREAD
 
     if NOT_ASKED not in found.notes:
         return found
     with as_before_captures(what, [*args, *kwargs.values()]) as is_lazy:
         again = diagnose(what, args, kwargs, limit_s, False, fix) if is_lazy else None
     if again is not None and NOT_ASKED not in again.notes and not again.state:
-        stale = any(f.code == "stale-input" for f in again.failures)  # which is what keeping it would not mend
-        lines = {(f.code, f.frame) for f in again.failures}
-        rest = [f for f in found.failures if (f.code, f.frame) not in lines]
-        again.failures += tuple(f for f in rest if not (stale and f.code == "freed-input"))
+        # What arguments only a capture has read is judged by the graphs that are there: a caller may fill them.
+        own = [f for f in again.failures if UNREAD not in f.message]
+        lines = {(f.code, f.frame) for f in own}
+        again.failures = (*own, *(f for f in found.failures if (f.code, f.frame) not in lines))
         again.heading = headed(*head_of(again))
         return again
     name, failures, where = head_of(found)
