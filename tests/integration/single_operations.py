@@ -52,6 +52,7 @@ USERS = _recorded("h200_user_programs.json")  # written as users write theirs, m
 OBSERVED = _recorded("h200_observed.json")  # each looks at many operations or interfaces of one theme
 # Half as users write them, half at the edges; autocast first of all.
 BLIND = _recorded("h200_blind_captures.json") | _recorded("h200_blind_sequels.json")
+BLIND |= _recorded("h200_blind_later.json")
 EVERY = SINGLE | SEQUENCES | USERS | OBSERVED | BLIND
 
 # The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
@@ -95,8 +96,8 @@ LEFT_OUT = {
     "h.sp.quantize_per_tensor": "the simulated device has no quantized tensors",
     "h.sy.utilization_free_arch": "the simulated device has no compiled kernels",
 }
-# These have to have a process of their own: they count all memory, or free what others have left, or log, which pytest
-# looks into.
+# These have to have a process of their own: they count all memory, or ask who was first (errors, streams, sizes), or
+# free what others have left, or take it again, or log, which pytest looks into.
 ALONE = (
     "b.empty_cache_in",
     "c.me.oom_then_capture",
@@ -120,6 +121,9 @@ ALONE = (
     "zb.gen_offset_set_in_capture",
     "zb.gen_offsets_after_draws_and_replays",
     "zb.gen_set_offset_before_replay",
+    "zg.edge.jagged_values_moved_under_replays",
+    "zg.edge.storage_set_with_offsets_between_replays_and_self",
+    "zg.edge.subclassed_capture_contexts_and_the_shared_stream",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read

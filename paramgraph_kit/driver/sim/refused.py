@@ -93,6 +93,8 @@ UNORDERED = {
     "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
     "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
     "avg_pool3d_backward": "avg_pool3d_backward_cuda",
+    "max_unpool2d": "max_unpooling2d_forward_out",
+    "max_unpool3d": "max_unpooling3d_forward_out",
     "fractional_max_pool2d_backward": "fractional_max_pool2d_backward_cuda",
     "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
     "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
