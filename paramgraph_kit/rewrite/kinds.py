@@ -143,7 +143,7 @@ def _made_in_steps(attempt: Lending, wanted: Collection[tuple[int, str]]) -> lis
         return []
     return [
         ((id(holder.target), name), _path(holder, name))
-        for holder, values in attempt.prover.from_now().watched(lists=True)
+        for holder, values in attempt.prover.from_now().anew().watched(lists=True)  # what it has counted stays
         if holder.kind in _KINDS and not holder.of_torch
         for name, value in _all_named(holder, values[-1])
         if (id(holder.target), name) in wanted and type(value) in NUMBER and type(value) is not bool

@@ -85,7 +85,9 @@ class Filling:
             if self._is_one(tensor):
                 yield tensor
             elif tensor.is_floating_point():
-                if any(each.shape == tensor.shape and torch.equal(each, tensor.detach()) for each in known):
+                kind = (tensor.shape, tensor.device, tensor.dtype)
+                alike = (each for each in known if (each.shape, each.device, each.dtype) == kind)
+                if any(torch.equal(each, tensor.detach()) for each in alike):
                     yield tensor
                 known.append(tensor.detach())
 
