@@ -69,16 +69,3 @@ def test_types_that_cuda_takes_are_taken(
             y = call(x)
         graph.replay()
         assert call(x).tolist() == y.tolist() == wanted
-
-
-def test_unpooling_is_refused_before_its_places_are_looked_at(cuda: Any) -> None:
-    # GIVEN places that are none WHEN only what is deterministic may run THEN that comes first, as on CUDA
-    x, places = torch.ones(1, 1, 1, 1, device=device()), torch.full((1, 1, 1, 1), 99, device=device())
-    torch.use_deterministic_algorithms(True)
-    try:
-        refused = pytest.raises(RuntimeError, match="max_unpooling2d_forward_out does not have a deterministic")
-        with cuda.graph(cuda.CUDAGraph()), refused:
-            places.add_(1)
-            torch.nn.functional.max_unpool2d(x, places, (2, 2))
-    finally:
-        torch.use_deterministic_algorithms(False)
