@@ -20,12 +20,13 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
+from paramgraph_kit.rewrite.advised.host.made_of_numbers import given_by_callers
 from paramgraph_kit.rewrite.advised.host.trained_through import trained_through
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.advised.sizes.grown import AGAIN
 from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.source.edits import names_in, on_one_line, within
+from paramgraph_kit.rewrite.source.edits import Source, names_in, on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
@@ -42,6 +43,7 @@ CUT = "end what is captured before line"
 _ROUND = re.compile(r"what a round computes, lines? (\d+)(?: to (\d+))?, is a function of its own")
 _READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
 _ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
+_ENDS_HERE = re.compile(r"end what is captured here, .* with all after line (\d+) behind the launch")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
 _FILLED = re.compile(r"before each launch `(\w+\.fill_\([\w.]+\.(\w+)\))`")
 ELSE = "; with that line mended, "
@@ -100,6 +102,7 @@ def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
     places = [(failure, _place(attempt, failure)) for failure in failures]
     ways = [place.statement for failure, place in places if place is not None and failure.code == "branch-frozen"]
     told = {id(failure): (place, _of_its_way(place, hint(place), ways)) for failure, place in places if place}
+    told = {key: (place, given_by_callers(place, text, [*told.values()])) for key, (place, text) in told.items()}
     filled = {match[2]: match[1] for _, text in told.values() for match in _FILLED.finditer(text)}
     return {key: (place, _ahead_of_it(place, text, filled)) for key, (place, text) in told.items()}
 
@@ -178,7 +181,7 @@ def _around_rounds(told: Sequence[tuple[Place, str]]) -> dict[int, str] | None:
 
 def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:
     """Lines of a function behind the first one before which it is to end: what the host does there it goes on to do."""
-    cuts = [(int(found[1]), place) for place, text in told if (found := _ENDS.match(text))]
+    cuts = [(int(found[1]), place) for place, text in told if (found := _ENDS.match(text) or _ENDS_HERE.search(text))]
     if not cuts:
         return {}
     at, first = min(cuts, key=lambda cut: cut[0])
@@ -188,6 +191,18 @@ def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:
         if place.statement.lineno >= at and place.statement is not first.statement
         if place.failure.code not in _WRITES_STATE
     }
+
+
+def behind_a_cut(statement: ast.stmt, source: Source, lines: Sequence[str]) -> str:
+    """What is said of a line that no words are of, where those of a line above it in its function say to end there."""
+    function = source.function_of(statement)
+    for first, *rest in (each.split("\n") for each in lines):
+        for found in filter(None, map(_ENDS_HERE.search, rest)):
+            at = int(found[1])
+            within_it = function is not None and function.lineno <= at <= (function.end_lineno or at)
+            if within_it and at < statement.lineno and first.startswith(f"{source.file}:{at} "):
+                return _behind(at)
+    return ""
 
 
 def _else(place: Place, text: str) -> str:

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_se
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
-from paramgraph_kit.rewrite.by_hand import is_in_pieces, place_text
+from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import marked, once_before, picks_by_masks, unmarked
 from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, is_touched, lines_of
 from paramgraph_kit.rewrite.planning import Attempt
@@ -169,8 +169,11 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
     if pair and pair[1] == [IN_DIFF] and fix is not None and not is_touched(failure, at, blocks):
         pair = _untouched(attempt, failure, at, fix, pair)
-    said = _said_by_hand(failure, fix.instead) if pair and fix is not None and id(failure) in attempt.unsafe else ""
-    pair = (pair[0], [said]) if pair and said else pair
+    left = fix is not None and id(failure) in attempt.unsafe
+    said = _said_by_hand(failure, fix.instead, first=pair is None) if left and fix is not None else ""
+    pair = (pair[0] if pair else [failure.frame.text if failure.frame is not None else ""], [said]) if said else pair
+    if at is not None and fix is not None and not fix.alone and (cut := behind_a_cut(at[1], at[0], fix.instead)):
+        pair = [failure.frame.text if failure.frame is not None else ""], [cut]
     if fix is not None and fix.pieces and (id(failure) in attempt.unsafe or (PLAIN in fix.pieces and follows(failure))):
         pair = _in_pieces(failure, pair, fix)
     elif pair and in_diff and fix is not None and PLAIN in fix.pieces and not (fix.complete or fix.alone):
@@ -254,15 +257,17 @@ def _is_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     return any({fix.alone, function.name} <= reached(new, [name]) for name in every)
 
 
-def _said_by_hand(failure: Failure, lines: Sequence[str]) -> str:
-    """The one line that is said of a place that is left, which knows the steps that were tried."""
+def _said_by_hand(failure: Failure, lines: Sequence[str], *, first: bool) -> str:
+    """The one line that is said of a place that is left, which knows the steps that were tried.
+
+    ``first``: also where a place has other problems behind this one.
+    """
     place = place_text(failure.frame)
     for each in lines:
-        first, *rest = each.split("\n")
-        codes = (
-            first.removeprefix(f"{place}  [").partition("]")[0].split(", ") if first.startswith(f"{place}  [") else []
-        )
-        if len(rest) == 1 and (codes == [failure.code] or (failure.code in codes and _STAYS in rest[0])):
+        head, *rest = each.split("\n")
+        codes = head.removeprefix(f"{place}  [").partition("]")[0].split(", ") if head.startswith(f"{place}  [") else []
+        is_its = codes == [failure.code] or (first and codes[:1] == [failure.code])
+        if len(rest) == 1 and (is_its or (failure.code in codes and _STAYS in rest[0])):
             return rest[0].strip()
     return ""
 

@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
+from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -393,7 +394,7 @@ def at_least(place: Place) -> str:
         return told
     if code in DECIDED and (kept := numbers or _of_the_host(place, local)):
         what = f"`{'`, `'.join(kept)}`, where the host decides it,"
-        return f"give {what} to the function: as a number among its arguments, of which each has a graph"
+        return f"give {what} to the function: {ANSWERED}"
     trains = any(is_training(n) for part in (function.body if function else ()) for n in within(part))
     ends = function is not None and function.name == place.entry and node in function.body[1:] and not trains
     if code in DECIDED and ends:
@@ -419,6 +420,7 @@ def _given_to_a_helper(place: Place, function: Function | None, name: str) -> st
     return (
         f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch "
         f"`{name}_in.fill_({place.text(given)})`, line {call.lineno} gives `{name}_in` for `{place.text(given)}`{here}"
+        f"{of_what_is_given(place, [name])}"
     )
 
 
