@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.new_lines import marked, once_before, picks_by_masks
 from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, is_touched, lines_of
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.settled import ALREADY, is_settled
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
 from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
@@ -143,6 +144,11 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
             shown = _shown(failure, blocks, at) if in_diff else None
             if shown is None or shown[1] == [IN_DIFF]:
                 return failure  # the line around the step is what one changes
+        if fix is not None and is_settled(fix) and at is not None:
+            function = at[0].function_of(at[1])
+            inside = function is not None and function.name in {fix.alone, *reached([at[0]], [fix.alone])}
+            stays = ALREADY.format(fix.alone) if inside else BESIDE
+            return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         if in_diff and fix is not None and at is not None and _stays(failure, at, fix, blocks):
             stays = WITHIN.format(fix.alone) if _is_within(at, fix) else BESIDE
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))

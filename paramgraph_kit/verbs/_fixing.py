@@ -22,12 +22,14 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """Have the function rewritten; what is left to do by hand."""
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.set_between_launches import tell_set_between
+    from paramgraph_kit.rewrite.settled import settled
     from paramgraph_kit.rewrite.truths import LATE, LIMIT_S, Known
 
     known, failures = Known(), [*found.failures]
     try:
         left = _rewritten(found, what, args, kwargs, known)
         if isinstance(found.fix, Rewriting):
+            found.fix = settled(found.fix)
             tell_set_between(found.fix, failures)
         found.notes += (LATE.format(LIMIT_S),) if known.cut_short else ()
         return left
