@@ -88,5 +88,5 @@ def _as_it_was(fix: Rewriting, name: str, given: list[str], statement: ast.Assig
         texts={},
         run={},
         loop=[f"{results}launched({', '.join(given[fix.bound :])})"],
-        verified=[line.replace(f"{fix.alone}: ", f"{name}: ") for line in told],
+        verified=[re.sub(rf"\b{re.escape(fix.alone)}\b", name, line) for line in told],
     )

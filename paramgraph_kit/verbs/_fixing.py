@@ -29,8 +29,8 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
     try:
         left = _rewritten(found, what, args, kwargs, known)
         if isinstance(found.fix, Rewriting):
-            found.fix = settled(found.fix)
             tell_set_between(found.fix, failures)
+            found.fix = settled(found.fix)
         found.notes += (LATE.format(LIMIT_S),) if known.cut_short else ()
         return left
     finally:
