@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe import (
     kept_arguments,
     kept_in_places,
     left_by_loops,
+    made_in_first_call,
     made_inside,
     memory_given,
     now_and_then,
@@ -349,6 +350,7 @@ class _Examiner(Caller):
         if first.random_drawn and not any(" at " in note for note in found.notes if "random numbers" in note):
             ran = codes_in(step.place.stack for step in steps)
             found.notes += chance.named(reached(ran, codes), found.problems, steps)
+        found.notes += [] if launches else made_in_first_call.notes(first.ran(), self.given)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:
