@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.doctor.explain.syntax import pairs_of
+from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.rewrite.kept_numbers import object_of
 from paramgraph_kit.rewrite.reads import only_around
 from paramgraph_kit.rewrite.rounds import Rounds
@@ -20,6 +21,10 @@ MOST = 4
 TOLD = (
     "`{path}` is one tensor, which a graph reads where it is: once that is captured, line {line} writes "
     "`{path}.{how}_({value})` for `{path} = {value}`, or capture again behind it"
+)
+EXCHANGED = (
+    "`{path}` is one tensor, which a graph reads where it is: once that is captured, line {line} writes "
+    "`{whole}` for `{text}`"
 )
 GONE = (
     "`{path}` is one tensor, which a graph reads where it is: once that is captured, capture again behind line {line}, "
@@ -46,11 +51,19 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
         in_place = {path for each in after if each.name not in around for path in _in_place(each)} - bound[1]
         owner = object_of(attempt)
         each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
-        found += [
-            _words(value).format(path=path, line=value.lineno, value=source.text(value), how=_how(value))
-            for path, value in sorted(each, key=lambda at: (at[1].lineno, at[0]))
-        ]
+        for path, value in sorted(each, key=lambda at: (at[1].lineno, at[0])):
+            text = source.text(above) if isinstance(above := _statement(source, value), ast.Assign) else ""
+            words = EXCHANGED if (whole := exchanged_in(text)) else _words(value)
+            known = {"line": value.lineno, "value": source.text(value), "how": _how(value), "text": text}
+            found.append(words.format(path=path, whole=whole, **known))
     return found[:MOST]
+
+
+def _statement(source: Source, node: ast.AST) -> ast.AST | None:
+    above: ast.AST | None = node
+    while above is not None and not isinstance(above, ast.stmt):
+        above = source.parents.get(above)
+    return above
 
 
 def _words(value: ast.expr) -> str:

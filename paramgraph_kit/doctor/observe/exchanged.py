@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -31,3 +32,27 @@ def exchanged(node: Any, is_read: Callable[[ast.expr], bool]) -> str:
     kept = ", ".join(f"{value}.clone()" if value in read else value for value in values)
     lines = [f"{t}.copy_(held[{i}])" if t in read else f"{t} = held[{i}]" for i, t in enumerate(targets)]
     return "; ".join([f"held = [{kept}]", *lines])
+
+
+def exchanged_in(text: str) -> str:
+    """The same of a line's text, of which a graph reads what is handed on, and not a number that is counted there.
+
+    >>> exchanged_in("a.u, a.v = a.v, a.u")
+    'held = a.u.clone(); a.u.copy_(a.v); a.v.copy_(held)'
+    >>> exchanged_in("a.u, a.v, a.n = a.v, a.u, a.n + 1")
+    'held = [a.v.clone(), a.u.clone(), a.n + 1]; a.u.copy_(held[0]); a.v.copy_(held[1]); a.n = held[2]'
+    """
+    with suppress(SyntaxError, ValueError):
+        statements = ast.parse(text.strip()).body
+        node = statements[0] if len(statements) == 1 else None
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            return ""
+        if any(isinstance(each, ast.Constant) for each in node.value.elts):
+            return ""  # which nothing can be copied from
+        plain = ast.Name | ast.Attribute | ast.Subscript
+        into = getattr(node.targets[0], "elts", [])
+        read = [each for each in node.value.elts if isinstance(each, plain)]
+        read += [to for to, given in zip(into, node.value.elts, strict=False) if isinstance(given, plain)]
+        paths = {ast.unparse(each) for each in read}
+        return exchanged(node, lambda each: ast.unparse(each) in paths)
+    return ""

@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
+from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
@@ -158,10 +159,13 @@ def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:
         failure = BY_ID["stale-input" if is_read else "branch-frozen"].failure(each.said, at)
         written = f"{each.target}.copy_(...)" if is_read else ""
         words = f"there `{written}` in place of another tensor" if is_read else f"capture again where {by} has run"
+        if is_read and (whole := exchanged_in(each.at.text)):
+            words = f"there `{whole}` in place of `{each.at.text}`"
         yield replace(failure, fix=f"before  {at.text if at else name}\nafter   {words}")
     elif at is not None:
         what = "is read where it lies" if is_read else "decides a branch"
-        or_ = f", or let it write `{each.target}.copy_(...)`" if is_read else ""
+        written = exchanged_in(each.at.text) or f"{each.target}.copy_(...)"
+        or_ = f", or let it write `{written}`" if is_read else ""
         found.notes.append(_SET.format(text=name, what=what, at=at.label(), by=by, line=each.at.text, or_=or_))
 
 
