@@ -38,6 +38,23 @@ class Tracker:
 f = Tracker().update
 args = (torch.randn(4, 6, device=device),)
 """
+LOADED = """
+from torch.utils.data import DataLoader, TensorDataset
+net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(12, 6), torch.randn(12, 1)), batch_size=4)
+def f(model, opt):
+    history = []
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        opt.zero_grad()
+        loss = (model(x) - y).pow(2).mean()
+        loss.backward()
+        opt.step()
+        history.append(loss.item())
+    return history
+args = (net, opt)
+"""
 
 
 def _parted(tmp_path: Path) -> str:
@@ -81,3 +98,15 @@ def test_a_part_that_somebody_has_changed_is_looked_at(tmp_path: Path) -> None:
     # THEN it is not told to be right
     assert "sync-item" in {f.code for f in found}
     assert "holds already" not in str(found)
+
+
+def test_a_round_that_is_there_is_not_cut_out_again(tmp_path: Path) -> None:
+    # GIVEN a training loop with the round that a diff has cut out of it
+    names = run(LOADED, tmp_path)
+    ((_, lines),) = pgk.diagnose(names["f"], *names["args"], fix=True).fix.texts.items()  # type: ignore[union-attr]
+    again = load("".join(lines), tmp_path / "again.py")
+    # WHEN it is asked again
+    found: Any = pgk.diagnose(again["f"], *again["args"], fix=True)
+    # THEN that round is what a graph holds
+    assert (found.fix.alone, found.fix.diff) == ("f_round", "")
+    assert all("stays as it is, beside the part that a graph holds" in f.fix for f in found)
