@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from inspect import unwrap
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
-from paramgraph_kit.doctor.observe.captured_values import Use, names_in
+from paramgraph_kit.doctor.observe.captured_entries import LENGTH, how_read
+from paramgraph_kit.doctor.observe.captured_values import Names, Use, names_in
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import is_library
 
 _MOST_DEEP = 4  # calls that hand an argument on
@@ -19,10 +22,33 @@ _BY_NAME = frozenset(("locals", "vars", "eval", "exec"))  # what may read a vari
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
-def is_unread(use: Use) -> bool:
-    """Whether what a capture reads is only handed to a function of the user's that never reads that argument."""
+def is_unread(use: Use, part: str = "") -> bool:
+    """Whether what a capture reads is only handed to a function of the user's that never reads that argument.
+
+    ``part``: or that of it, as the number of a list's entries.
+    """
     tree = tree_of(use.code.co_filename)
-    return tree is not None and _is_handed_in_vain(use.node, tree, use, _MOST_DEEP)
+    held = use.value() if part == LENGTH else None
+    return tree is not None and _is_handed_in_vain(use.node, tree, use, held, _MOST_DEEP)
+
+
+def forget_unread(regions: Iterable[Region], *numbers: dict[Any, Any]) -> set[str]:
+    """Drop, by function and name, arguments that captures only hand on to who never reads them; gives their names."""
+    found = set[str]()
+    for region in regions:
+        code, known = region.code, region.known
+        given = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+        reads = dict[str, list[ast.Name]]()
+        for node in (n for s in region.body for n in ast.walk(s)):
+            if isinstance(node, ast.Name) and node.id in given and isinstance(node.ctx, ast.Load):
+                reads.setdefault(node.id, []).append(node)
+        names = Names(region.space, region.cells, region.own | known.keys(), known)
+        vain = {n for n, nodes in reads.items() if all(is_unread(Use(code, each, False, names)) for each in nodes)}
+        for moved in numbers:
+            for key in [k for k in moved if k[0] is code and k[1] in vain]:
+                del moved[key]
+        found |= vain
+    return found
 
 
 def part_of(path: str, part: str, owner: Any) -> str:
@@ -40,7 +66,7 @@ def part_of(path: str, part: str, owner: Any) -> str:
     return f"{text}.{last}"
 
 
-def _is_handed_in_vain(node: ast.expr, tree: ast.AST, use: Use, deep: int) -> bool:
+def _is_handed_in_vain(node: ast.expr, tree: ast.AST, use: Use, held: Any, deep: int) -> bool:
     call = next((n for n in ast.walk(tree) if isinstance(n, ast.Call) and _hands(n, node)), None)
     if call is None or not deep or any(isinstance(each, ast.Starred) for each in call.args):
         return False
@@ -56,9 +82,11 @@ def _is_handed_in_vain(node: ast.expr, tree: ast.AST, use: Use, deep: int) -> bo
     if not nodes:
         return False
     reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    if held is not None:
+        reads = [n for n in reads if how_read(code, n, held) in ("whole", "truth")]
     inside = ast.Module([n for n in nodes if isinstance(n, ast.stmt)], [])
     names = names_in(function, owner)
-    return all(_is_handed_in_vain(n, inside, Use(code, n, False, names), deep - 1) for n in reads)
+    return all(_is_handed_in_vain(n, inside, Use(code, n, False, names), held, deep - 1) for n in reads)
 
 
 def _hands(call: ast.Call, node: ast.expr) -> bool:

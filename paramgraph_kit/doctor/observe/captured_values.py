@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,12 +19,22 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.captured_entries import (
+    LENGTH,
+    asked_by_name,
+    entries_of,
+    entry_at,
+    how_read,
+    is_dict,
+    is_held,
+    picked_by,
+    values_of,
+)
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, is_a
-from paramgraph_kit.doctor.observe.short_names import first_of, in_full, short_names
+from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
 
-_MOST_ENTRIES = 256  # of a list of tensors
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -100,6 +111,25 @@ class Use:
         """What it means now."""
         return _value(self.node, self.names)
 
+    def parts(self) -> dict[str, Value]:
+        """What of it counts for a graph, as its line reads it."""
+        value = self.value()
+        if not is_held(value):
+            return parts(value)
+        way = how_read(self.code, self.node, value)
+        found = {} if way == "filled" else parts(value)
+        if is_dict(value) and way == "whole":
+            found = dict(_of_entries(values_of(value)))
+        elif is_dict(value) and (key := _value(picked_by(self.code, self.node), self.names)) is not NOTHING:
+            found = dict(_of_entries(each for each in values_of(value) if each[0] == f"[{key!r}]"))
+        count = {"whole": len, "truth": bool}.get(way)
+        return {**found, LENGTH: ("number", count(value))} if count is not None else found
+
+    @property
+    def fills(self) -> bool:
+        """Whether its line only adds to a list, or empties it."""
+        return is_held(value := self.value()) and how_read(self.code, self.node, value) == "filled"
+
     def owner(self) -> Any:
         """What has the attribute, or the entry."""
         return NOTHING if isinstance(self.node, ast.Name) else _value(self.node.value, self.names)  # type: ignore[attr-defined]
@@ -112,7 +142,7 @@ class Use:
         elif isinstance(self.node, ast.Attribute):
             _write(owner, self.node.attr, value)
         elif isinstance(self.node, ast.Subscript) and type(owner) in (dict, list):
-            owner[self.node.slice.value] = value  # type: ignore[attr-defined]
+            owner[ast.literal_eval(self.node.slice)] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +169,11 @@ class CapturedValues:
     looks: int = 0
 
     def __post_init__(self) -> None:
-        self.then = [parts(use.value()) for use in self.uses]
+        self.then = [use.parts() for use in self.uses]
+        held = [(use.value(), then) for use, then in zip(self.uses, self.then, strict=True)]
+        filled = {id(v) for use, (v, _) in zip(self.uses, held, strict=True) if use.fills}
+        for then in (then for value, then in held if id(value) in filled):
+            then.pop(LENGTH, None)  # its lines fill what they read, which is emptied for the next capture
 
     def read(self) -> Iterator[torch.Tensor]:
         """The tensors that its lines name, and those of the modules."""
@@ -149,7 +183,7 @@ class CapturedValues:
             elif is_a(value, torch.nn.Module):
                 yield from (*value.parameters(), *value.buffers())
             elif type(value) in (list, tuple):
-                yield from (each for each in value[:_MOST_ENTRIES] if is_a(each, torch.Tensor))
+                yield from (each for _, each in entries_of(value) if is_a(each, torch.Tensor))
 
     def look(self, others: list[CapturedValues]) -> None:
         """Its graph is replayed now; what another graph of the same line has is meant for that one."""
@@ -159,7 +193,7 @@ class CapturedValues:
         begun = time.monotonic()
         for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
             owner = use.value()
-            now = parts(owner)
+            now = use.parts()
             for part in (p for p in then if p in now):  # in their order, so that the same is told first
                 is_moved = then[part] != now[part] and (number, part) not in self.moved
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
@@ -184,7 +218,7 @@ class CapturedValues:
     def lies_elsewhere(self) -> bool:
         """Whether what it reads has other memory now, of which no replay has told: the next one may."""
         for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
-            now = parts(use.value()) if any(kind == "memory" for kind, _ in then.values()) else {}
+            now = use.parts() if any(kind == "memory" for kind, _ in then.values()) else {}
             for part in (p for p in now if then.get(p, ("", 0))[0] == now[p][0] == "memory"):
                 if then[part] != now[part] and (number, part) not in self.moved:
                     return True
@@ -265,27 +299,16 @@ def parts(value: Any) -> dict[str, Value]:
         return {"": ("itself", id(value)), **numbers}
     if kind is str or value is None:
         return {"": ("word" if kind is str else "none", value)}
-    if kind in (list, tuple) or is_array(value):
-        found = ((at, parts(each).get("", ("none", None))) for at, each in _places(value))
-        return {at: own for at, own in found if own[0] in ("number", "memory")}
+    if kind in (list, tuple, deque) or is_array(value):
+        return dict(_of_entries(entries_of(value)))
     return dict(_of_module(value)) if issubclass(kind, torch.nn.Module) else {}
 
 
-def _entries(value: Any) -> list[Any] | tuple[Any, ...]:
-    """Those of a list, as far as they are looked at, or of a small array."""
-    if type(value) in (list, tuple):
-        return value[:_MOST_ENTRIES]  # type: ignore[no-any-return]
-    return value.tolist() if getattr(value, "ndim", 0) and value.size <= _MOST_ENTRIES else []
-
-
-def _places(value: Any) -> Iterator[tuple[str, Any]]:
-    """The entries of a list, and the numbers in the lists that it has: ``tables[0][1]``."""
-    for number, each in enumerate(_entries(value)):
-        if type(each) in (list, tuple):
-            inner = ((i, part) for i, part in enumerate(_entries(each)) if type(part) in (bool, int, float))
-            yield from ((f"[{number}][{i}]", part) for i, part in inner)
-        elif not isinstance(each, (list, tuple)):
-            yield f"[{number}]", each
+def _of_entries(entries: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Value]]:
+    for at, each in entries:
+        own = parts(each).get("", ("none", None))
+        if own[0] in ("number", "memory"):
+            yield at, own
 
 
 def _is_number(value: Any) -> bool:
@@ -339,6 +362,8 @@ def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
         elif isinstance(statement, ast.Attribute):
             yield from _outermost(statement.value, decides)
         return
+    if (asked := asked_by_name(statement)) is not None and _is_path(asked):
+        yield asked, decides
     for name, child in ast.iter_fields(statement):
         is_test = decides or (isinstance(statement, _TESTS) and name == "test")
         for each in child if isinstance(child, list) else [child]:
@@ -420,7 +445,7 @@ def path_value(node: ast.expr | None, known: dict[str, Any], space: dict[str, An
     return NOTHING if node is None else _value(node, Names(space, own=frozenset(known), known=known))
 
 
-def _value(node: ast.expr, names: Names) -> Any:
+def _value(node: ast.expr | None, names: Names) -> Any:
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -428,12 +453,8 @@ def _value(node: ast.expr, names: Names) -> Any:
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, names)
         return NOTHING if owner is NOTHING else _attribute(owner, node.attr)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        owner, key = _value(node.value, names), node.slice.value
-        if type(owner) is dict:
-            return owner.get(key, NOTHING)
-        held = _entries(owner) if type(owner) in (list, tuple) or is_array(owner) else ()
-        return held[key] if isinstance(key, int) and -len(held) <= key < len(held) else NOTHING
+    if isinstance(node, ast.Subscript) and is_key(node.slice):
+        return entry_at(_value(node.value, names), node, NOTHING)
     return NOTHING
 
 

@@ -36,6 +36,7 @@ from paramgraph_kit.doctor.observe.adopted import adopt
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_inside
 from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_again import without_captured_again
+from paramgraph_kit.doctor.observe.captured_arguments import forget_unread
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
@@ -229,6 +230,7 @@ class _Examiner(Caller):
         for region in found.regions:
             sums = summed_up(region, self.graphs.flow.sums_up, [*told, *around])
             told += [*begun_in_capture(region, self.graphs.flow), *sums]
+        forget_unread(found.regions, self.graphs.passed.moved, self.graphs.numbers.moved)
         told = self.graphs.with_held([*told, *around])
         told += self.graphs.numbers.entries(told)
         told += tried_in_program(self, told)
@@ -448,13 +450,16 @@ class _Examiner(Caller):
         elif said := note_of_kept(call.result, self.states(), self.graphs):
             found.notes.append(said)
         found.notes.append(OF_ITS_OWN)
+        launched = self.graphs.launched_regions()
+        vain = forget_unread(launched, self.graphs.passed.moved, self.graphs.numbers.moved)
         read = [*read_in_captures(self.codes(self.first or call), given := self.given())]
+        read = [each for each in read if each[0] not in vain]
         keys = {name for name in dict.fromkeys(name for name, _ in read) if other_numbers.is_key(self, name)}
         for name, frame in (each for each in read if each[0] not in keys):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
-        ahead = [*moved_as_read(launched := self.graphs.launched_regions(), self.graphs.of)]
+        ahead = [*moved_as_read(launched, self.graphs.of)]
         for region in launched:
             known = [each for each in self.settings(self.first or call) if each.is_known_in(region)]
             set_at = {(each.at.file, each.at.line) for each in known}

@@ -11,6 +11,8 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.captured_arguments import is_unread
+from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.keywords import copies_keywords, in_the_graph
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
@@ -39,7 +41,7 @@ class GivenNumbers:
 
     def __init__(self) -> None:
         self._then: dict[int, dict[tuple[CodeType, str, Any], _Given]] = {}  # by the graph
-        self._moved: dict[tuple[CodeType, str, Any], tuple[_Given, Failure]] = {}
+        self.moved: dict[tuple[CodeType, str, Any], tuple[_Given, Failure]] = {}
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins."""
@@ -51,27 +53,29 @@ class GivenNumbers:
         for now in _given() if then else ():
             key = (now.code, now.name, now.entry)
             first = then.get(key) if then else None
-            if first is not None and first.value != now.value and key not in self._moved:
+            if first is not None and first.value != now.value and key not in self.moved:
                 if now.entry is None and _is_only_captured(first):
+                    if _is_unread(now):
+                        continue
                     kind_of = type(now.value).__name__
                     text = f"{now.name} is given to a capture of its own, whose replays keep the first {kind_of}"
                     held, kinds = {now.name: now.value}, (bool, int, float)
                     at = next((at for _, at in read_in_captures([now.code], held, kinds)), None)
                     at = at or frame_at(now.code, first.line)
-                    self._moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
+                    self.moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
                 elif now.entry is not None and not _fills(now.code):
-                    self._moved[key] = now, _of_caller(now, first.value, kind)
+                    self.moved[key] = now, _of_caller(now, first.value, kind)
 
     def entries(self, told: list[Failure]) -> Iterator[Failure]:
         """Those among ``*args`` and ``**kwargs``, which have no names of their own, at lines that are not told yet."""
         known = {(f.code, f.frame) for f in told}
-        moved = (failure for (_, _, entry), (_, failure) in self._moved.items() if entry is not None)
+        moved = (failure for (_, _, entry), (_, failure) in self.moved.items() if entry is not None)
         yield from (f for f in moved if (f.code, f.frame) not in known)
 
     def failures(self, told: list[Failure]) -> Iterator[Failure]:
         """Numbers that no replay sees; ``told``: what is known from the lines of the capture alone."""
         said = {f.message for f in told}
-        yield from (failure for _, failure in self._moved.values() if failure.message not in said)
+        yield from (failure for _, failure in self.moved.values() if failure.message not in said)
 
 
 def _given() -> Iterator[_Given]:
@@ -101,6 +105,15 @@ def _is_only_captured(then: _Given) -> bool:
         return False
     own = min(branches, key=lambda n: (n.end_lineno or 0) - n.lineno)
     return all(own.body[0].lineno <= line <= (own.end_lineno or 0) for line in reads)
+
+
+def _is_unread(now: _Given) -> bool:
+    """Whether a function that runs only hands a number on to who never reads it."""
+    frame = next(each for each in frames_of_the_user() if each.f_code is now.code)
+    names = Names(frame.f_globals, own=frozenset(frame.f_locals), known=frame.f_locals)
+    nodes = (n for n in nodes_of(now.code) if isinstance(n, ast.Name) and n.id == now.name)
+    reads = [Use(now.code, n, False, names) for n in nodes if isinstance(n.ctx, ast.Load)]
+    return bool(reads) and all(map(is_unread, reads))
 
 
 def _fills(code: CodeType) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
+from paramgraph_kit.doctor.observe.captured_entries import CHANGES
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_names import (
@@ -50,7 +51,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     elements,
     names_given,
 )
-from paramgraph_kit.doctor.observe.other_entries import CHANGES, HOLDS
+from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 
 GROWS = ("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter")

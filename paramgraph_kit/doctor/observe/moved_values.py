@@ -17,7 +17,9 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
+from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.entry_words import changed_by, is_entry, of_held, of_one, path_of
 from paramgraph_kit.doctor.observe.exchanged import exchanged
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
@@ -39,10 +41,8 @@ from paramgraph_kit.doctor.observe.moved_words import (
     held_for,
     moves_on,
     of_call,
-    of_entries,
     of_none,
     of_owner,
-    of_the_host,
     tested,
     through,
     with_index,
@@ -56,7 +56,6 @@ from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_wher
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import is_number_elsewhere, takes_a_tensor
-from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -94,7 +93,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     for moved in (m for m in every if is_anew(m) or m.use.text not in anew):
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
-        if not moved.part and moved.then[0] == "number" and (is_unread(moved.use) or is_in_key(moved.use)):
+        is_part = moved.part and moved.part != LENGTH
+        if not is_part and moved.then[0] == "number" and (is_unread(moved.use, moved.part) or is_in_key(moved.use)):
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
@@ -172,17 +172,12 @@ def _code_of(moved: Moved) -> str:
     return "branch-frozen" if decides or moved.then[0] in ("none", "word", "itself") else "scalar-frozen"
 
 
-def is_entry(moved: Moved) -> bool:
-    """Whether it is a tensor, or a number, in a list or an array."""
-    return isinstance(moved.owner, (list, tuple)) or is_array(moved.owner)
-
-
 def _said(moved: Moved) -> str:
     path, part = moved.use.text, moved.part
     if is_anew(moved):
         return f"{path} {ANEW}"
     if is_entry(moved):
-        path, part = f"{path}{part}", ""
+        path, part = path_of(moved), ""
     if moved.then[0] == "memory":
         what = f"{part} of {path}" if part else path
         return f"{what} has other memory from here on, and the graph reads that of its capture"
@@ -230,10 +225,12 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return written
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
-    if moved.then[0] == "none" or (is_entry(moved) and moved.then[0] == "number"):
-        if is_entry(moved) and (whole := of_the_host(moved.use)):
-            return graph_for_each(whole)
-        return of_entries(moved.use.text, kind) if is_entry(moved) else of_none(moved.use.text)
+    if moved.then[0] == "none":
+        return of_none(moved.use.text)
+    if told := of_held(moved, kind):
+        return told
+    if isinstance(line.node, ast.Call) and changed_by(line.node, moved) and (told := of_one(moved, kind)):
+        return told
     if is_entry(moved) and not isinstance(line.target, ast.Subscript) and not augmented:
         return f"for old, new in zip({target}, {given}): old.copy_(new)"
     if code == "stale-input" or (code == "parameter-rebound" and target):
@@ -415,6 +412,8 @@ def _gives(line: _Line, moved: Moved) -> bool:
         return False  # it writes to the tensor that is there
     if isinstance(line.node, ast.Call):
         name = last_name(line.node.func)
+        if changed_by(line.node, moved):
+            return True
         if moved.part.endswith(".training"):
             return name in ("eval", "train")
         if moved.part.endswith(LEARNS):

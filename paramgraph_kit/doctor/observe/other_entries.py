@@ -11,15 +11,12 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.captured_entries import ADDS, TAKES, TURNS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.other_numbers import another
 
 HOLDS = (list, deque, dict, set, OrderedDict, defaultdict)
-ADDS = ("append", "appendleft", "extend", "extendleft", "insert", "add")
-TAKES = ("pop", "popleft", "popitem", "remove", "discard", "clear")
-TURNS = ("sort", "reverse", "rotate")
-CHANGES = (*ADDS, *TAKES, *TURNS)
 _FIRST = ("appendleft", "extendleft", "insert")
 _ROUNDS = (1, 6)  # a length decides perhaps only later
 _DEEP = 3  # lists in lists

@@ -270,7 +270,8 @@ class OwnGraphs:
 
     def with_held(self, told: list[Failure]) -> list[Failure]:
         """The same, and places of the program's that held what graphs read, and hold something else at a replay."""
-        told = [*without_given(self.passed, told), *passed_on(self.passed, self.device, told), *self.called.failures()]
+        told = without_given(self.passed, told)
+        told = [*told, *passed_on(self.passed, self.device, told), *self.called.failures()]
         files = {region.code.co_filename for region in self.launched_regions()}
         told = told_where_kept(told, READ, files)
         in_loops = [f for file in files for f in told_in_loops(file, self.ran)]

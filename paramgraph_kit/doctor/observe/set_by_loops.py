@@ -16,6 +16,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_arguments import part_of
+from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
@@ -153,15 +154,9 @@ def _asked_by_name(uses: list[Use]) -> Iterator[Use]:
     for code, names in {use.code: use.names for use in uses}.items():
         tests = {id(n) for t in nodes_of(code) if isinstance(t, (ast.If, ast.IfExp)) for n in ast.walk(t.test)}
         for node in nodes_of(code):
-            made: ast.expr | None = None
-            match node:
-                case ast.Call(func=ast.Name(id="getattr"), args=[held, ast.Constant(value=str(name)), *_]):
-                    made = ast.Attribute(held, name, ast.Load())
-                case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant() as key, *_]):
-                    made = ast.Subscript(held, key, ast.Load())
-            if made is None:
+            if (made := asked_by_name(node)) is None:
                 continue
-            use = Use(code, ast.copy_location(made, node), id(node) in tests, names)
+            use = Use(code, made, id(node) in tests, names)
             if use.value() is not NOTHING:
                 yield use
 

@@ -11,9 +11,15 @@ from typing import Any
 from paramgraph_kit.doctor.explain.syntax import nodes_of, unpacked
 
 
+def is_key(node: ast.AST) -> bool:
+    """Whether an entry's key is written out: ``"scale"``, ``-1``."""
+    node = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    return isinstance(node, ast.Constant)
+
+
 def first_of(node: ast.AST) -> str:
     """The variable that a path begins at; "" where it is none."""
-    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
+    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and is_key(node.slice)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 

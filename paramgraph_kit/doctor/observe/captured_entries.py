@@ -1,0 +1,143 @@
+"""Lists, dictionaries and the like that a capture reads: one entry by its key, all of them, or how many there are."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.restore.holder import is_array
+
+LENGTH = "len()"  # the part of a list that says how many entries it has
+_ROWS = (list, tuple, deque)
+_DICTS = (dict, OrderedDict, defaultdict)
+_SETS = (set, frozenset)
+HELD = (*_ROWS, *_DICTS, *_SETS)
+_MOST_ENTRIES = 256
+ADDS = ("append", "appendleft", "extend", "extendleft", "insert", "add")
+TAKES = ("pop", "popleft", "popitem", "remove", "discard", "clear")
+TURNS = ("sort", "reverse", "rotate")
+CHANGES = (*ADDS, *TAKES, *TURNS)
+_FILLS = (*ADDS, "update", "clear")
+_WHOLE = ("values", "items")
+_TELL = ("isinstance", "id", "type", "callable", "hasattr")
+_MOST_DEEP = 3  # variables that each stand for the next
+_TRUTH = (ast.Not, ast.BoolOp, ast.If, ast.IfExp, ast.While)
+
+
+def entry_at(owner: Any, node: ast.Subscript, absent: Any) -> Any:
+    """The entry of a list or a dictionary under a key that is written out."""
+    key = ast.literal_eval(node.slice)
+    if type(owner) in _DICTS:
+        return owner.get(key, absent)
+    held = _row(owner) if type(owner) in _ROWS or is_array(owner) else ()
+    return held[key] if isinstance(key, int) and -len(held) <= key < len(held) else absent
+
+
+def is_held(value: Any) -> bool:
+    """Whether it is a list, a dictionary, an array or the like."""
+    return type(value) in HELD or isinstance(value, (list, tuple)) or is_array(value)
+
+
+def entries_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a list or an array, and the numbers in the lists that it has: ``tables[0][1]``."""
+    for number, each in enumerate(_row(value)):
+        if type(each) in (list, tuple):
+            inner = ((i, part) for i, part in enumerate(_row(each)) if type(part) in (bool, int, float))
+            yield from ((f"[{number}][{i}]", part) for i, part in inner)
+        elif not isinstance(each, (list, tuple)):
+            yield f"[{number}]", each
+
+
+def values_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a dictionary, where a line goes through all of them."""
+    for key in [*value][:_MOST_ENTRIES]:
+        if type(key) in (str, int, float, bool, tuple):
+            yield f"[{key!r}]", value[key]
+
+
+def asked_by_name(node: ast.AST) -> ast.expr | None:
+    """What a call reads: ``cfg["scale"]`` of ``cfg.get("scale")``, ``self.scale`` of ``getattr(self, "scale")``."""
+    made: ast.expr | None = None
+    match node:
+        case ast.Call(func=ast.Name(id="getattr"), args=[held, ast.Constant(value=str(name)), *_]):
+            made = ast.Attribute(held, name, ast.Load())
+        case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant() as key, *_]):
+            made = ast.Subscript(held, key, ast.Load())
+    return ast.copy_location(made, node) if made is not None else None
+
+
+def is_dict(value: Any) -> bool:
+    """Whether it is a dictionary that runs nothing of the user's."""
+    return type(value) in _DICTS
+
+
+def picked_by(code: CodeType, node: ast.expr) -> ast.expr | None:
+    """The key by which a line reads one entry: ``self.name`` of ``self.rates[self.name]``."""
+    tree = tree_of(code.co_filename)
+    above = _parents(tree).get(id(node)) if tree is not None else None
+    return above.slice if isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load) else None
+
+
+def how_read(code: CodeType, node: ast.expr, value: Any) -> str:
+    """ "whole" where a line reads all entries, "truth" where it asks whether there are any, "filled", or ""."""
+    tree = tree_of(code.co_filename)
+    if tree is None or type(value) not in HELD:
+        return ""
+    return _how(code, node, _parents(tree), value, _MOST_DEEP)
+
+
+def _how(code: CodeType, node: ast.expr, parents: dict[int, ast.AST], value: Any, deep: int) -> str:
+    above: Any = parents.get(id(node))
+    if isinstance(above, ast.Attribute):
+        is_called = isinstance(call := parents.get(id(above)), ast.Call) and call.func is above
+        if is_called and above.attr in _FILLS:
+            return "filled"
+        return "whole" if is_called and is_dict(value) and above.attr in _WHOLE else ""
+    if isinstance(above, ast.Assign) and above.value is node and isinstance(above.targets[0], ast.Name) and deep:
+        name = above.targets[0].id
+        reads = (n for n in nodes_of(code) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+        ways = {_how(code, n, parents, value, deep - 1) for n in reads}
+        return next((way for way in ("whole", "truth", "filled") if way in ways), "")
+    if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
+        return "truth"
+    if isinstance(above, _TRUTH):
+        return "truth" if isinstance(above, ast.BoolOp) or getattr(above, "test", None) is node else ""
+    if isinstance(above, ast.keyword) and above.arg is None:
+        return "whole"
+    if isinstance(above, ast.Call) and (name := last_name(above.func)) not in _TELL:
+        return "whole" if not is_dict(value) or name == "len" else ""
+    if is_dict(value):
+        return ""
+    if isinstance(above, ast.Subscript):
+        return "whole" if isinstance(above.slice, ast.Slice) and not _is_of_the_first(above.slice, value) else ""
+    if isinstance(above, (ast.For, ast.comprehension)):
+        return "whole" if above.iter is node else ""
+    if isinstance(above, ast.Compare):
+        return "whole" if not any(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops) else ""
+    return "whole" if isinstance(above, (ast.Starred, ast.BinOp, ast.keyword)) else ""
+
+
+def _is_of_the_first(cut: ast.Slice, value: Any) -> bool:
+    """Whether what is added behind changes nothing: ``self.bias[:2]``, where there are two."""
+    if not isinstance(cut.upper, ast.Constant) or not isinstance(cut.upper.value, int):
+        return False
+    return (cut.lower is None or isinstance(cut.lower, ast.Constant)) and cut.upper.value <= len(value)
+
+
+def _row(value: Any) -> Any:
+    """The entries of a list, as far as they are looked at, or of a small array."""
+    if type(value) in (list, tuple):
+        return value[:_MOST_ENTRIES]
+    if type(value) is deque:
+        return [*value][:_MOST_ENTRIES]
+    return value.tolist() if getattr(value, "ndim", 0) and value.size <= _MOST_ENTRIES else []
+
+
+@lru_cache(16)
+def _parents(tree: ast.AST) -> dict[int, ast.AST]:
+    return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
