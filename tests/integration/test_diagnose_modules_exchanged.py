@@ -117,6 +117,8 @@ def f(x):
         held = optimizer.state[p]
         {line}
     return x * 1
+"""
+BEGUN = """
 for _ in range(2):
     f(torch.ones(4, device=device))
 """
@@ -134,13 +136,44 @@ def test_modules_that_take_turns_are_told(tmp_path: Path) -> None:
     assert all(a is b for a, b in zip(order, names["net"], strict=True))
 
 
+KEYED = "for name in [*held]:\n            if torch.is_tensor(held[name]): held[name] = held[name] * 0.5"
+WHOLE = 'optimizer.state[p] = {"momentum_buffer": held["momentum_buffer"] * 0.5}'
+
+
+@pytest.mark.parametrize("begun", [BEGUN, ""])
 @pytest.mark.parametrize(
-    ("line", "told"), [(HALVED, [HALVED]), ('held["momentum_buffer"].mul_(0.5)', []), ("held.setdefault('n', 0)", [])]
+    ("line", "is_told"),
+    [
+        (HALVED, True),
+        (KEYED, True),
+        (WHOLE, True),
+        ('held.update(momentum_buffer=held["momentum_buffer"] * 0.5)', True),
+        ('held["momentum_buffer"].mul_(0.5)', False),
+        ("held.setdefault('n', 0)", False),
+        ('held["seen"] = held["momentum_buffer"] * 0.5', False),
+    ],
 )
-def test_momentum_that_a_step_gives_other_memory_is_told(line: str, told: list[str], tmp_path: Path) -> None:
-    # GIVEN a step that halves the momentum of torch's optimizer, by another tensor or in place
-    names = run(MOMENTUM.format(line=line), tmp_path)
+def test_momentum_that_a_step_gives_other_memory_is_told(line: str, is_told: bool, begun: str, tmp_path: Path) -> None:
+    # GIVEN a step that halves the momentum of torch's optimizer, by another tensor or in place, and has run or not
+    names = run(MOMENTUM.format(line=line) + begun, tmp_path)
+    kept = {p: {**entries} for p, entries in names["optimizer"].state.items()}
     # WHEN diagnosed
     found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()))
-    # THEN another tensor is told at its line, and what is written in place is none
-    assert [f.frame and f.frame.text for f in found.failures if f.code in ("stale-input", "parameter-rebound")] == told
+    # THEN another tensor is told at its line, what is written in place or never read is none; its state is as before
+    told = [f.frame and f.frame.text for f in found.failures if f.code in ("stale-input", "parameter-rebound")]
+    assert told == ([line.rpartition("\n")[2].strip()] if is_told else [])
+    now = names["optimizer"].state
+    assert now.keys() == kept.keys()
+    assert all(now[p].get(name) is value for p, each in kept.items() for name, value in each.items())
+
+
+def test_another_name_in_the_state_of_an_optimizer_keeps_its_numbers(tmp_path: Path) -> None:
+    # GIVEN a step that keeps the momentum by another name ahead of the line that exchanges it
+    line = f'held["before"] = held["momentum_buffer"]; {HALVED}'
+    names = run(MOMENTUM.format(line=line) + BEGUN, tmp_path)
+    # WHEN it is mended
+    found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()), fix=True)
+    # THEN no diff writes in place what that name has, too
+    assert [f.code for f in found.failures] == ["stale-input"]
+    assert found.fix is not None
+    assert ".copy_(" not in found.fix.diff or ".clone()" in found.fix.diff

@@ -14,6 +14,7 @@ import torch
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import (
     around_replays,
+    begun_states,
     chance,
     drawn_copies,
     host_results,
@@ -194,6 +195,7 @@ class _Examiner(Caller):
             silent += [f for f in between if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
+            silent += begun_states.problems(self, pair[1], self.codes(pair[1]), silent)
             silent += host_results.problems(self.function, (pair[0], pair[1]), [*pair[1].found, *silent])
             if self.first is not None:
                 told = [*pair[1].found, *silent]
@@ -390,7 +392,7 @@ class _Examiner(Caller):
                 found.append(failure)
                 known = [*found, *a.found, *b.found]
                 found += self.tests(change, codes, known) if failure.code == "host-counter" else []
-        return [*found, *exchanged(b.rebound, b.steps, codes, found)]
+        return [*found, *exchanged(b.rebound, b.steps, codes, found, b.made_by)]
 
     def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
-from types import CodeType
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import CodeType, MappingProxyType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.given_to_operations import NO_KERNELS
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.restore.holder import Change
@@ -21,9 +22,16 @@ _TABLES = ("_buffers", "_parameters", "_modules")
 
 
 def exchanged(
-    changes: Iterable[Change], steps: Iterable[Step], codes: Collection[CodeType], known: Iterable[Failure]
+    changes: Iterable[Change],
+    steps: Sequence[Step],
+    codes: Collection[CodeType],
+    known: Iterable[Failure],
+    made_by: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[Failure]:
-    """What a call has exchanged although the next one reads it, where that is written or else where it is read."""
+    """What a call has exchanged although the next one reads it, where that is written or else where it is read.
+
+    ``made_by``: by their ids, which operations have made tensors of optimizers' states that are others now.
+    """
     readers = dict[int, Step]()
     for step in steps:
         for key in step.outside:
@@ -35,7 +43,7 @@ def exchanged(
         if reader is None:
             continue
         if change.owner:  # of an optimizer: what its own step exchanges is its own
-            frame = _set_at(change.name, codes, ())
+            frame = _set_at(change.name, codes, ()) or _made_by_the_user(steps, made_by.get(id(change.after), 0))
         else:
             frame = written_at(change, codes) or _set_at(change.name, codes) or reader.place.frame()
         if frame in told or (frame is None and change.owner):
@@ -44,6 +52,15 @@ def exchanged(
         code = "stale-input" if _is_buffer(change) else "parameter-rebound"
         kind = "module" if isinstance(change.before, torch.nn.Module) else "tensor"
         yield BY_ID[code].failure(f"{change.name} is another {kind} after each call", frame)
+
+
+def _made_by_the_user(steps: Iterable[Step], number: int) -> Frame | None:
+    """The user's line with an operation of the device's, and None where an optimizer's own step has it."""
+    counted = (step for step in steps if step.on_device and step.name not in NO_KERNELS)
+    place = next((step.place for n, step in enumerate(counted, 1) if n == number), None)
+    if place is None or any("/torch/optim/" in file for file in place.files):
+        return None
+    return place.frame()
 
 
 def _is_buffer(change: Change) -> bool:

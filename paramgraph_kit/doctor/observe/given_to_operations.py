@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.driver.tensors import same_place
 
+NO_KERNELS = ("detach", "alias", "lift_fresh")  # operations that give what they are given
 Value = int | float | bool | complex
 
 

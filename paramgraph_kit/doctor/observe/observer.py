@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
-from paramgraph_kit.doctor.observe.given_to_operations import Value, sort, written_by
+from paramgraph_kit.doctor.observe.given_to_operations import NO_KERNELS, Value, sort, written_by
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.host_copies import blocks
@@ -346,7 +346,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self._number = id(result) if op.name == "scalar_tensor" else 0
         if on_device:
             self.steps[-1].on_device = True
-        if on_device and op.name not in ("detach", "alias", "lift_fresh"):
+        if on_device and op.name not in NO_KERNELS:
             self.on_device += 1
             for tensor in result if isinstance(result, (list, tuple)) else (result,):
                 if isinstance(tensor, torch.Tensor):

@@ -73,6 +73,8 @@ class Call:
     made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
     numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
     own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
+    made_by: dict[int, int] = field(default_factory=dict)  # by id: which operation has made what a state has anew
+    begun: bool = False  # states of optimizers that it has made first stay for the next calls
 
     def ran(self) -> set[CodeType]:
         """Functions of the user's that ran."""
@@ -141,12 +143,14 @@ class Caller:
         counting: bool = False,
         plainly: bool = False,
         anew: bool = False,
+        begins: bool = False,
     ) -> Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
 
         ``drawing``: the number of a call whose random numbers it draws on the host; else it draws others.
         ``counting``: flags and counters that it writes in tensors stay so, until all is put back.
         ``anew``: generators that the program has itself draw others all the same.
+        ``begins``: states that optimizers of torch's make first in it stay, until all is put back.
         ``plainly``: it runs on the user's own stream, as a program does that captures by itself.
         """
         self.number += 1
@@ -254,6 +258,8 @@ class Caller:
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         if observer.captures and ended is None and (self.args or self.kwargs):
             self.state.leave(self.graphs.memory())  # else the next call replays over what is gone
+        begun = begins and ended is None and self.state.leave_begun()
+        made_by = {id(each.after): observer.made(each.after)[0] for each in rebound if each.owner}
         self.state.put_back(torchs_only=True)
         if not observer.captures:  # else it is a program of its own, which begins as ever
             self.surroundings.note_frozen()
@@ -284,6 +290,8 @@ class Caller:
             observer.made(result),
             copies,
             own,
+            made_by,
+            begun,
         )
 
     def _leave_gradients(self, keeper: Keeper) -> None:

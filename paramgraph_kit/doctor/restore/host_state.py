@@ -110,6 +110,19 @@ class HostState:
             if any(storage_key(tensor) in memory for each in made.values() for tensor in _tensors_of(each)):
                 self._stays[id(holder.target)] = made  # all of it: one part may be made only together with another
 
+    def leave_begun(self) -> bool:
+        """Let optimizers of torch's keep the states that a call has made first, until all is put back."""
+        found = False
+        for holder in [each for each in self.holders if is_optimizers(each)]:
+            state, had = holder.target["state"], self.held_by(holder.target["state"]) or {}
+            made = {key: each for key, each in state.items() if key not in had and isinstance(each, dict) and each}
+            for each in made.values():
+                self._container(each, "state", DEEP, of_torch=True)
+            self._stays[id(state)] = {**self._stays.get(id(state), {}), **made}
+            found |= bool(made)
+        self.kept += [holder.read() for holder in self.holders[len(self.kept) :]]
+        return found
+
     def set_to(self, held: list[Any]) -> None:
         """Make the user's own hold what they did as ``read`` gave this; generators draw on."""
         for holder, value in zip(self.holders, held, strict=False):  # it may have grown since
@@ -153,6 +166,9 @@ class HostState:
         kinds, every = (torch.Tensor, torch.nn.Module), [*zip(self.holders, self.kept, strict=True)]
         held = [(each.target, then) for each, then in every if each.kind == "attributes" and each.of is not None]
         now = {id(then[name]): own[name] for own, then in held for name in _OF_MODULES if name in then and name in own}
+        for state in (each.target["state"] for each, _ in every if is_optimizers(each)):
+            had = {**(self.held_by(state) or {}), **self._stays.get(id(state), {})}
+            now |= {id(then): state[key] for key, then in had.items() if isinstance(state.get(key), dict)}
         return [
             Change("attribute", name, then[name], value, "" if holder.name in _OF_MODULES else "state")
             for holder, then in every
@@ -359,6 +375,12 @@ class HostState:
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
+
+
+def is_optimizers(holder: Holder) -> bool:
+    """Whether it has the attributes of an optimizer of torch's."""
+    optimizers = holder.of is not None and issubclass(holder.of, torch.optim.Optimizer)
+    return optimizers and holder.of_torch and isinstance(holder.target.get("state"), dict)
 
 
 def counted(

@@ -1,4 +1,4 @@
-"""Whether gradients go back from what a step returns, and those that have come back: a backward pass uses a step up."""
+"""Whether gradients go back from what a step returns, those that have come back, and what optimizers keep of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from functools import cache
 from typing import Any
 
 import torch
+
+from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.doctor.restore.host_state import is_optimizers
+from paramgraph_kit.rewrite.proving.closeness import WRITES
+from paramgraph_kit.rewrite.proving.results import flat
 
 MOST = 200  # nodes of its graph that are looked at
 NEAR = 3  # those that have tensors: what a checkpoint keeps farther back would be computed again to be seen
@@ -58,3 +63,18 @@ def _parts(saved: Any) -> tuple[Any, ...]:
 @cache
 def _named(kind: type) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors")
+
+
+def kept_by_optimizers(holders: Iterable[Holder]) -> dict[str, list[Any]]:
+    """What optimizers of torch's keep of their parameters, and what lines of the user's have put there.
+
+    No counts: these are numbers, or lie elsewhere, in a form for a capture.
+    """
+    found = dict[str, list[Any]]()
+    for number, holder in enumerate(each for each in holders if is_optimizers(each)):
+        parameters = [p for group in holder.target["param_groups"] for p in group["params"]]
+        for kept in (holder.target["state"].get(p) for p in parameters):
+            for name, value in kept.items() if isinstance(kept, dict) else ():
+                if isinstance(value, torch.Tensor) and value.dim():
+                    found.setdefault(f"{WRITES} (`{name}` of an optimizer)#{number}", []).extend(flat(value))
+    return found

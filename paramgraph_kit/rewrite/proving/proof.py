@@ -38,7 +38,7 @@ from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.graded import graded, graded_results
 from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
-from paramgraph_kit.rewrite.proving.leading import gradients_of, leads_back
+from paramgraph_kit.rewrite.proving.leading import gradients_of, kept_by_optimizers, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, texts
@@ -345,7 +345,7 @@ class Prover:
             if (looked or (tensor.is_leaf and tensor.requires_grad)) and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = flat(tensor)
                 found[f"{GRADED} {WRITES}{self._called(number)}#{number}"] = graded(tensor)
-        found[GRADIENTS] = gradients_of(self._leaves())
+        found |= {**kept_by_optimizers(self.state.holders), GRADIENTS: gradients_of(self._leaves())}
         for number, holder in enumerate(self.state.holders):
             if holder.of_torch or holder.kind == "generator" or id(holder.target) in gone:
                 continue
