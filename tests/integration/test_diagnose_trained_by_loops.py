@@ -14,6 +14,7 @@ pytestmark = [APART, pytest.mark.usefixtures("recovered")]
 PROGRAM = """import copy
 import torch, paramgraph_kit as pgk
 from torch import nn
+from torch.nn.utils import prune
 device = pgk.device()
 class Net(nn.Module):
     def __init__(self):
@@ -43,6 +44,7 @@ class Loop:
     def cool(self): self.learner.heat *= 0.9
     def score(self, x): return self.learner.net(x)
     def run(self):
+        AHEAD
         for k in range(self.n):
             x = torch.randn(4, 6, device=device)
             self.learner.update(x)
@@ -59,6 +61,29 @@ WRONG = {
         ["self.head._modules"],
         "capture again behind",
     ),
+    "a hook of gradients": ("self.learner.net.head.weight.register_hook(abs)", ["self.head.weight"], "do that once"),
+    "a layer put in place of one": (
+        "self.learner.net.rows[0] = copy.deepcopy(self.learner.net.rows[0])",
+        ["self.rows._modules"],
+        "capture again behind",
+    ),
+    "a layer that goes": ("if k == 2: del self.learner.net.rows[0]", ["self.rows._modules"], "capture again behind"),
+    "a weight made otherwise": (
+        "if k == 1: nn.utils.parametrizations.weight_norm(self.learner.net.head)",
+        ["self.head._modules"],
+        "capture again behind",
+    ),
+    "a weight with a mask": (
+        "prune.l1_unstructured(self.learner.net.head, 'weight', amount=0.1)",
+        ["self.head._modules"],
+        "capture again behind",
+    ),
+    "more parameters to learn": (
+        "self.learner.opt.add_param_group({'params': [nn.Parameter(torch.ones(2, device=device))]})",
+        ["self.opt.param_groups"],
+        "one call ahead of that capture",
+    ),
+    "a state that begins again": ("self.learner.opt.state.clear()", ["the state of self.opt"], "zero_()"),
     "a number of the loop's object": ("self.cool()", ["self.heat"], "capture again behind"),
     "other weights": ("self.learner.swap()", [".data"], ".data.copy_("),
     "two at one line": (
@@ -70,6 +95,11 @@ WRONG = {
 RIGHT = {
     "weights that are back": "self.learner.swap(); self.score(x); self.learner.swap()",
     "another net that grows": "other = copy.deepcopy(self.learner.net); other.grow(); other.rows.append(other.head)",
+    "what is asked of its weights": "nn.utils.clip_grad_norm_(self.learner.net.parameters(), 1.0); "
+    "nn.utils.parametrize.is_parametrized(self.learner.net.head)",
+    "another net that is made otherwise": "other = copy.deepcopy(self.learner.net); "
+    "nn.utils.parametrizations.weight_norm(other.head); "
+    "other.rows[0] = other.head; other.head.register_full_backward_hook(abs)",
     "a rate of its own": "self.heat = 0.5 * k; self.rows = [k]",
 }
 
@@ -78,7 +108,7 @@ RIGHT = {
 def test_what_a_trainer_leaves_otherwise_is_told(name: str, tmp_path: Path) -> None:
     # GIVEN a step, and an object that is made of it and runs its loop
     inside, what, words = WRONG[name]
-    names = load(PROGRAM.replace("INSIDE", inside), tmp_path / "program.py")
+    names = load(PROGRAM.replace("AHEAD", "pass").replace("INSIDE", inside), tmp_path / "program.py")
     # WHEN it is diagnosed
     diagnosis = pgk.diagnose(names["f"], *names["inputs"])
     # THEN what the loop leaves otherwise is told, with what to do there
@@ -91,6 +121,16 @@ def test_what_a_trainer_leaves_otherwise_is_told(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_a_trainer_puts_back_is_not_told(name: str, tmp_path: Path) -> None:
     # GIVEN the same with a loop that leaves all as it was WHEN it is diagnosed THEN there is no problem
-    names = load(PROGRAM.replace("INSIDE", RIGHT[name]), tmp_path / "program.py")
+    names = load(PROGRAM.replace("AHEAD", "pass").replace("INSIDE", RIGHT[name]), tmp_path / "program.py")
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert not diagnosis, str(diagnosis)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (line, *_) in WRONG.items() if "k ==" not in line and "k >" not in line]
+)
+def test_what_a_trainer_does_once_ahead_of_its_loop_is_not_told(name: str, tmp_path: Path) -> None:
+    # GIVEN the same with what is wrong there ahead of the first call alone WHEN diagnosed THEN there is no problem
+    names = load(PROGRAM.replace("AHEAD", WRONG[name][0]).replace("INSIDE", "pass"), tmp_path / "program.py")
     diagnosis = pgk.diagnose(names["f"], *names["inputs"])
     assert not diagnosis, str(diagnosis)

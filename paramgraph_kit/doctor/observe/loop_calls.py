@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,8 @@ from paramgraph_kit.doctor.observe.loop_names import (
 from paramgraph_kit.doctor.observe.loop_state import (
     DEEP,
     ENTRIES,
+    GROUPS,
+    HOOKS,
     LEARNS,
     MEMORY,
     MODE,
@@ -51,11 +55,21 @@ from paramgraph_kit.doctor.observe.loop_values import (
     elements,
     names_given,
 )
-from paramgraph_kit.doctor.observe.other_entries import HOLDS
+from paramgraph_kit.doctor.observe.other_entries import CHANGES, HOLDS, TAKES
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 
-GROWS = ("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter")
-ROWS = (torch.nn.ModuleList, torch.nn.Sequential)
+GROWS = (
+    *("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter"),
+    *("register_buffer", "set_submodule"),
+)
+HOOKED = (
+    *("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook"),
+    *("register_full_backward_pre_hook", "register_backward_hook"),
+)
+ROWS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
+_REMAKES = re.compile(
+    r"torch\.nn\.utils\.(parametriz|prune|weight_norm|spectral_norm)"
+)  # whose functions change modules
 
 
 class Calls(Meanings):
@@ -109,8 +123,8 @@ class Calls(Meanings):
         elif not is_a(owner, torch.Tensor):
             if type(key) in PLAIN:
                 self._set(owner, f"[{key!r}]", value, text, node, run)
-            if type(owner) in HOLDS:
-                self._set(owner, ENTRIES, value, text, node, run)
+            if type(owner) in HOLDS or is_a(owner, ROWS):
+                self._set(owner, PARTS if is_a(owner, ROWS) else ENTRIES, value, text, node, run)
 
     def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
         if is_exchange(node) and self._exchanged_back(owner, name, node, run):
@@ -149,8 +163,9 @@ class Calls(Meanings):
     def _delete(self, node: ast.Delete, run: Run) -> None:
         for target in (each for each in node.targets if isinstance(each, ast.Subscript)):
             for owner in all_of(self._value(target.value, run)):
-                if type(owner) in HOLDS:
-                    self._set(owner, ENTRIES, NOTHING, ast.unparse(target.value), node, run)
+                if type(owner) in HOLDS or is_a(owner, ROWS):
+                    name = PARTS if is_a(owner, ROWS) else ENTRIES
+                    self._set(owner, name, NOTHING, ast.unparse(target.value), node, run)
 
     # Calls
 
@@ -208,6 +223,11 @@ class Calls(Meanings):
             for owner in all_of(self._value(call.args[1], run)):
                 self._set(owner, MEMORY, NOTHING, "p.data", call, run)
             return
+        if call.args and _remakes(self._value(call.func, run)):
+            for owner in all_of(self._value(call.args[0], run)):
+                if is_a(owner, torch.nn.Module):
+                    self._set(owner, PARTS, NOTHING, ast.unparse(call.args[0]), call, run)
+            return
         for each in self._called(call, run):
             self._follow(each, run)
 
@@ -238,12 +258,18 @@ class Calls(Meanings):
                 if is_a(owner, ROWS) or is_torchs(owner, name):
                     self._set(owner, PARTS, NOTHING, text, call, run)
                     done = True
+            elif name in HOOKED and is_a(owner, (torch.nn.Module, torch.Tensor)):
+                self._set(owner, HOOKS, NOTHING, text, call, run)
+                done = True
             elif is_a(owner, torch.nn.Module) and self._gives_memory(call, name, owner, run):
                 for each in owner.parameters():
                     self._set(each, MEMORY, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.optim.Optimizer) and name == "load_state_dict" and has_state(owner):
                 self._set(owner, STATE, NOTHING, text, call, run)
+                done = True
+            elif is_a(owner, torch.optim.Optimizer) and name == "add_param_group":
+                self._set(owner, GROUPS, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.optim.lr_scheduler.LRScheduler) and name == "step":
                 for group in owner.optimizer.param_groups:
@@ -257,6 +283,8 @@ class Calls(Meanings):
             elif name in CHANGES and type(owner) in HOLDS:
                 given = self._value(call.args[-1], run) if call.args else NOTHING
                 self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
+                if type(owner) is defaultdict and name in TAKES:
+                    self._set(owner, STATE, NOTHING, text, call, run)  # of an optimizer, perhaps
                 done = True
         return done
 
@@ -396,3 +424,9 @@ class Calls(Meanings):
             new.returned = states[1:]
         for state in new.returned:
             self.state.join(state)
+
+
+def _remakes(function: Any) -> bool:
+    """Whether a function of torch's makes a module's weights otherwise: by a parametrization, or a mask."""
+    named = str(getattr(function, "__name__", ""))
+    return not named.startswith("is_") and bool(_REMAKES.match(str(getattr(function, "__module__", ""))))

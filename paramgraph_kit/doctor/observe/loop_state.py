@@ -14,7 +14,8 @@ from paramgraph_kit.doctor.observe.loop_values import (
 
 MODE, LEARNS, MEMORY = "training", "requires_grad", "data"
 PARTS = "_modules"  # what a module is made of, and its hooks
-STATE = "state"  # of an optimizer
+HOOKS = "_backward_hooks"  # of a module or a parameter, where gradients pass
+STATE, GROUPS = "state", "param_groups"  # of an optimizer
 ENTRIES = "[...]"  # what a list or a dictionary has
 DEEP = 8  # functions that call each other
 MOST_STATEMENTS = 20_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,11 +22,24 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, h
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
-from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, PARTS, STATE, Found, Given
+from paramgraph_kit.doctor.observe.loop_state import (
+    ENTRIES,
+    GROUPS,
+    HOOKS,
+    LEARNS,
+    MEMORY,
+    MODE,
+    PARTS,
+    STATE,
+    Found,
+    Given,
+)
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
+from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.states_between import zeros_begin
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Frame
@@ -136,8 +150,14 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             if any(group is line.owner for group in use.value().param_groups) and _is_rate(now):
                 yield _of_group(use, key, line, at, now)
                 return
-    if line.name == STATE and isinstance(line.owner, torch.optim.Optimizer):
-        yield from (_of_state(use, line, at) for use in uses if use.value() is line.owner and step_of(use))
+    stepped = (use for use in uses if is_a(use.value(), torch.optim.Optimizer) and step_of(use))
+    if line.name == STATE and (is_a(line.owner, torch.optim.Optimizer) or type(line.owner) is defaultdict):
+        yield from (
+            _of_state(u, line, at) for u in stepped if any(line.owner is o for o in (u.value(), u.value().state))
+        )
+        return
+    if line.name == GROUPS and is_a(line.owner, torch.optim.Optimizer):
+        yield from (_of_groups(use, at) for use in stepped if use.value() is line.owner)
         return
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
@@ -241,6 +261,19 @@ def _of_group(use: Use, key: str, line: Given, at: Frame, now: Any) -> Setting:
     return replace(made, failure=replace(failure, fix=words))
 
 
+def _of_groups(use: Use, at: Frame) -> Setting:
+    """An optimizer that gets more parameters."""
+    frame = frame_at(use.code, step_of(use))
+    does = (
+        f"capture again behind {at.file}:{at.line}, with one call ahead of that capture, in which the optimizer makes "
+        "the states of what is added: the graph steps with what the groups had at its capture; or add them all once, "
+        "ahead of the capture"
+    )
+    failure = BY_ID["branch-frozen"].failure(f"{use.text}.{GROUPS} {SET_BETWEEN} {at.label()}", frame)
+    failure = replace(failure, fix=f"before  {frame.text if frame is not None else use.text}\nafter   {does}")
+    return Setting(use, GROUPS, at, ast.Pass(), "", is_called=True, failure=failure)
+
+
 def _of_state(use: Use, line: Given, at: Frame) -> Setting:
     """An optimizer that gets other tensors for its state."""
     by, given = f"{at.file}:{at.line}", ast.unparse(line.node.args[0]) if getattr(line.node, "args", ()) else "state"  # type: ignore[attr-defined]
@@ -250,6 +283,9 @@ def _of_state(use: Use, line: Given, at: Frame) -> Setting:
         f"{given}['state'].values()):` with `for k in s: s[k].copy_(new[k])`: the graph reads and writes those of its "
         "capture"
     )
+    if type(line.owner) is defaultdict:
+        zeroed = f"there, in place of it, `{ZERO.format(use.text)}`, in the memory that the graph reads; or "
+        does = f"{zeroed if zeros_begin(use.value()) else ''}capture again behind {by}, with one call ahead of that"
     failure = BY_ID["stale-input"].failure(f"the state of {use.text} {SET_BETWEEN} {at.label()}", frame)
     text = frame.text if frame is not None else use.text
     return Setting(
@@ -280,14 +316,14 @@ def _of_part(line: Given, uses: list[Use], ran: list[CodeType], at: Frame) -> It
             best = (0, use, "")
         if not is_a(value, torch.nn.Module):
             continue
-        if line.name in (MEMORY, LEARNS) and is_a(line.owner, torch.Tensor):
+        if line.name in (MEMORY, LEARNS, HOOKS) and is_a(line.owner, torch.Tensor):
             named = next((n for n, p in value.named_parameters() if p is line.owner), None)
         else:
             named = next((n for n, m in value.named_modules() if m is line.owner and _minds(m, line.name)), None)
         size = sum(1 for _ in value.modules())
         if named is not None and (best is None or size < best[0]):
             best = (size, use, named)
-    if best is None or (line.name == LEARNS and not _differentiates(ran)):
+    if best is None or (line.name in (LEARNS, HOOKS) and not _differentiates(ran)):
         return
     _, use, path = best
     named = part_of(use.text, f"{path}.{line.name}" if path else line.name, use.value())
@@ -316,6 +352,9 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
             does = f"there `{call}`, which copies into the memory that the graph reads; or capture again behind {by}"
         elif isinstance(line.node, ast.Call):
             does = f"capture again behind {by}, or leave the parameters where they are, and copy them with `clone()`"
+    elif line.name in (PARTS, HOOKS):
+        code = "branch-frozen"
+        does = f"capture again behind {by}: the graph runs what was there at its capture; or do that once, ahead of it"
     elif not isinstance(line.owner, torch.nn.Module) or type(value_of(line.owner, line.name)) not in _NUMBERS:
         code = "branch-frozen"
         does = f"capture again behind {by}: the graph runs what was there at its capture"
@@ -329,7 +368,7 @@ def _minds(module: torch.nn.Module, name: str) -> bool:
     if name == MODE:
         return has_modes(module)
     code = getattr(type(module).forward, "__code__", None)
-    if name == PARTS:
+    if name in (PARTS, HOOKS):
         return True
     if code is None or not is_library(code.co_filename):
         return False
