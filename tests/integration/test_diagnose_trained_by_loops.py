@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import paramgraph_kit as pgk
 from tests.integration.apart import APART
@@ -133,4 +134,45 @@ def test_what_a_trainer_does_once_ahead_of_its_loop_is_not_told(name: str, tmp_p
     # GIVEN the same with what is wrong there ahead of the first call alone WHEN diagnosed THEN there is no problem
     names = load(PROGRAM.replace("AHEAD", WRONG[name][0]).replace("INSIDE", "pass"), tmp_path / "program.py")
     diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert not diagnosis, str(diagnosis)
+
+
+# A method of a usual name, of an object that no line of the file makes.
+UNMADE = """import torch, paramgraph_kit as pgk
+device = pgk.device()
+class Learner:
+    def __init__(self):
+        self.weight, self.heat = torch.ones(6, device=device), 1.0
+    def update(self, x):
+        return (x * self.weight / self.heat).square().mean()
+MORE
+class Loop:
+    def __init__(self, one, log): self.one, self.log = one, log
+    def run(self, n):
+        for k in range(n):
+            x = torch.randn(4, 6, device=device)
+            self.one.update(x)
+            LINE
+f = Learner().update
+"""
+AVERAGE = "class Average:\n    def update(self, x): self.heat = 0.9 * self.heat"
+UNMADE_RIGHT = [
+    ("", "self.one.hue = 0.9; self.one.heat = 0.5"),  # the learner has no hue
+    ("", "self.one.heat = 0.5; print(self.one.items())"),
+    (AVERAGE, "self.one.heat = 0.9 * k"),
+]
+
+
+def test_an_object_that_no_line_makes_is_known_by_what_lines_ask_it_for(tmp_path: Path) -> None:
+    # GIVEN a loop whose object is given to it WHEN the step alone is diagnosed THEN what the loop sets there is told
+    text = UNMADE.replace("MORE", "").replace("LINE", "self.one.heat = 0.9 * k")
+    diagnosis = pgk.diagnose(load(text, tmp_path / "program.py")["f"], torch.ones(4, 6, device=pgk.device()))
+    assert ["self.heat is set between calls" in f.message for f in diagnosis] == [True], str(diagnosis)
+
+
+@pytest.mark.parametrize(("more", "line"), UNMADE_RIGHT)
+def test_an_object_that_may_be_another_is_not_known_by_its_method(more: str, line: str, tmp_path: Path) -> None:
+    # GIVEN one that is asked for what the step's has not, or a class with such a method WHEN diagnosed THEN it is apart
+    text = UNMADE.replace("MORE", more).replace("LINE", line)
+    diagnosis = pgk.diagnose(load(text, tmp_path / "program.py")["f"], torch.ones(4, 6, device=pgk.device()))
     assert not diagnosis, str(diagnosis)

@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     is_same,
     is_table,
     is_torchs,
+    is_used_alike,
     outer_in,
     space_of,
 )
@@ -331,7 +332,8 @@ class Calls(Meanings):
             value = self._value(func, run)
             return value is not NOTHING and not isinstance(value, (Some, Thing, Held)) and is_same(value, self.step)
         value = self._value(func.value, run)
-        if value is NOTHING and is_named_alone(call, len(self.given)):
+        alone = value is NOTHING and is_named_alone(call, len(self.given))
+        if alone or (value is NOTHING and is_used_alike(call, run.file, self.owner)):
             self._bind(func.value, self.owner, run)
             return True
         return any(each is self.owner for each in all_of(value))

@@ -13,10 +13,10 @@ from typing import Any, TypeGuard
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import MAKERS, defines, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope
-from paramgraph_kit.doctor.observe.held import all_cells_of, cells_of, is_a
+from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, cells_of, is_a
 from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, MOST_STATEMENTS, Called, Found, Function, Run, State
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
@@ -233,6 +233,25 @@ def is_named_alone(call: ast.Call, given: int) -> bool:
     """Whether the method that a call names is hardly another object's: of a usual name by what it is given."""
     name, count = last_name(call.func), len(call.args) + len(call.keywords)
     return name not in ("step", "forward", "__call__", "update", "run") or (name != "update" and count == given > 1)
+
+
+def is_used_alike(call: ast.Call, file: str, owner: Any) -> bool:
+    """Whether what a method is called of is hardly another object: lines there ask it for what this one has, alone."""
+    name, kinds = last_name(call.func), {kind.__name__ for kind in type(owner).__mro__}
+    others = (kind for kind in classes_in(file) if kind.name not in kinds)
+    if not isinstance(call.func, ast.Attribute) or any(
+        is_function(m) and m.name == name for k in others for m in k.body
+    ):
+        return False
+    base = ast.unparse(call.func.value)
+    apart = FUNCTIONS if isinstance(call.func.value, ast.Name) else (ast.ClassDef,)
+    around = [
+        n for n in ast.walk(tree_of(file) or call) if isinstance(n, apart) and any(c is call for c in ast.walk(n))
+    ]
+    lines = ast.walk(around[-1]) if around else ()
+    asked = {n.attr for n in lines if isinstance(n, ast.Attribute) and ast.unparse(n.value) == base} - {name}
+    shared = {*dir(torch.nn.Module), *vars(torch.nn.Module())}  # which many others have as well
+    return asked <= {*attributes_of(owner), *dir(type(owner))} and bool(asked - shared)
 
 
 def called_by(function: Any) -> Any:
