@@ -51,6 +51,7 @@ from paramgraph_kit.rewrite.advised.state.groups import (
     owner_of_groups,
     set_anew,
 )
+from paramgraph_kit.rewrite.advised.state.hooks import registered_once
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.state.rebuilt import rebuilt_record
@@ -426,6 +427,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    registered_once,
     rebuilt_record,
     rate_of_dropout,
     found_once,
