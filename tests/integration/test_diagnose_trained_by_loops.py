@@ -176,3 +176,30 @@ def test_an_object_that_may_be_another_is_not_known_by_its_method(more: str, lin
     text = UNMADE.replace("MORE", more).replace("LINE", line)
     diagnosis = pgk.diagnose(load(text, tmp_path / "program.py")["f"], torch.ones(4, 6, device=pgk.device()))
     assert not diagnosis, str(diagnosis)
+
+
+# A function that makes the step's object, and returns it among others.
+FACTORY = """import torch, paramgraph_kit as pgk
+device = pgk.device()
+class Learner:
+    def __init__(self): self.weight, self.heat = torch.ones(6, device=device), 1.0
+    def run(self, x): return (x * self.weight / self.heat).square().mean()
+def make(n):
+    learner = Learner()
+    return learner, learner.run, [torch.ones(4, 6, device=device)] * n
+if __name__ == "__main__":
+    one, run, rows = make(4)
+    other = Learner()
+    for k, x in enumerate(rows):
+        run(x)
+        LINE
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [("one.heat = 0.9 * k", True), ("other.heat = 0.9 * k", False)])
+def test_what_a_function_makes_is_known_by_the_names_that_it_is_given(line: str, is_told: bool, tmp_path: Path) -> None:
+    # GIVEN a loop that calls a method by a name that it was returned by WHEN the step alone is diagnosed
+    names = load(FACTORY.replace("LINE", line), tmp_path / "program.py")
+    diagnosis = pgk.diagnose(names["make"](1)[1], torch.ones(4, 6, device=pgk.device()))
+    # THEN what the loop sets of its object is told, and of another one not
+    assert ["self.heat is set between calls" in f.message for f in diagnosis] == [True] * is_told, str(diagnosis)

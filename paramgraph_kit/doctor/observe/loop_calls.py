@@ -27,6 +27,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     is_table,
     is_torchs,
     is_used_alike,
+    makes_once,
     outer_in,
     space_of,
 )
@@ -229,8 +230,10 @@ class Calls(Meanings):
                 if is_a(owner, torch.nn.Module):
                     self._set(owner, PARTS, NOTHING, ast.unparse(call.args[0]), call, run)
             return
-        for each in self._called(call, run):
-            self._follow(each, run)
+        called = [*self._called(call, run)]
+        given = [self._follow(each, run) for each in called]
+        if len(called) == 1 and makes_once(call, called[0].node, run.file):
+            self.results[id(call)] = given[0]
 
     def _captured(self) -> None:
         """A line captures: what its graph keeps is told elsewhere."""
@@ -391,14 +394,14 @@ class Calls(Meanings):
             keywords = {k.arg: k.value for k in call.keywords if k.arg}
             self._follow(Called(init, thing, thing.file, call.args, keywords), run)
 
-    def _follow(self, called: Called, run: Run, gives: Callable[[Any], None] | None = None) -> None:
-        """Follow the lines of a function that is called."""
+    def _follow(self, called: Called, run: Run, gives: Callable[[Any], None] | None = None) -> Any:
+        """Follow the lines of a function that is called; returns what it returns, as far as its lines tell."""
         node, owner, file, args, keywords = called.node, called.owner, called.file, called.args, called.keywords
         at = (file, first_line(node))
         if at in self.own and not calls_in(node).isdisjoint(CAPTURES):
             self._captured()
         if at in self.own or at in self.stack or len(self.stack) >= DEEP:
-            return
+            return NOTHING
         names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
         own: dict[str, Any] = dict.fromkeys([*names, *(a.arg for a in node.args.kwonlyargs)], NOTHING)
         static = any(last_name(d) == "staticmethod" for d in node.decorator_list)
@@ -426,6 +429,7 @@ class Calls(Meanings):
             new.returned = states[1:]
         for state in new.returned:
             self.state.join(state)
+        return new.result
 
 
 def _remakes(function: Any) -> bool:

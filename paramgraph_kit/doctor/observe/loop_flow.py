@@ -43,6 +43,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Thing,
     elements,
     names_given,
+    without_plain,
 )
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.driver.files import is_library
@@ -172,6 +173,7 @@ class Flow(Calls):
         if isinstance(node, ast.Assign):
             given = self._made_by(node.value, run)
             given = self._value(node.value, run) if given is NOTHING else given
+            given = without_plain(self.results.get(id(node.value), NOTHING)) if given is NOTHING else given
             for target in node.targets:
                 for part, each in names_given(target, given):
                     self._assign(part, each, node, run)

@@ -51,6 +51,7 @@ class Meanings:
         ]
         self.things: dict[str, Thing] = {}
         self.meant: ast.AST | None = None  # of several lines that make an object of its class
+        self.results: dict[int, Any] = {}  # by a call's id: what it gives that a function of the user's has made
         self.stack: list[tuple[str, int]] = []
         self.left = MOST_STATEMENTS
         self.found = Found()
@@ -252,6 +253,15 @@ def is_used_alike(call: ast.Call, file: str, owner: Any) -> bool:
     asked = {n.attr for n in lines if isinstance(n, ast.Attribute) and ast.unparse(n.value) == base} - {name}
     shared = {*dir(torch.nn.Module), *vars(torch.nn.Module())}  # which many others have as well
     return asked <= {*attributes_of(owner), *dir(type(owner))} and bool(asked - shared)
+
+
+def makes_once(call: ast.Call, function: Function, file: str) -> bool:
+    """Whether what a function returns has one name: it returns at one line, and one call in a file asks it to."""
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    calls = [
+        n for n in ast.walk(tree_of(file) or call) if isinstance(n, ast.Call) and last_name(n.func) == function.name
+    ]
+    return len(returns) == 1 and len(calls) == 1
 
 
 def called_by(function: Any) -> Any:

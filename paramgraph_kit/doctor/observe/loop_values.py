@@ -176,6 +176,13 @@ def names_given(target: ast.expr, value: Any) -> Iterator[tuple[ast.expr, Any]]:
         yield from names_given(each, parts[number] if parts else NOTHING)
 
 
+def without_plain(value: Any) -> Any:
+    """The same without numbers and words, which another call may make others of."""
+    if type(value) is tuple:
+        return tuple(map(without_plain, value))
+    return NOTHING if type(value) in PLAIN else value
+
+
 def function_of(value: Any) -> tuple[FunctionType | None, Any]:
     """The function that a call of it runs, and the object that it belongs to."""
     owner = NOTHING
