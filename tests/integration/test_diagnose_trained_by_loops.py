@@ -29,6 +29,7 @@ class Learner:
     def __init__(self):
         self.net, self.heat = Net().to(device), 1.0
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.hook = self.net.head.register_forward_hook(lambda m, i, o: o * 0.5)
         self.slow = {n: p.detach().clone() for n, p in self.net.named_parameters()}
     def update(self, x):
         heat = self.heat
@@ -84,6 +85,13 @@ WRONG = {
         ["self.opt.param_groups"],
         "one call ahead of that capture",
     ),
+    "more groups": (
+        "self.learner.opt.param_groups.append({'params': [], 'lr': 0.1})",
+        ["self.opt.param_groups"],
+        "one call ahead of that capture",
+    ),
+    "a hook that goes": ("if k == 1: self.learner.hook.remove()", ["self.head."], "do that once"),
+    "other types": ("if k == 1: self.learner.net.double()", [".data"], "ahead of the capture and of making the"),
     "a state that begins again": ("self.learner.opt.state.clear()", ["the state of self.opt"], "zero_()"),
     "a number of the loop's object": ("self.cool()", ["self.heat"], "capture again behind"),
     "other weights": ("self.learner.swap()", [".data"], ".data.copy_("),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
 from paramgraph_kit.doctor.observe.captured_entries import CHANGES
@@ -262,7 +263,9 @@ class Calls(Meanings):
                 if is_a(owner, ROWS) or is_torchs(owner, name):
                     self._set(owner, PARTS, NOTHING, text, call, run)
                     done = True
-            elif name in HOOKED and is_a(owner, (torch.nn.Module, torch.Tensor)):
+            elif (name in HOOKED and is_a(owner, (torch.nn.Module, torch.Tensor))) or (
+                name == "remove" and is_a(owner, RemovableHandle)
+            ):
                 self._set(owner, HOOKS, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.nn.Module) and self._gives_memory(call, name, owner, run):
@@ -287,6 +290,8 @@ class Calls(Meanings):
             elif name in CHANGES and type(owner) in HOLDS:
                 given = self._value(call.args[-1], run) if call.args else NOTHING
                 self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
+                if last_name(call.func.value) == GROUPS:  # type: ignore[attr-defined]
+                    self._set(owner, GROUPS, NOTHING, text, call, run)
                 if type(owner) is defaultdict and name in TAKES:
                     self._set(owner, STATE, NOTHING, text, call, run)  # of an optimizer, perhaps
                 done = True

@@ -13,6 +13,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -156,8 +157,10 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             _of_state(u, line, at) for u in stepped if any(line.owner is o for o in (u.value(), u.value().state))
         )
         return
-    if line.name == GROUPS and is_a(line.owner, torch.optim.Optimizer):
-        yield from (_of_groups(use, at) for use in stepped if use.value() is line.owner)
+    if line.name == GROUPS:
+        yield from (
+            _of_groups(u, at) for u in stepped if any(line.owner is o for o in (u.value(), u.value().param_groups))
+        )
         return
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
@@ -316,7 +319,10 @@ def _of_part(line: Given, uses: list[Use], ran: list[CodeType], at: Frame) -> It
             best = (0, use, "")
         if not is_a(value, torch.nn.Module):
             continue
-        if line.name in (MEMORY, LEARNS, HOOKS) and is_a(line.owner, torch.Tensor):
+        if is_a(line.owner, RemovableHandle):
+            hooks = line.owner.hooks_dict_ref()
+            named = next((n for n, m in value.named_modules() if any(h is hooks for h in vars(m).values())), None)
+        elif line.name in (MEMORY, LEARNS, HOOKS) and is_a(line.owner, torch.Tensor):
             named = next((n for n, p in value.named_parameters() if p is line.owner), None)
         else:
             named = next((n for n, m in value.named_modules() if m is line.owner and _minds(m, line.name)), None)
@@ -350,6 +356,11 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
             kept = [k for k in line.node.keywords if k.arg != "assign"]
             call = ast.unparse(ast.Call(line.node.func, line.node.args, kept))
             does = f"there `{call}`, which copies into the memory that the graph reads; or capture again behind {by}"
+        elif isinstance(line.node, ast.Call) and not _moves_away(line.node):
+            does = (
+                f"do that once, ahead of the capture and of making the optimizer; or capture again behind {by}: the "
+                "graph reads the memory of its capture, and computes in its types"
+            )
         elif isinstance(line.node, ast.Call):
             does = f"capture again behind {by}, or leave the parameters where they are, and copy them with `clone()`"
     elif line.name in (PARTS, HOOKS):
@@ -361,6 +372,12 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
     text = frame.text if frame is not None else use.text
     failure = replace(BY_ID[code].failure(said, frame), fix=f"before  {text}\nafter   {does}")
     return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure)
+
+
+def _moves_away(call: ast.Call) -> bool:
+    """Whether a call that gives parameters other memory is no change of their types: ``net.cpu()``, one long vector."""
+    words = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+    return last_name(call.func) in ("cpu", "to_empty", "vector_to_parameters") or "cpu" in words
 
 
 def _minds(module: torch.nn.Module, name: str) -> bool:
