@@ -177,3 +177,27 @@ def test_another_name_in_the_state_of_an_optimizer_keeps_its_numbers(tmp_path: P
     assert [f.code for f in found.failures] == ["stale-input"]
     assert found.fix is not None
     assert ".copy_(" not in found.fix.diff or ".clone()" in found.fix.diff
+
+
+def test_what_an_optimizers_own_step_exchanges_is_its_own(tmp_path: Path) -> None:
+    # GIVEN a step of torch's which exchanges what it keeps, and lines that use the same words of a table of their own
+    program = """
+from torch import nn
+net, table = nn.Linear(4, 1, device=device), {}
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=2)
+def closure():
+    optimizer.zero_grad()
+    loss = net(torch.ones(4, device=device)).square().sum()
+    loss.backward()
+    return loss
+def f(x):
+    table["d"] = x * 2
+    table["prev_flat_grad"] = x * 3
+    optimizer.step(closure)
+    return table["d"] + len(optimizer.state)
+"""
+    names = run(program, tmp_path)
+    # WHEN diagnosed
+    found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()))
+    # THEN none of these lines is said to exchange the optimizer's
+    assert not [f for f in found.failures if "another tensor after each call" in f.message], str(found)

@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.given_to_operations import NO_KERNELS
 from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -43,7 +44,10 @@ def exchanged(
         if reader is None:
             continue
         if change.owner:  # of an optimizer: what its own step exchanges is its own
-            frame = _set_at(change.name, codes, ()) or _made_by_the_user(steps, made_by.get(id(change.after), 0))
+            place = _made_at(steps, made_by.get(id(change.after), 0))
+            if place is not None and any("/torch/optim/" in file for file in place.files):
+                continue
+            frame = _set_at(change.name, codes, ()) or (place.frame() if place is not None else None)
         else:
             frame = written_at(change, codes) or _set_at(change.name, codes) or reader.place.frame()
         if frame in told or (frame is None and change.owner):
@@ -54,13 +58,10 @@ def exchanged(
         yield BY_ID[code].failure(f"{change.name} is another {kind} after each call", frame)
 
 
-def _made_by_the_user(steps: Iterable[Step], number: int) -> Frame | None:
-    """The user's line with an operation of the device's, and None where an optimizer's own step has it."""
+def _made_at(steps: Iterable[Step], number: int) -> Place | None:
+    """Where an operation of the device stands."""
     counted = (step for step in steps if step.on_device and step.name not in NO_KERNELS)
-    place = next((step.place for n, step in enumerate(counted, 1) if n == number), None)
-    if place is None or any("/torch/optim/" in file for file in place.files):
-        return None
-    return place.frame()
+    return next((step.place for n, step in enumerate(counted, 1) if n == number), None)
 
 
 def _is_buffer(change: Change) -> bool:
