@@ -12,7 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
-from paramgraph_kit.doctor.observe.captured_entries import CHANGES
+from paramgraph_kit.doctor.observe.captured_entries import CHANGES, TAKES
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_names import (
@@ -58,7 +58,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     elements,
     names_given,
 )
-from paramgraph_kit.doctor.observe.other_entries import CHANGES, HOLDS, TAKES
+from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 
 GROWS = (
