@@ -116,7 +116,8 @@ def _filled(found: Found, uses_of: Callable[[], list[Use]], given: dict[str, Any
             continue
         if not holds and all(isinstance(e.node, ast.Call) and last_name(e.node.func) == "clear" for e in late):
             continue
-        use = next((u for u in uses_of() if u.value() is holds and not _only_grows(u)), None)
+        every = (part for use in uses_of() for part in (use, *_counted_from_behind(use)))
+        use = next((u for u in every if u.value() is holds and not _only_grows(u)), None)
         if use is None:
             continue
         values = [found.values[n][-1] for n in sorted(numbers) if n > 0 and found.given[n].is_late]
@@ -191,6 +192,13 @@ def _with_owners(use: Use) -> Iterator[Use]:
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
         yield Use(use.code, node, use.decides, use.names)
+
+
+def _counted_from_behind(use: Use) -> Iterator[Use]:
+    """The lists of which the last entries are read, which are others where one is added: ``self.rows[-1]``."""
+    for part in _with_owners(use):
+        if isinstance(part.node, ast.Subscript) and isinstance(part.node.slice, ast.UnaryOp):
+            yield Use(part.code, part.node.value, part.decides, part.names)
 
 
 def _is_read(use: Use, line: Given) -> bool:
