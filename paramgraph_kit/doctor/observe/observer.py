@@ -26,7 +26,7 @@ from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, is_staged, operation, refusal
 from paramgraph_kit.doctor.observe.sums import sum_of
-from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, weak_ref
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
 from paramgraph_kit.driver.torch_names import torch_name
@@ -103,7 +103,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
         self._as_ever = AsEver()
-        self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._hooked: dict[int, tuple[Any, Any]] = {}  # weak references: what nobody else has is freed, as ever
         self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
         self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
         self._of_cpu: set[int] = set()  # storages of what was computed on the CPU from tensors of before
@@ -405,9 +405,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
         self.keeper.note_leaf(leaf)
-        if id(leaf) not in self._hooked and leaf.device.type == self._device and torch.is_grad_enabled():
-            hook = leaf.register_post_accumulate_grad_hook(self._accumulated)
-            self._hooked[id(leaf)] = (leaf, hook)  # the leaf too: its id stays its own
+        known = self._hooked.get(id(leaf))
+        if (known is None or known[0]() is None) and leaf.device.type == self._device and torch.is_grad_enabled():
+            self._hooked[id(leaf)] = weak_ref(leaf), leaf.register_post_accumulate_grad_hook(self._accumulated)
 
     def _accumulated(self, leaf: torch.Tensor) -> None:
         # Where it needs no operation, nothing else tells on which stream that is.

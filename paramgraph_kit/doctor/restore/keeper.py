@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from paramgraph_kit.driver.select import twin
 
+weak_ref: Any = TensorWeakRef  # torch leaves it untyped
 _OF_A_COUNTER = 64  # bytes
 
 
@@ -24,7 +26,8 @@ class Keeper:
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # what may be written unseen
         self._plain: dict[int, torch.Tensor] = {}  # what was written and needed no gradients before
-        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        # A parameter that nobody else has is freed, as ever: a graph of the program's may read it then.
+        self._gradients: dict[int, tuple[Any, torch.Tensor | None]] = {}
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
@@ -58,8 +61,9 @@ class Keeper:
 
     def note_leaf(self, tensor: torch.Tensor) -> None:
         """Remember the gradient of a parameter."""
-        if id(tensor) not in self._gradients:
-            self._gradients[id(tensor)] = (tensor, tensor.grad)
+        known = self._gradients.get(id(tensor))
+        if known is None or known[0]() is None:  # the id is another one's by now
+            self._gradients[id(tensor)] = (weak_ref(tensor), tensor.grad)
 
     def leaves_of(self, tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         """The parameters that a result from outside was made of."""
@@ -81,15 +85,17 @@ class Keeper:
     def gradient_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The gradient that a parameter had before the call."""
         found = self._gradients.get(id(tensor))
-        return found[1] if found else None
+        return found[1] if found and found[0]() is tensor else None
 
     def leave_gradient(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Let a parameter have the gradient that it has now; what it had before the call, if that is known."""
-        return self._gradients.pop(id(tensor), None)
+        found = self._gradients.pop(id(tensor), None)
+        return (tensor, found[1]) if found and found[0]() is tensor else None
 
     def left_gradients(self) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         """Parameters with a gradient now that the call has made, and those with one that it has written to."""
-        there = [(p, before) for p, before in self._gradients.values() if p.grad is not None]
+        known = [(ref(), before) for ref, before in self._gradients.values()]
+        there = [(p, before) for p, before in known if p is not None and p.grad is not None]
         made = tuple(p for p, before in there if before is None)
         return made, tuple(
             p for p, before in there if before is p.grad and before is not None and self.is_written(before)
@@ -116,9 +122,9 @@ class Keeper:
         for tensor in self._plain.values():  # a graph that is held so would keep its backward pass on its stream
             if tensor.requires_grad and tensor._base is None:
                 tensor.detach_()
-        for tensor, gradient in self._gradients.values():
-            if tensor.grad is not gradient:
-                tensor.grad = gradient
+        for ref, gradient in self._gradients.values():
+            if (parameter := ref()) is not None and parameter.grad is not gradient:
+                parameter.grad = gradient
         for generator, state in self._generators.values():
             generator.set_state(state)
         self._written.clear()
