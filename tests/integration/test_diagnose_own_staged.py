@@ -65,3 +65,34 @@ def test_what_waits_and_what_the_caller_may_do_between_two_calls_is_nothing(tmp_
     # GIVEN the same with a wait, and one call alone, whose caller may wait ahead of the next WHEN THEN nothing is told
     assert told("cuda.current_stream().synchronize()", READ, "serve", tmp_path) == []
     assert told("pass", READ, "infer", tmp_path) == []
+
+
+LOOKS = {
+    "copied": "answers.append(out.numpy().copy())",
+    "an array of it": "answers.append(np.asarray(out) * 2)",
+    "a number of it": "answers.append(float(out.numpy().sum()))",
+    "a row of a look at it": "answers.append(out.numpy()[0].argmax())",
+}
+
+
+@pytest.mark.parametrize("title", LOOKS)
+def test_what_numpy_reads_of_a_host_buffer_ahead_of_its_copy_is_told(title: str, tmp_path: Path) -> None:
+    # GIVEN a loop that reads each answer in pinned memory through numpy WHEN nobody has waited THEN its line is told
+    found = told("pass", LOOKS[title], "serve", tmp_path)
+    assert ("work-elsewhere", LOOKS[title], "ahead of this line: torch.cuda.current_stream().synchronize()") in found
+    # WHEN somebody has THEN nothing is
+    assert told("cuda.current_stream().synchronize()", LOOKS[title], "serve", tmp_path) == []
+
+
+def test_a_look_of_numpys_that_lives_until_the_host_has_waited_is_nothing(tmp_path: Path) -> None:
+    # GIVEN a loop that takes the look first, and waits ahead of reading it WHEN THEN nothing is told
+    reads = "look = out.numpy(); cuda.synchronize(); answers.append(look.copy())"
+    assert told("pass", reads, "serve", tmp_path) == []
+
+
+def test_a_host_buffer_that_numpy_fills_while_it_is_copied_from_is_told(tmp_path: Path) -> None:
+    # GIVEN a call that stages what it is given through numpy, behind a copy from there WHEN THEN that line is told
+    again = "self.staged.numpy()[:] = 2 + batch.numpy()"
+    assert [line for _, line, _ in told(again, "pass", "infer", tmp_path)] == [again]
+    # GIVEN one that only reads there WHEN THEN nothing
+    assert told("kept = self.staged.numpy().sum()", "pass", "infer", tmp_path) == []

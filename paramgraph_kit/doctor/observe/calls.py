@@ -140,6 +140,18 @@ def watched(observer: Observer) -> Iterator[None]:
 
         return call
 
+    def shares(function: Any) -> Any:
+        """What numpy does with the memory of a tensor is out of sight of modes."""
+
+        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(tensor, *args, **kwargs)
+            if mine() and observer.unordered.hosts and tensor.device.type == "cpu":
+                with no_modes():
+                    observer.unordered.hosts.shared(tensor, result, order, observer.places.here())
+            return result
+
+        return call
+
     def waits(name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: observer.findings.refused(UNCAPTURED, 900, name)
 
@@ -248,6 +260,7 @@ def watched(observer: Observer) -> Iterator[None]:
         for owner, name, tell in table:
             stack.enter_context(replaced(owner, name, before(tell, in_threads.get((owner, name)))))
         stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
+        stack.enter_context(replaced(torch.Tensor, "numpy", shares))
         stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))
         for name in ("capture_begin", "capture_end", "replay"):
             stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph(name)))

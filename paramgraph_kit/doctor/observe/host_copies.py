@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -46,6 +48,7 @@ class HostCopies:
 
     problems: list[Failure] = field(default_factory=list)
     _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
+    _arrays: dict[int, Any] = field(default_factory=dict)  # weak references to numpy's looks at such memory
 
     def __bool__(self) -> bool:
         return bool(self._of)
@@ -78,6 +81,28 @@ class HostCopies:
     def returned(self) -> None:
         """A call has ended: whether its caller waits ahead of the next one, nobody knows."""
         self._of.clear()
+        self._arrays.clear()
+
+    def shared(self, tensor: torch.Tensor, array: Any, order: Order, place: Place) -> None:
+        """Numpy gets a look at memory of the host's, and reads it out of sight: at the latest when the look is gone.
+
+        One that lives on may wait until the copy is done.
+        """
+        known = self._of.get(storage_key(tensor))
+        if known is None or order.is_done(known.stamp):
+            return
+        then, flat = _bytes_of(tensor).clone(), tensor.detach()  # which keeps the memory, as the array does
+
+        def gone(reference: Any) -> None:
+            if self._arrays.pop(id(reference), None) is None or order.is_done(known.stamp):
+                return
+            with no_modes():
+                is_written = not torch.equal(then, _bytes_of(flat))
+            if known.fills or is_written:
+                self._tell(place, known, is_written)
+
+        reference = weakref.ref(array, gone)
+        self._arrays[id(reference)] = reference
 
     def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
         self._of[storage_key(tensor)] = _UnderWay(_weak(tensor.untyped_storage()), stamp, place, fills, by)
@@ -104,6 +129,10 @@ class HostCopies:
         text = failure.frame.text if failure.frame else ""
         fix = f"before  {text}\nafter   {with_name(f'ahead of this line: {waited}.synchronize()', waited)}"
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def copied_hosts(op: str, given: list[torch.Tensor]) -> Iterable[tuple[int, Any, bool]]:
