@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 
+from paramgraph_kit.rewrite.source.ahead_of import is_sized
 from paramgraph_kit.rewrite.source.edits import Function, Source, first_line
 
 _MARK = re.compile(r"  # once, (?:before|in) `\w+`$")
@@ -44,3 +46,12 @@ def picks_by_masks(lines: Sequence[str]) -> int:
 
 def _parts(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def chooses_sized(lines: Sequence[str]) -> bool:
+    """Whether lines choose what the device counts, ``torch.where(c, mask.nonzero(), old)``: none is of its size."""
+    try:
+        nodes = [*ast.walk(ast.parse(textwrap.dedent("\n".join(lines))))]
+    except SyntaxError:  # a part of a statement
+        return False
+    return any(isinstance(n, ast.Call) and len(n.args) == 3 and any(map(is_sized, n.args[1:])) for n in nodes)

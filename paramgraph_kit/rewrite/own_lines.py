@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
-from paramgraph_kit.rewrite.new_lines import marked, once_before, picks_by_masks, unmarked
+from paramgraph_kit.rewrite.new_lines import chooses_sized, marked, once_before, picks_by_masks, unmarked
 from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, is_touched, lines_of
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -456,6 +456,8 @@ def _changed(
             new += marked(put, once_before(source, statement, begin)) if file == source.file and begin == end else put
     if picks_by_masks(new) > picks_by_masks(gone):
         raise Unseen  # a count instead of a bound: the rest of it takes shapes
+    if chooses_sized(new):
+        return None
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 

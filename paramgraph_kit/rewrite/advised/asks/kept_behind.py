@@ -6,8 +6,14 @@ import ast
 
 import torch
 
+from paramgraph_kit.rewrite.source.ahead_of import is_read_ahead, sized_by_values
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place
+
+SIZED = (
+    "; `{path}` is as large as the device finds, and a graph that reads it keeps the memory of its capture: give it as "
+    "many places as there can be, with a mask of those that count, or capture again where it has got another size"
+)
 
 
 def kept_in_place(place: Place, line: int) -> str:
@@ -15,8 +21,15 @@ def kept_in_place(place: Place, line: int) -> str:
     function = place.source.function_of(place.statement)
     every = [n for part in function.body for n in within(part)] if function is not None else []
     assigns = [n for n in every if isinstance(n, ast.Assign) and n.lineno >= line and len(n.targets) == 1]
-    told = [text for node in assigns if (text := _in_place(place, node, line))]
-    return f"; there {', '.join(told)}, as a graph goes on with the tensor that it was captured with" if told else ""
+    told = [text for node in assigns if not _is_sized(place, node) and (text := _in_place(place, node, line))]
+    sized = [path_of(n.targets[0]) for n in assigns if _is_sized(place, n) and _in_place(place, n, line)]
+    kept = f"; there {', '.join(told)}, as a graph goes on with the tensor that it was captured with" if told else ""
+    return kept + "".join(SIZED.format(path=path) for path in dict.fromkeys(sized))
+
+
+def _is_sized(place: Place, node: ast.Assign) -> bool:
+    masks = [name for name, form in place.forms.items() if form.dtype is torch.bool]
+    return sized_by_values(place.source, place.source.function_of(place.statement), node.value, masks)
 
 
 def _in_place(place: Place, node: ast.Assign, line: int) -> str:
@@ -25,7 +38,8 @@ def _in_place(place: Place, node: ast.Assign, line: int) -> str:
         path = path_of(target)
         if not _is_read_ahead(place, path, line) or not _is_tensor(place, path, value):
             return ""
-        first = "" if isinstance(place.value(path), torch.Tensor) else " once a first call has made one"
+        there = isinstance(place.value(path), torch.Tensor) and not _begins_with_none(place, target.attr)
+        first = "" if there else " once a first call has made one"
         return f"`{path}.copy_({place.text(value)})` for `{place.text(node)}`{first}"
     parts, given = getattr(target, "elts", []), getattr(value, "elts", [])
     paths = [path_of(each) for each in parts]
@@ -41,14 +55,21 @@ def _in_place(place: Place, node: ast.Assign, line: int) -> str:
 
 
 def _is_read_ahead(place: Place, path: str, line: int) -> bool:
-    """Whether lines of the function ahead of that read it, or another function does, by the same last name."""
+    """Whether what is captured ahead of that reads it: its function's lines, or another function, by the last name."""
     function, name = place.source.function_of(place.statement), path.rpartition(".")[2]
-    reads = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
-    return "." in path and any(n.attr == name and (n.lineno < line or _apart(place, n, function)) for n in reads)
+    return "." in path and is_read_ahead(place.source, function, name, line, place.entry)
 
 
-def _apart(place: Place, node: ast.AST, function: ast.AST | None) -> bool:
-    return place.source.function_of(node) is not function
+def _begins_with_none(place: Place, name: str) -> bool:
+    """Whether a line gives an attribute of this name None: a first call may find no tensor to write to."""
+    assigns = (n for n in ast.walk(place.source.tree) if isinstance(n, (ast.Assign, ast.AnnAssign)))
+    pairs = ((t, n.value) for n in assigns for t in (n.targets if isinstance(n, ast.Assign) else [n.target]))
+    for target, value in pairs:
+        parts, values = getattr(target, "elts", [target]), getattr(value, "elts", [value])
+        each = zip(parts, values if len(values) == len(parts) else [value] * len(parts), strict=True)
+        if any(getattr(p, "attr", "") == name and isinstance(v, ast.Constant) and v.value is None for p, v in each):
+            return True
+    return False
 
 
 def _is_tensor(place: Place, path: str, value: ast.expr) -> bool:

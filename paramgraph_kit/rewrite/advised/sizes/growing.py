@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.rows import masks_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import assigned_by_where, form_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
+from paramgraph_kit.rewrite.source.ahead_of import is_sized
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training
@@ -411,6 +412,8 @@ def computed_anyway(place: Place) -> str:
     calls = (n for n in inside if isinstance(n, ast.Call))
     if any(called(n) in ("backward", "step", "item", "append", "print", "save") for n in calls):
         return ""
+    if any(isinstance(n, ast.Assign) and is_sized(n.value) for n in inside):
+        return ""  # what is there has another size, and nothing keeps it
     if told := _changed_by_call(place, node):
         return told
     targets = [each for n in inside if isinstance(n, ast.Assign) and not _is_of_form(n.value) for each in n.targets]
