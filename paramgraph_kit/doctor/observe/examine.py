@@ -38,7 +38,7 @@ from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture, begun_i
 from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, warm_up, with_warm_up
 from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_arguments import forget_unread
-from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates, written_in
+from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.constant_scalars import without_constants
@@ -53,7 +53,7 @@ from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
-from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone, settled
@@ -78,7 +78,6 @@ from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
@@ -440,7 +439,9 @@ class _Examiner(Caller):
         if self.graphs.lies_elsewhere():
             self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
-        lines = [at for each in self.owned(call) if (at := written_at(each, self.codes(call))) is not None]
+        lines = [
+            at for each in owned(call.changes, self.graphs) if (at := written_at(each, self.codes(call))) is not None
+        ]
         if is_result := self.graphs.owns([call.result, self.first.result if self.first is not None else None]):
             lines += kept(around(self.function), self.function, self.codes(call), call.result, self.graphs.owns)
         problems = [kept_at(text, frame) for frame in lines]
@@ -449,7 +450,7 @@ class _Examiner(Caller):
         problems += self.graphs.early.failures()
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
-        elif said := note_of_kept(call.result, self.states(), self.graphs):
+        elif said := note_of_kept(call.result, states(self.graphs), self.graphs):
             found.notes.append(said)
         found.notes.append(OF_ITS_OWN)
         launched = self.graphs.launched_regions()
@@ -488,16 +489,3 @@ class _Examiner(Caller):
         found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
         found.notes += moved_by_others(launched, [f.message for f in problems])
         return as_replayed(problems, (region.code.co_filename for region in launched))
-
-    def states(self) -> set[int]:
-        """Memory from outside that its captures write."""
-        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            return {storage_key(t) for region in self.graphs.regions or () for _, t in written_in(region)}
-        return set()
-
-    def owned(self, call: Call) -> list[Change]:
-        """Lists and dictionaries that have more after a call, and hold what a graph writes."""
-        held: Any = (each for each in call.changes if isinstance(each.after, (list, dict)) and each.before is not None)
-        grown = [each for each in held if len(each.after) > len(each.before)]
-        states = self.states() if grown else set()
-        return [c for c in grown if self.graphs.owns(c.after) or states & {storage_key(t) for t in tensors_in(c.after)}]
