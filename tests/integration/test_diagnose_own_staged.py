@@ -96,3 +96,16 @@ def test_a_host_buffer_that_numpy_fills_while_it_is_copied_from_is_told(tmp_path
     assert [line for _, line, _ in told(again, "pass", "infer", tmp_path)] == [again]
     # GIVEN one that only reads there WHEN THEN nothing
     assert told("kept = self.staged.numpy().sum()", "pass", "infer", tmp_path) == []
+
+
+def test_a_host_buffer_that_the_next_call_fills_is_noted_where_the_caller_may_wait_for_nothing(tmp_path: Path) -> None:
+    # GIVEN a call that gives back a tensor of the device, and begins with what the last copy may still read
+    program = SERVER.replace("self.host.copy_(self.y, non_blocking=True)", "WAITS; return self.y + 0")
+    for waits, noted in (("pass", True), ("cuda.current_stream().synchronize()", False)):
+        names = load(PRELUDE + program.replace("WAITS", waits, 1), tmp_path / f"program_{noted}.py")
+        # WHEN
+        found = pgk.diagnose(names["server"].infer, *names["args"][0][:1])
+        # THEN
+        assert not found.failures
+        notes = [n for n in found.notes if "pinned" in n]
+        assert ["self.staged.copy_(batch) writes to pinned memory" in n for n in notes] == ([True] if noted else [])

@@ -486,6 +486,6 @@ class _Examiner(Caller):
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         problems = without_captured_again(self, problems)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
-        found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
+        found.notes += [*ahead, *self.graphs.warmed.notes(moved), *self.graphs.unordered.hosts.notes]
         found.notes += moved_by_others(launched, [f.message for f in problems])
         return as_replayed(problems, (region.code.co_filename for region in launched))

@@ -47,11 +47,13 @@ class HostCopies:
     """Those of one call."""
 
     problems: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
+    _before: dict[int, _UnderWay] = field(default_factory=dict)  # those of the call before
     _arrays: dict[int, Any] = field(default_factory=dict)  # weak references to numpy's looks at such memory
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._of or self._before)
 
     def saw(
         self,
@@ -78,8 +80,10 @@ class HostCopies:
             if not storage.expired():
                 self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
 
-    def returned(self) -> None:
+    def returned(self, results: Iterable[torch.Tensor]) -> None:
         """A call has ended: whether its caller waits ahead of the next one, nobody knows."""
+        waits = any(key in self._of and self._of[key].fills for key in map(storage_key, results))
+        self._before = {} if waits else {key: each for key, each in self._of.items() if not each.fills}
         self._of.clear()
         self._arrays.clear()
 
@@ -88,7 +92,9 @@ class HostCopies:
 
         One that lives on may wait until the copy is done.
         """
-        known = self._of.get(storage_key(tensor))
+        key = storage_key(tensor)
+        known = self._of.get(key) or self._before.get(key)
+        tell = self._tell if key in self._of else self._note
         if known is None or order.is_done(known.stamp):
             return
         then, flat = _bytes_of(tensor).clone(), tensor.detach()  # which keeps the memory, as the array does
@@ -99,7 +105,7 @@ class HostCopies:
             with no_modes():
                 is_written = not torch.equal(then, _bytes_of(flat))
             if known.fills or is_written:
-                self._tell(place, known, is_written)
+                tell(place, known, is_written)
 
         reference = weakref.ref(array, gone)
         self._arrays[id(reference)] = reference
@@ -112,23 +118,42 @@ class HostCopies:
         for tensor in hosts:
             known = self._of.get(key := storage_key(tensor))
             writes = id(tensor) in filled
+            earlier = self._before.pop(key, None) if writes and known is None else None
+            if earlier is not None and not earlier.storage.expired() and not order.is_done(earlier.stamp):
+                self._note(place, earlier, writes)
             if known is None or not (writes or known.fills):
                 continue
             del self._of[key]
             if not known.storage.expired() and not order.is_done(known.stamp):
                 self._tell(place, known, writes)
 
+    def _note(self, place: Place, known: _UnderWay, writes: bool) -> None:
+        """The host writes what a copy of the call before may still read."""
+        if not writes or (frame := place.frame()) is None:
+            return
+        line = line_of(*known.place.user) if known.place.user is not None else "?"
+        said = f"{frame.label()} writes to pinned memory that the {known.by} of line {line} may still read, of the call"
+        note = f"{said} before: who waits for nothing between two calls needs `{_waited(place, known)}` ahead of it"
+        self.notes += [note] if note not in self.notes else []
+
     def _tell(self, place: Place, known: _UnderWay, writes: bool) -> None:
         line = line_of(*known.place.user) if known.place.user is not None else "?"
         does = "it writes to" if writes else "it reads"
         said = f"{does} pinned memory that the {known.by} of line {line} may still {'write' if known.fills else 'read'}"
         failure = BY_ID["work-elsewhere"].failure(f"{said}: nothing waits for it", place.frame())
-        waited = next(streams_at(known.place), CURRENT)
-        if waited != CURRENT and place.user and known.place.user and place.user[0] is not known.place.user[0]:
-            waited = "torch.cuda"  # whose names mean nothing here
+        waited = _waited(place, known)
         text = failure.frame.text if failure.frame else ""
-        fix = f"before  {text}\nafter   {with_name(f'ahead of this line: {waited}.synchronize()', waited)}"
+        words = with_name(f"ahead of this line: {waited}", waited.removesuffix(".synchronize()"))
+        fix = f"before  {text}\nafter   {words}"
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
+
+
+def _waited(place: Place, known: _UnderWay) -> str:
+    """What waits at a place for a copy."""
+    stream = next(streams_at(known.place), CURRENT)
+    if stream != CURRENT and place.user and known.place.user and place.user[0] is not known.place.user[0]:
+        stream = "torch.cuda"  # whose names mean nothing here
+    return f"{stream}.synchronize()"
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
