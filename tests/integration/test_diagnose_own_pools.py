@@ -182,3 +182,46 @@ def test_what_a_graph_writes_over_by_itself_is_not_read_as_others_left_it(
     found = _told(SCRATCH.replace("LINE", line) + rest, tmp_path)
     # THEN it is told where it reads what was there
     assert [f.code for f in found.failures] == told
+
+
+TOWERS = """
+class Graphed:
+    def __init__(self, wide, pool):
+        self.x = torch.zeros(4, 6, device=device)
+        self.up, self.down = torch.rand(6, wide, device=device), torch.rand(wide, 6, device=device)
+        torch.tanh(self.x @ self.up) @ self.down
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph, pool=pool):
+            self.out = torch.tanh(torch.tanh(self.x @ self.up) @ self.down)
+    def __call__(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.out
+class Pair:
+    def __init__(self):
+        pool = cuda.graph_pool_handle()
+        self.wide, self.narrow = Graphed(64, pool), Graphed(6, pool)
+        self.seen = []
+    def run(self, a, b):
+        q = self.narrow(a)
+        FIRST
+        d = self.wide(b)
+        LATER
+        return (SEEN * d).sum()
+run = Pair().run
+args = (torch.rand(4, 6, device=device), torch.rand(4, 6, device=device))
+"""
+
+
+def _towers(first: str, later: str, seen: str, tmp_path: Path) -> list[str]:
+    program = TOWERS.replace("FIRST", first).replace("LATER", later).replace("SEEN", seen)
+    return sorted(f.code for f in _told(program, tmp_path).failures)
+
+
+def test_a_result_that_is_kept_behind_the_replay_that_writes_over_it_has_both_words(tmp_path: Path) -> None:
+    # GIVEN a step that keeps a result behind another graph's replay WHEN it is asked THEN a copy there is not enough
+    assert _towers("pass", "self.seen.append(q)", "q", tmp_path) == ["output-alias", "pool-order"]
+    # GIVEN one that keeps it ahead of that, and reads what it has kept WHEN THEN it is
+    assert _towers("self.seen.append(q)", "pass", "self.seen[-1]", tmp_path) == ["output-alias"]
+    # GIVEN one that takes a copy there WHEN THEN nothing is told
+    assert _towers("q = q.clone(); self.seen.append(q)", "pass", "q", tmp_path) == []

@@ -44,7 +44,7 @@ from paramgraph_kit.doctor.observe.passed_words import passed_on, without_given
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.observe.replay_order import LOST, ReplayOrder
+from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
 from paramgraph_kit.doctor.observe.returned_early import ReturnedEarly
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
@@ -236,6 +236,7 @@ class OwnGraphs:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
                 failure = BY_ID["pool-order"].failure(text, spoiled.frame_in(own.begun))
                 self.misread.append(with_pools_of_their_own(failure, self.regions or ()))
+                self.order.spoils[self.misread[-1].frame] = spoiled
         return pending
 
     def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:
@@ -277,8 +278,7 @@ class OwnGraphs:
         in_loops = [f for file in files for f in told_in_loops(file, self.ran)]
         more = [*self.held.failures(self.ran, told), *in_loops]
         if any(f.code == "output-alias" for f in told) and not self.kept.late:
-            # A copy where it is kept is taken ahead of the other graph.
-            told = [f for f in told if f.code != "pool-order" or f.message == LOST]
+            told = self.order.without_kept(told)
         frames, places = {f.frame for f in more}, [f.message.partition(" has other")[0] for f in more]
         tables = {word for place in places if "[" in place for word in re.findall(r"\w+", place.partition("[")[0])}
         kept = []

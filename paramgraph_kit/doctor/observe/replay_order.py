@@ -12,7 +12,8 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, bytes_of
-from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
 _Early = tuple[Place, CodeType | None, Collection[int]]
@@ -29,6 +30,7 @@ class ReplayOrder:
     _replays: int = 0
     _told: dict[CodeType | None, Frame | None] = field(default_factory=dict)  # by where a graph was captured that reads
     _held: dict[int, tuple[Memory, torch.Tensor, Place]] = field(default_factory=dict)  # ahead of another's replay
+    spoils: dict[Frame | None, Place] = field(default_factory=dict)  # where it is told that a result is written over
 
     def wrote(self, key: int) -> None:
         """Something outside of all captures writes to memory."""
@@ -85,6 +87,17 @@ class ReplayOrder:
                 if (now := _contents(memory)) is not None and not torch.equal(now, held):
                     return place
         return None
+
+    def without_kept(self, told: list[Failure]) -> list[Failure]:
+        """The same without orders that a copy mends where a result is kept: it is taken ahead of the other graph."""
+        kept = [at for f in told if f.code == "output-alias" and (at := f.frame) is not None]
+
+        def is_late(spoiled: Place) -> bool:
+            here = [(display_name(code.co_filename), code.co_name, line_of(code, at)) for code, at in spoiled.stack]
+            return any((at.file, at.function) == each[:2] and each[2] < at.line for at in kept for each in here)
+
+        late = {frame for frame, spoiled in self.spoils.items() if is_late(spoiled)}
+        return [f for f in told if f.code != "pool-order" or f.message == LOST or f.frame in late]
 
     def over(self, one: OneGraph, known: Iterable[OneGraph], place: Place) -> None:
         """A graph is replayed next: whose results it writes over, as they lie there, or as their contents tell then.
