@@ -23,7 +23,8 @@ from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, 
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.settled import ALREADY, is_settled
-from paramgraph_kit.rewrite.source.edits import Function, Source, within
+from paramgraph_kit.rewrite.source.ahead_of import named_by
+from paramgraph_kit.rewrite.source.edits import Function, Source, heads, within
 from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
@@ -167,7 +168,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
         elif pair[1] == [IN_DIFF]:
             pair = _moved(failure, at, fix)
-        if pair and pair[1] == [IN_DIFF] and fix is not None and failure.code in _KEPT and (kept := _kept(fix)):
+        if pair and pair[1] == [IN_DIFF] and fix is not None and failure.code in _KEPT and (kept := _kept(fix, at)):
             pair = pair[0], [kept]
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
@@ -178,6 +179,9 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     left = fix is not None and id(failure) in attempt.unsafe
     said = _said_by_hand(failure, fix.instead, first=pair is None) if left and fix is not None else ""
     pair = (pair[0] if pair else [failure.frame.text if failure.frame is not None else ""], [said]) if said else pair
+    if left and not said and failure.code in _KEPT and fix is not None and at is not None and _reads_stale(at, fix):
+        kept = _kept(fix, at)
+        pair = ([failure.frame.text if failure.frame is not None else ""], [kept]) if kept else pair
     if at is not None and fix is not None and not fix.alone and (cut := behind_a_cut(at[1], at[0], fix.instead)):
         pair = [failure.frame.text if failure.frame is not None else ""], [cut]
     if fix is not None and fix.pieces and (id(failure) in attempt.unsafe or (PLAIN in fix.pieces and follows(failure))):
@@ -191,9 +195,19 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     return replace(failure, fix=_text(pair))
 
 
-def _kept(fix: Fix) -> str:
-    """What is said of a value that a graph would keep, though it moves: of the lines that read it the diff has none."""
+def _kept(fix: Fix, place: tuple[Source, ast.stmt] | None) -> str:
+    """What is said of a value that a graph would keep, though it moves: of the lines that read it the diff has none.
+
+    Nothing of a line that no graph runs by that diff.
+    """
+    if place is not None and is_only_around(place, fix):
+        return ""
     return next((line for line in fix.instead if fix.stale and re.match(rf"`[\w.]*\b{fix.stale}`", line)), "")
+
+
+def _reads_stale(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
+    """Whether a statement reads what gets another value outside the launch, or what it asks for by name does."""
+    return bool(fix.stale) and fix.stale in named_by(place[0], heads(place[1]))
 
 
 def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, fix: Fix) -> tuple[list[str], list[str]]:

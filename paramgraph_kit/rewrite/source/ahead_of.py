@@ -56,10 +56,21 @@ def _ahead(source: Source, function: Function | None, line: int, entry: str) -> 
         waiting += [other for other in functions if other.name in {_name(n) for n in places}]
     if function not in seen:
         return None
-    reached = {*map(_name, found), *_BY_NO_NAME} - lead
-    while more := _mentioned(each for each in functions if each.name in reached) - lead - reached:
-        reached |= more
+    reached = _reached(functions, {*map(_name, found), *_BY_NO_NAME} - lead, lead)
     return found + [n for each in functions if each.name in reached for n in ast.walk(each)]
+
+
+def named_by(source: Source, nodes: Iterable[ast.AST]) -> set[str]:
+    """Names in nodes, and in the functions, methods and properties of the file that these name."""
+    functions = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
+    return _reached(functions, {*map(_name, nodes)} - {""}, set())
+
+
+def _reached(functions: list[Function], names: set[str], without: set[str]) -> set[str]:
+    reached = {*names}
+    while more := _mentioned(each for each in functions if each.name in reached) - without - reached:
+        reached |= more
+    return reached
 
 
 def _mentioned(nodes: Iterable[ast.AST]) -> set[str]:

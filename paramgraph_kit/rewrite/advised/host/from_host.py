@@ -288,13 +288,22 @@ def _is_host(value: ast.expr) -> bool:
 def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset()) -> bool:
     """Whether something is computed of the device's tensors, also of what the host has read of them."""
     names = names_in(value) - only_sized(place.source, value)
-    if names & place.tensors.keys():
+    if names & place.tensors.keys() or any(_holds_a_tensor(place, n) for n in ast.walk(value)):
         return True
     function = place.source.function_of(place.statement)
     every = [n for part in (function.body if function is not None else ()) for n in within(part)]
     makes = (ast.Assign, ast.AugAssign, ast.AnnAssign)
     made = [n for n in every if isinstance(n, makes) and n.value is not None and stored([n]) & names - known]
     return any(_of_device(place, n.value, known | names) for n in made if n.value is not None)
+
+
+def _holds_a_tensor(place: Place, node: ast.AST) -> bool:
+    """Whether it is an attribute of a tensor of the device, of which values are read: not ``self.x.shape``."""
+    above = place.source.parents.get(node)
+    if not isinstance(node, ast.Attribute) or isinstance(above, ast.Attribute):
+        return False
+    held = place.value(path) if (path := path_of(node)) else None
+    return isinstance(held, torch.Tensor) and held.device.type != "cpu"
 
 
 def assignments(place: Place) -> Iterator[tuple[str, ast.Assign]]:
