@@ -483,7 +483,7 @@ class _Cutting:
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
         shown = shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)
-        return with_anew(shown, self.anew, self.definition.name, own_gradients=apart)
+        return with_anew(shown, self.anew, self.definition.name, own_gradients=apart) if shown is not None else None
 
     def _leave(self, found: Round, run: Run, fix: Rewriting | None = None, why: str = "") -> None:
         """Note a round that is a function, and no graph yet."""

@@ -19,10 +19,10 @@ from paramgraph_kit.rewrite.loops.spans import Block
 from paramgraph_kit.rewrite.proving.launches import plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.rewrite.round_calls import called, named, with_calls
+from paramgraph_kit.rewrite.round_calls import called, named, unpacks_otherwise, with_calls
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
-from paramgraph_kit.rewrite.source.borrow import borrowed, codes_in, compiled
+from paramgraph_kit.rewrite.source.borrow import at_any_depth, borrowed, codes_in, compiled
 from paramgraph_kit.rewrite.source.edits import Source, path_of, without_gradients
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
@@ -32,12 +32,14 @@ _EMPTY = types.CellType()
 
 def shown_of(
     whole: Ways, source: Source, found: Round, fix: Rewriting, run: Run, truth: Truth, loop: Block
-) -> Rewriting:
-    """What is shown of it: one diff from the user's own lines."""
+) -> Rewriting | None:
+    """What is shown of it: one diff from the user's own lines; None where that is not what was tried."""
     whole_loop = calls_itself(whole, found, fix, run, truth) if fix.usage else []
     texts = {file.removesuffix(REWRITTEN): lines for file, lines in fix.texts.items()}
     texts.setdefault(source.file, run.texts)
     shown = {**texts, source.file: whole_loop or texts[source.file]}
+    if unpacks_otherwise(shown, found.name):
+        return None  # its caller calls what goes around a launch only where that was tried
     kinds = {layouts for one in run.calls for layouts, _ in one}
     name_of_it = whole.entry_name
     given, run.given, run.has_now = run.given, (), []  # whoever keeps the fix may let go of them
@@ -174,8 +176,9 @@ def calls_itself(whole: Ways, found: Round, fix: Rewriting, run: Run, truth: Tru
         with run.applied(), fix.applied():
             space.update(made)
             try:
-                both = {file: code, file + REWRITTEN: code}  # where the round comes to it, its lines are lent already
-                with borrowed([whole.entry] if whole.entry is not None else [], both, {}):
+                own = [whole.entry] if whole.entry is not None else []
+                # Where the round comes to it, its lines are lent already, and once more for each way behind another.
+                with borrowed(own, at_any_depth(own, {file: code}), {}):
                     wrong = truth.wrong(whole.prover.from_now().eager())
             finally:
                 for name in made:

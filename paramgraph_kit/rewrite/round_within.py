@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor import cell
-from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
@@ -28,9 +27,10 @@ from paramgraph_kit.rewrite.proving.proof import STEPS, Arguments, Around
 from paramgraph_kit.rewrite.proving.worth import Share
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
+from paramgraph_kit.rewrite.round_calls import unpacks_otherwise
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Taken
-from paramgraph_kit.rewrite.source.borrow import borrowed, compiled
+from paramgraph_kit.rewrite.source.borrow import at_any_depth, borrowed, compiled
 from paramgraph_kit.rewrite.source.edits import Source, first_line
 from paramgraph_kit.rewrite.truths import Known
 from paramgraph_kit.rewrite.ways import Ways
@@ -193,10 +193,9 @@ def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | Non
 def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewriting | None:
     """All of it in one diff, where the function gives with launches of all rounds what it gives."""
     texts, run = _merged([fix.texts for fix in found]), _merged([fix.run or fix.texts for fix in found])
-    if texts is None or run is None:
+    if texts is None or run is None or any(unpacks_otherwise(texts, fix.alone) for fix in found):
         return None
     codes = {file: compiled(file, lines) for file, lines in run.items()}
-    under = {file + REWRITTEN * times: code for file, code in codes.items() for times in range(3)}
 
     @contextmanager
     def all_of() -> Iterator[Any]:
@@ -204,7 +203,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             made = [stack.enter_context(fix.applied()) for fix in found]
             for one, fix in zip(made, found, strict=True):
                 one.__globals__[fix.alone] = plainly(one, fix.around, fix.bound)
-            stack.enter_context(borrowed(whole.functions, under, {}))
+            stack.enter_context(borrowed(whole.functions, at_any_depth(whole.functions, codes), {}))
             yield made[0]
 
     try:

@@ -6,7 +6,7 @@ import ast
 import linecache
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,15 @@ def compiled(file: str, lines: list[str]) -> types.CodeType:
 
 def _show(name: str, lines: list[str]) -> None:
     linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+
+
+def at_any_depth(
+    functions: Iterable[types.FunctionType], files: Mapping[str, types.CodeType]
+) -> dict[str, types.CodeType]:
+    """The code of each file, by the names that it has where functions run lines that were lent once, or again."""
+    plain = {file.replace(REWRITTEN, ""): code for file, code in files.items()}
+    names = {function.__code__.co_filename for function in functions}
+    return {name: plain[known] for name in names if (known := name.replace(REWRITTEN, "")) in plain}
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
