@@ -13,7 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.observe.takes_tensors import of_numbers
-from paramgraph_kit.rewrite.reads import only_around
+from paramgraph_kit.rewrite.reads import called_by, only_around
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, renamed
@@ -50,7 +50,7 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
             continue
         ran = {code.co_qualname for code in attempt.ran}
         bound = {name for each in _functions(source, attempt) for name in _bound(each)}
-        around = only_around(tree, moved)  # no graph has what these read
+        around = beside(lines, tree, moved, ran)  # no graph has what these read
         for function in (each for each in functions_of(tree, ran) if each.name not in around):
             for node, statement in _reads(function, attributes, attempt):
                 path = path_of(node)
@@ -64,6 +64,13 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
                     made, read = given[0].format(outer), given[1]
                     found[path] += KEPT.format(name=last, made=made, outer=outer, device=attempt.device, read=read)
     return [*list(found.values())[:MOST], *_made_once(attempt, rounds)]
+
+
+def beside(lines: list[str], tree: ast.Module, moved: Collection[str], ran: Collection[str]) -> set[str]:
+    """Functions that those around a launch call, and nothing that is captured does: who calls a part may, too."""
+    behind = called_by(lines, moved)
+    inside = {each.name for each in functions_of(tree, ran)} - behind
+    return only_around(tree, moved) | (behind - called_by(lines, inside) - {*moved})
 
 
 def _made_once(attempt: Ways, rounds: Rounds) -> list[str]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.doctor.observe.exchanged import exchanged_in
-from paramgraph_kit.rewrite.kept_numbers import object_of
-from paramgraph_kit.rewrite.reads import only_around
+from paramgraph_kit.rewrite.kept_numbers import beside, object_of
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.edits import Function, Source, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.writes import paths_in_place
@@ -44,7 +43,7 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
         inside = [*functions_of(source.tree, ran)]
         tree = ast.parse("".join(lines))
         after = [*functions_of(tree, ran)]
-        around = only_around(tree, moved)  # numbers that these count are no tensors
+        around = beside(lines, tree, moved, ran)  # numbers that these count are no tensors
         bound = [{path for each in part for path, _ in _bound(each)} for part in (inside, after)]
         behind = [n for n in ast.walk(tree) if isinstance(n, Function) and n.name in {*moved, *around}]
         bound[1] |= {path for each in behind for path, _ in _bound(each)}  # there it still gets another
