@@ -200,3 +200,44 @@ def test_numbers_that_only_a_captured_function_is_given_are_no_arguments_of_the_
     # THEN nothing is said of other arguments, for the program takes none
     assert found.failures
     assert not [note for note in found.notes if "other numbers as arguments" in note]
+
+
+ROUNDS = """
+class Rounds:
+    def __init__(self):
+        self.net = nn.Linear(4, 4).to(device)
+    def update(self, x, t):
+        y = self.net(x) * t
+        noise = torch.from_numpy(np.random.standard_normal((2, 4)).astype(np.float32)).to(device)
+        x.copy_(y + noise)
+    @torch.no_grad()
+    def run(self, start):
+        x, graph, seen = start.clone(), None, []
+        for i in range(4):
+            t = torch.full((2, 1), float(i), device=device)
+            if graph is None:
+                self.update(x.clone(), t)
+                graph = cuda.CUDAGraph()
+                with cuda.graph(graph):
+                    self.update(x, t)
+            graph.replay()
+            seen.append(x.clone())
+        return seen
+"""
+
+
+def test_words_for_what_is_found_with_a_fix_in_place_name_the_programs_own_lines(tmp_path: Path) -> None:
+    # GIVEN a program whose fix moves lines ahead of its capture
+    names = run("import numpy as np\n" + ROUNDS, tmp_path)
+    forget()
+    # WHEN
+    found = pgk.diagnose(names["Rounds"]().run, torch.ones(2, 4, device=pgk.device()), fix=True)
+    # THEN the line of the capture that is named is the one in the program
+    told = next(f for f in found.failures if f.code == "stale-input")
+    at = re.search(r"ahead of the capture at line (\d+)", told.fix)
+    assert found.fix is not None
+    assert found.fix.diff
+    assert told.frame is not None
+    assert at is not None
+    lines = Path(told.frame.file).read_text().splitlines()
+    assert lines[int(at[1]) - 1].strip() in ("with cuda.graph(graph):", "self.update(x, t)")

@@ -112,3 +112,37 @@ def test_a_limit_that_tensors_are_compared_with_becomes_a_tensor(method: str, tm
     (told,) = pgk.diagnose(gate.step, torch.ones(4, device=pgk.device()), 0.7).failures
     # THEN it is told as a tensor, and needs no graph for each value
     assert "here: self.limit.fill_(limit)" in told.fix
+
+
+ROUNDS = """
+class Rounds:
+    def __init__(self):
+        self.levels = [(0.1 * i, 1.0 + i, 2.0 - i) for i in range(4)]
+    def update(self, x, NAMES):
+        x.copy_(x * 0.5 + SUM)
+    def run(self, start):
+        x, graph, seen = start.clone(), None, []
+        for i in range(4):
+            NAMES = self.levels[i]PICK
+            if graph is None:
+                graph = cuda.CUDAGraph()
+                with cuda.graph(graph):
+                    self.update(x, NAMES)
+            graph.replay()
+            seen.append(x.clone())
+        return seen
+"""
+
+
+@pytest.mark.parametrize(("names", "pick"), [("a, b", "[:2]"), ("a, b, c", "")])
+def test_numbers_of_one_line_have_one_table_of_graphs(names: str, pick: str, tmp_path: Path) -> None:
+    # GIVEN a loop that captures in its first round, with all numbers of a row
+    text = ROUNDS.replace("NAMES", names).replace("SUM", names.replace(", ", " * ")).replace("PICK", pick)
+    found = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN
+    told = pgk.diagnose(found["Rounds"]().run, torch.ones(4).to(found["device"])).failures
+    # THEN the line has one key for all
+    failure = next(f for f in told if f.code == "scalar-frozen")
+    words = f"`if ({names}) not in graphs:` a new capture goes to `graphs[({names})]` with its results"
+    assert failure.fix.count("a graph for each value") == 1
+    assert words in failure.fix

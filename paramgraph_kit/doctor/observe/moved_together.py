@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -14,6 +15,7 @@ GRADIENTS = (
     "; gradients are made once, `p.grad = torch.zeros_like(p)` for each parameter, and each capture begins with "
     "`p.grad.zero_()` for all, so that all graphs fill those that the optimizer reads"
 )
+_FOR_EACH = re.compile(r"`if (?P<what>.+?) not in graphs:` a new capture goes to `graphs\[(?P=what)\]`")
 
 
 def both(first: Failure, second: Failure) -> Failure:
@@ -21,6 +23,12 @@ def both(first: Failure, second: Failure) -> Failure:
     if first.message == second.message or not second.fix.startswith("before  "):
         return first
     more = second.fix.partition("\nafter   ")[2]
+    if (one := _for_each(first.fix)) is not None and (other := _for_each(second.fix)) is not None:
+        paths = [each.strip("()") for each in (one["what"], other["what"])]
+        key = ", ".join(dict.fromkeys(", ".join(paths).split(", ")))
+        known = first.fix.replace(_asked(one["what"]), _asked(f"({key})"))
+        if more.replace(_asked(other["what"]), _asked(f"({key})")) in known:  # one table of graphs, and one key
+            return replace(first, message=f"{first.message}; {second.message}", fix=known)
     fix = first.fix if more in first.fix else f"{first.fix}; {more}"  # a line that is written anew as a whole, once
     return replace(first, message=f"{first.message}; {second.message}", fix=fix)
 
@@ -41,8 +49,16 @@ def all_read(read: list[tuple[str, Failure]]) -> Failure:
 
 def graph_for_each(what: str) -> str:
     """A graph for each value of something that decides what is captured."""
-    new = f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]` with its results"
+    new = f"{_asked(what)} with its results"
     return f"this line as it is, and a graph for each value: ahead of g.replay() {new}, and that one is replayed"
+
+
+def _asked(what: str) -> str:
+    return f"`if {what} not in graphs:` a new capture goes to `graphs[{what}]`"
+
+
+def _for_each(fix: str) -> re.Match[str] | None:
+    return _FOR_EACH.search(fix)
 
 
 def is_for_each(fix: str) -> bool:
