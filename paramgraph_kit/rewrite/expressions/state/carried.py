@@ -331,6 +331,8 @@ def fill_each_entry(place: Place) -> list[Edit]:
         return []
     every = [node for part in function.body for node in within(part)]
     read = {place.text(n) for n in within(place.statement) if isinstance(n, ast.Subscript) and _is_read(n)}
+    tests = [n for n in every if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.Is, ast.IsNot))]
+    asked = {place.text(n.left) for n in tests}
     for node in every:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
@@ -340,6 +342,8 @@ def fill_each_entry(place: Place) -> list[Edit]:
             pairs = list(zip(target.elts, node.value.elts, strict=False))
         entries = [each for each, _ in pairs if isinstance(each, ast.Subscript)]
         texts = {place.text(each) for each in entries}
+        if texts & asked:
+            continue  # while it is None there is nothing to write to
         if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
             continue
         if any(keeps_or_exchanges(place, each.value) for each in entries):
