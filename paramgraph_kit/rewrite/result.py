@@ -33,6 +33,7 @@ class Rewriting:
     worth: Worth = ALL  # how much of a step is in its graph
     begins: list[Any] = field(default_factory=list)  # numbers that a program's own capture would begin with each time
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
+    exchanged: tuple[str, ...] = ()  # tensors that are others behind each step, where a graph would read the first
     texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
     alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
     is_of_loop: bool = True  # or a part of what is done once

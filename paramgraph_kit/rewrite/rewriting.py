@@ -12,7 +12,7 @@ import torch
 from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite import by_hand, kept_numbers, kept_tensors, kinds, known_on_host, summed
+from paramgraph_kit.rewrite import by_hand, exchanged_states, kept_numbers, kept_tensors, kinds, known_on_host, summed
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
@@ -347,6 +347,8 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     if plans and stale and stale != MEMORY and (text := _instead_of(rounds, stale)):
         others = [each for each in found.instead if f"`{stale}` is one tensor then" not in each]  # it stays a list
         found.instead = others if by_hand.is_told_there(text, others) else [*others, text]
+    if plans and not found.complete:
+        found.instead = [*found.instead, *_exchanged(rounds, found)]
     found.unsaid = by_hand.unsaid(attempt, left, failures)
     return found, rounds
 
@@ -364,6 +366,14 @@ def _not_caught(attempt: Ways) -> list[str]:
                 "it, and what the step does after it may be done by then: catch it around the call after the launch"
             )
     return told
+
+
+def _exchanged(rounds: Rounds, found: Rewriting) -> list[str]:
+    """What lines of the rewritten program write, that still give tensors of objects other ones."""
+    attempt = rounds.all[0][0]
+    return exchanged_states.told(
+        attempt, rounds, found.exchanged, found.instead, lambda name: {*map(str, _shapes_of(rounds, name))}
+    )
 
 
 def _instead_of(rounds: Rounds, name: str) -> str:
@@ -457,6 +467,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
         return [attempt.at_home(error.failure)]
     except ExchangedError as error:
         found.verified.append(f"replays of one graph would be wrong: {error}")
+        found.exchanged = error.paths
         return []
     except KeyboardInterrupt:
         raise  # it is the user's

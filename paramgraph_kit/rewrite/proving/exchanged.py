@@ -19,7 +19,12 @@ from paramgraph_kit.doctor.restore.keeper import HostRandom, storage_key
 
 
 class ExchangedError(RuntimeError):
-    """A step reads a tensor in whose place it leaves another one, keeps what the next launch writes, or draws."""
+    """A step reads a tensor in whose place it leaves another one, keeps what the next launch writes, or draws.
+
+    ``paths`` are those of all such tensors.
+    """
+
+    paths: tuple[str, ...] = ()
 
 
 class Held:
@@ -38,10 +43,12 @@ class Held:
         Raises:
             ExchangedError: some of that was held when this was made, and another tensor is there now.
         """
-        for at, tensor in self._now().items():
-            old = self._keys.get(at, 0)
-            if old and old in read and storage_key(tensor) != old:
-                raise ExchangedError(f"`{at[0]}` is another tensor behind each step, and a graph reads the first one")
+        now = ((at, self._keys.get(at, 0), tensor) for at, tensor in self._now().items())
+        paths = [at[0] for at, old, tensor in now if old and old in read and storage_key(tensor) != old]
+        if paths:
+            error = ExchangedError(f"`{paths[0]}` is another tensor behind each step, and a graph reads the first one")
+            error.paths = (*paths,)
+            raise error
 
     def _now(self) -> dict[tuple[str, int, Any], torch.Tensor]:
         found: dict[tuple[str, int, Any], torch.Tensor] = {}

@@ -123,3 +123,15 @@ def is_sized(value: ast.expr) -> bool:
 def _counts(call: ast.Call) -> bool:
     name = _name(call.func)
     return name in _COUNT or (name == "where" and len(call.args) == 1 and not call.keywords)
+
+
+def begins_with_none(tree: ast.AST, name: str) -> bool:
+    """Whether a line gives an attribute of this name None: a first call may find no tensor to write to."""
+    assigns = (n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign)))
+    pairs = ((t, n.value) for n in assigns for t in (n.targets if isinstance(n, ast.Assign) else [n.target]))
+    for target, value in pairs:
+        parts, values = getattr(target, "elts", [target]), getattr(value, "elts", [value])
+        each = zip(parts, values if len(values) == len(parts) else [value] * len(parts), strict=True)
+        if any(getattr(p, "attr", "") == name and isinstance(v, ast.Constant) and v.value is None for p, v in each):
+            return True
+    return False

@@ -6,7 +6,7 @@ import ast
 
 import torch
 
-from paramgraph_kit.rewrite.source.ahead_of import is_read_ahead, sized_by_values
+from paramgraph_kit.rewrite.source.ahead_of import begins_with_none, is_read_ahead, sized_by_values
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place
 
@@ -38,7 +38,7 @@ def _in_place(place: Place, node: ast.Assign, line: int) -> str:
         path = path_of(target)
         if not _is_read_ahead(place, path, line) or not _is_tensor(place, path, value):
             return ""
-        there = isinstance(place.value(path), torch.Tensor) and not _begins_with_none(place, target.attr)
+        there = isinstance(place.value(path), torch.Tensor) and not begins_with_none(place.source.tree, target.attr)
         first = "" if there else " once a first call has made one"
         return f"`{path}.copy_({place.text(value)})` for `{place.text(node)}`{first}"
     parts, given = getattr(target, "elts", []), getattr(value, "elts", [])
@@ -58,18 +58,6 @@ def _is_read_ahead(place: Place, path: str, line: int) -> bool:
     """Whether what is captured ahead of that reads it: its function's lines, or another function, by the last name."""
     function, name = place.source.function_of(place.statement), path.rpartition(".")[2]
     return "." in path and is_read_ahead(place.source, function, name, line, place.entry)
-
-
-def _begins_with_none(place: Place, name: str) -> bool:
-    """Whether a line gives an attribute of this name None: a first call may find no tensor to write to."""
-    assigns = (n for n in ast.walk(place.source.tree) if isinstance(n, (ast.Assign, ast.AnnAssign)))
-    pairs = ((t, n.value) for n in assigns for t in (n.targets if isinstance(n, ast.Assign) else [n.target]))
-    for target, value in pairs:
-        parts, values = getattr(target, "elts", [target]), getattr(value, "elts", [value])
-        each = zip(parts, values if len(values) == len(parts) else [value] * len(parts), strict=True)
-        if any(getattr(p, "attr", "") == name and isinstance(v, ast.Constant) and v.value is None for p, v in each):
-            return True
-    return False
 
 
 def _is_tensor(place: Place, path: str, value: ast.expr) -> bool:
