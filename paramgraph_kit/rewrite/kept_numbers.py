@@ -214,4 +214,7 @@ def _is_set(source: Source, name: str, path: str, attempt: Ways) -> bool:
     if name not in ran:
         return False
     owner = next((n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == name), None)
-    return owner is not None and is_set_later(source, owner, path, attempt.space)
+    own = getattr(attempt.function, "__self__", None)
+    return owner is not None and is_set_later(
+        source, owner, path, {**attempt.space, **({"self": own} if own is not None else {})}
+    )

@@ -29,14 +29,14 @@ def paths_to(kind: str, attribute: str, space: Mapping[str, Any], owner: Any) ->
         owner: the object whose method a step is, or None.
     """
     found: dict[int, str] = {}
-    for path, value in _reached(space, owner):
+    for path, value in reached(space, owner):
         of_kind = any(each.__name__ == kind for each in type(value).__mro__)
         if of_kind and attribute in attributes_of(value):
             found.setdefault(id(value), path)
     return list(found.values())
 
 
-def _reached(space: Mapping[str, Any], owner: Any) -> Iterator[tuple[str, Any]]:
+def reached(space: Mapping[str, Any], owner: Any) -> Iterator[tuple[str, Any]]:
     """Objects of the user's by their paths, the nearest first; what the owner has goes ahead of what others have."""
     names = [(name, value) for name, value in space.items() if name.isidentifier() and not name.startswith("_")]
     if owner is not None and not any(value is owner for _, value in names):

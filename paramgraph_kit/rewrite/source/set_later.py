@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.rewrite.source.edits import Source, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.reached_as import reached
 from paramgraph_kit.rewrite.source.set_elsewhere import (
     Aliases,
     aliases,
@@ -36,7 +38,8 @@ def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[
         space: global names of the function.
     """
     names, attributes, keys, modules = set[str](), set[str](), set[object](), set[str]()
-    for node in ast.walk(ast.parse(text, mode="eval")):
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(space.get(node.id), ModuleType):
             names.add(node.id)
         elif isinstance(node, ast.Attribute):
@@ -47,8 +50,10 @@ def is_set_later(source: Source, statement: ast.stmt, text: str, space: Mapping[
                 modules.add(held.__name__.rpartition(".")[2])
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             keys |= {node.slice.value} if isinstance(node.slice.value, str) else set()
-    if any(_sets(source, statement, node, names, attributes) for node in ast.walk(source.tree)):
-        return True
+    through = _only_through(tree) - names
+    for node in ast.walk(source.tree):
+        if _sets(source, statement, node, names, attributes) and not _is_own_method(node, through, space):
+            return True
     known = names | attributes
     others = aliases(source, known)
     if any(_by_another_name(source, statement, node, known, others, keys) for node in ast.walk(source.tree)):
@@ -72,6 +77,31 @@ def is_of_settings(text: str, space: Mapping[str, Any]) -> bool:
         if isinstance(value, dict) if isinstance(node, ast.Subscript) else own or isinstance(value, _NAMESPACES):
             return True
     return False
+
+
+def _only_through(tree: ast.AST) -> set[str]:
+    """Attributes of which an expression reads only another one: ``table`` of ``self.table.width``."""
+    every = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
+    inner = [n.value for n in every if isinstance(n.value, ast.Attribute)]
+    return {n.attr for n in inner} - {n.attr for n in every if n not in inner}
+
+
+def _is_own_method(node: ast.AST, through: set[str], space: Mapping[str, Any]) -> bool:
+    """Whether it calls ``update`` of an object of the user's, which is no dictionary: its lines say what they set."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    name, last = node.func.attr, path_of(node.func.value).rpartition(".")[2]
+    if last not in through:
+        return False
+    objects = [value for _, value in reached(space, space.get("self"))]
+    held = [own[last] for each in objects if last in (own := attributes_of(each))]
+    return bool(held) and all(_defines(type(each), name) for each in held)
+
+
+def _defines(kind: type, name: str) -> bool:
+    """Whether a class of the user's has a method of this name of its own, and not a library's."""
+    owner = next((each for each in kind.__mro__ if name in vars(each)), object)
+    return not owner.__module__.startswith(_LIBRARIES) and not issubclass(kind, (dict, list, set))
 
 
 def _by_another_name(
