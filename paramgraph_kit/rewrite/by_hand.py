@@ -85,8 +85,14 @@ def _what(failure: Failure) -> tuple[str, str]:
     return failure.code, failure.frame.text if failure.frame else ""
 
 
-def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure] | None = None) -> list[str]:
-    """One line for each place; ``known`` are the problems of the function as it is."""
+def lines(
+    attempt: Attempt,
+    failures: Sequence[Failure],
+    known: Sequence[Failure] | None = None,
+    others: Sequence[Failure] = (),
+) -> list[str]:
+    """One line for each place; ``known`` are the problems of the function as it is, ``others`` what no line mends."""
+    failures = [*failures, *_alike(failures, others)]
     places: dict[str, list[Failure]] = {}
     for failure in failures:
         places.setdefault(place_text(failure.frame), []).append(failure)
@@ -95,6 +101,14 @@ def lines(attempt: Attempt, failures: Sequence[Failure], known: Sequence[Failure
         told = {key: (place, ALONE) for key, (place, _) in told.items()}
     cut = _with_one_cut(told.values())
     return [_line(attempt, place, each, known, told, cut) for place, each in places.items()]
+
+
+def _alike(failures: Sequence[Failure], known: Sequence[Failure]) -> list[Failure]:
+    """Problems of the same function at other lines, which are written alike: a trial tells of one of them."""
+    left = {(*_what(each), each.frame.file, each.frame.function) for each in failures if each.frame is not None}
+    lines = {place_text(each.frame) for each in failures}
+    more = [each for each in known if each.frame is not None and place_text(each.frame) not in lines]
+    return [f for f in more if f.frame is not None and (*_what(f), f.frame.file, f.frame.function) in left]
 
 
 def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.rewrite.reads import only_around
-from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.place import around_launches
 from paramgraph_kit.trace.model import Failure
 
@@ -54,6 +54,14 @@ def is_touched(failure: Failure, place: tuple[Source, ast.stmt] | None, blocks: 
     first, last = lines_of(place[1])
     mine = (each for each in blocks if each.file == failure.frame.file)
     return any(each.first <= last and first < each.first + max(len(each.gone), 1) for each in mine)
+
+
+def is_a_tensor_now(place: tuple[Source, ast.stmt] | None, blocks: Sequence[Block]) -> bool:
+    """Whether a diff makes a tensor of the number that a statement counts, so that the graph counts it."""
+    node = place[1] if place is not None else None
+    name = path_of(node.target) if isinstance(node, ast.AugAssign) else ""
+    made = re.compile(rf"\s*{re.escape(name)} = torch\.(?:tensor|zeros|full)\(")
+    return bool(name) and any(made.match(line) for each in blocks for line in each.new)
 
 
 def is_only_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:

@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import chooses_sized, marked, once_before, picks_by_masks, unmarked
-from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_only_around, is_touched, lines_of
+from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_a_tensor_now, is_only_around, is_touched, lines_of
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.settled import ALREADY, is_settled
@@ -89,6 +89,10 @@ def in_own_lines(
     except Exception:  # it answers as it likes; the example of the class has to do
         return [*failures]
     attempt.unsafe = {id(each): "left" for each in by_hand}
+    written = {(each.code, each.frame.text) for each in by_hand if each.frame is not None}
+    for each in failures if fix is not None else ():  # of lines that are written alike one is left for all
+        if each.frame is not None and (each.code, each.frame.text) in written and fix is not None:
+            attempt.unsafe |= {id(each): "left"} if _said_by_hand(each, fix.instead, first=False) else {}
     blocks = list(blocks_of(fix.diff if fix is not None else ""))
     return [_own(attempt, failure, blocks, fix) for failure in failures]
 
@@ -175,7 +179,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     if pair and pair[1] == [IN_DIFF] and fix is not None and PLAIN in fix.pieces:
         return replace(failure, fix=_text(_in_pieces(failure, (pair[0], []), fix)))  # the diff has nothing of it
     if pair and pair[1] == [IN_DIFF] and fix is not None and not is_touched(failure, at, blocks):
-        pair = _untouched(attempt, failure, at, fix, pair)
+        tensor = is_a_tensor_now(at, blocks) and not fix.pieces
+        pair = (pair[0], [AS_IT_IS]) if tensor else _untouched(attempt, failure, at, fix, pair)
     left = fix is not None and id(failure) in attempt.unsafe
     said = _said_by_hand(failure, fix.instead, first=pair is None) if left and fix is not None else ""
     pair = (pair[0] if pair else [failure.frame.text if failure.frame is not None else ""], [said]) if said else pair

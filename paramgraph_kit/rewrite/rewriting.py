@@ -313,7 +313,7 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         found.verified += [why] if why else []
         plans = plans if not why else []
     handled = {id(f) for plan in plans for f in plan.failures}
-    left = [f for f in failures if id(f) not in handled]
+    left = others = [f for f in failures if id(f) not in handled]
     if plans:
         problems = again(rounds, truth)
         kept = copy_what_is_kept(rounds, truth)
@@ -343,10 +343,10 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         found.verified += list(dict.fromkeys(t for f in failures if behind and (t := behind_for_cycles(f))))
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
-    found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
+    found.left, found.instead = left, by_hand.lines(attempt, left, known=failures, others=others)
     if plans and stale and stale != MEMORY and (text := _instead_of(rounds, stale)):
-        others = [each for each in found.instead if f"`{stale}` is one tensor then" not in each]  # it stays a list
-        found.instead = others if by_hand.is_told_there(text, others) else [*others, text]
+        rest = [each for each in found.instead if f"`{stale}` is one tensor then" not in each]  # it stays a list
+        found.instead = rest if by_hand.is_told_there(text, rest) else [*rest, text]
     if plans and not found.complete:
         found.instead = [*found.instead, *_exchanged(rounds, found)]
     found.unsaid = by_hand.unsaid(attempt, left, failures)

@@ -54,11 +54,21 @@ def drawn_before_each_launch(place: Place) -> str:
     """The advice for it."""
     if (drawn := drawn_of(place)) is None:
         return ""
-    name = drawn.name
+    name, number = drawn.name, _drawn_ahead(place)
+    given = f"{name}_in" + f"_{number + 1}" * bool(number)
     return (
-        f"`{name}` is drawn on the CPU: once `{name}_in = {drawn.made}`, before each launch "
-        f"`{name}_in.copy_({drawn.text})`, which draws the same numbers, and here `{name} = {name}_in.clone()`"
+        f"`{name}` is drawn on the CPU: once `{given} = {drawn.made}`, before each launch "
+        f"`{given}.copy_({drawn.text})`, which draws the same numbers, and here `{name} = {given}.clone()`"
     )
+
+
+def _drawn_ahead(place: Place) -> int:
+    """How many lines ahead of one draw what has the same name: each needs a tensor of its own."""
+    function, target = place.source.function_of(place.statement), target_of(place.statement)
+    name = path_of(target) if target is not None else ""
+    every = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
+    ahead = [n for n in every if n.lineno < place.statement.lineno and path_of(n.targets[0]) == name]
+    return sum(any(isinstance(c, ast.Call) and called(c) in _DRAWS for c in ast.walk(n.value)) for n in ahead)
 
 
 def sized_again(place: Place, drawn: Drawn) -> str | None:
