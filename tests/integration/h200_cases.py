@@ -253,7 +253,7 @@ flags, a pool of zeros, numbers beyond a type, an integer convolution, an addres
 it was 3.11), and in 50 of 70 beside them (1 says so, 7 print names of the device or words of a release, 12 differed:
 three in types that few kernels take, two in streams, one each in a backward on the stream of an earlier result, a
 second backward of a maximum, data of an inference tensor, a number of the host, a size below zero, the order of NaN,
-and a name that no graph has; nine are mended wholly, three still differ in one answer each, and 13 of these 160 are not
+and a name that no graph has; eight are mended wholly, four still differ in some answers, and 14 of these 160 are not
 kept). Of all those these still differ, beside names of the device, wordings, and warnings, which are not compared:
 
 - `tensor.is_cuda` and `torch.cuda.is_available()`, which are False here;
@@ -264,6 +264,8 @@ kept). Of all those these still differ, beside names of the device, wordings, an
 - whether a stream of `torch.accelerator.current_stream()` equals one of `torch.cuda`: no on a GPU, yes here;
 - `torch.mode` of numbers of which some are NaN, and what bfloat16 rounds in `cumsum`, number by number on a GPU;
 - a stream that `torch.Stream` makes has a `cuda_stream` here, and none on a GPU;
+- a leaf that a custom Function alone has used ahead of a capture, and whose result lives: a backward in the capture
+  accumulates its gradient on the stream of then on a GPU (error 906), and on the one of the capture here;
 - which memory a graph of a shared pool uses again that an earlier one has given back, where a kernel takes some for
   itself while it runs (as a GPU's sum of many numbers may): kernels take none here, and another value is written over;
 - an index or a probability out of range: an eager kernel says at once what the CPU's does, where a GPU fails with a

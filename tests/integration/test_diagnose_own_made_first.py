@@ -54,7 +54,8 @@ def told(tmp_path: Path, init: str, read: str) -> list[tuple[str, str]]:
     names = load(PRELUDE + PROGRAM.replace("INIT", init).replace("READ", read), tmp_path / "program.py")
     with quiet():
         found = pgk.diagnose(names["main"]).failures
-    return [(f.code, f.fix) for f in found]
+    # whether a product was run in this process before is another question
+    return [(f.code, f.fix) for f in found if f.code != "cold-library"]
 
 
 @pytest.mark.parametrize("read", READS)

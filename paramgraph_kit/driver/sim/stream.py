@@ -327,9 +327,9 @@ def _backward_begins(node: Any, task: int) -> None:
     for old in list(_table.passes)[:-MOST_PASSES]:  # the first known: one that goes on comes again, behind all others
         _table.passes.pop(old, None)
     capture = log[-1][1].capture if log else None
-    autograd.note_leaves_of_functions(node, log)  # as long as its result lives, the leaf's gradient goes there
     if capture is None:
         return
+    autograd.note_leaves_of_functions(node, log)
     streams = [autograd.made_on(n, log) or _default for n in autograd.all_behind(node)]
     if any(stream == _default for stream in streams):
         raise capture.fail(906)
