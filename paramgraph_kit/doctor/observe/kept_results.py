@@ -304,16 +304,16 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     whole = [*ast.walk(tree)] if tree is not None else []
     name = kept.name.rpartition(".")[2]  # of a dictionary's entry also where a loop gives the key
     names = [name, name.partition("[")[0]] if name.endswith("]") else [name]
-    others = [(n.rpartition(".")[2], [*nodes_of(code)]) for code, n in kept.named if code is not kept.code]
-    places = [(each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)]
-    for last, nodes in [*places[:1], *others, *places[1:]]:  # those of its name in the file may be of other lists
+    others = [(code, n.rpartition(".")[2], [*nodes_of(code)]) for code, n in kept.named if code is not kept.code]
+    places = [(kept.code, each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)]
+    for code, last, nodes in [*places[:1], *others, *places[1:]]:  # those of its name in the file may be of other lists
         found = [(node, what) for node in nodes for what in [_added(node, last)] if may_be_kept(what)]
         for node, what in found:
             if filled := of_empty(kept.code, kept.held, what, _tensors):
                 yield from filled
                 continue
             own = of_object(kept.code, kept.held, _tensors)
-            yield own or _of_entries(_failure(kept.code, node, what, kept.held), what, kept.held)
+            yield own or _of_entries(_failure(code, node, what, kept.held), what, kept.held)
         if found:
             return
 
