@@ -65,14 +65,14 @@ def _as_it_is(failure: Failure, own: dict[str, str], tried: dict[str, list[str]]
     """The same at the program's own line, where that is not among those which are rewritten."""
     if (frame := failure.frame) is None:
         return None
-    name = frame.file.removesuffix(REWRITTEN)
-    lines = [line.strip() for line in linecache.getlines(own[name])] if name in own else []
+    if (name := frame.file.removesuffix(REWRITTEN)) not in own:  # what was rewritten more than once is not among them
+        return None
+    lines = [line.strip() for line in linecache.getlines(own[name])]
     if name == frame.file:
         return failure if lines[frame.line - 1 : frame.line] == [frame.text] else None
     at = [number for number, line in enumerate(lines, 1) if line == frame.text]  # the lines above may be others
-    message, fix = (
-        _renumbered(words, [*map(str.strip, tried[name])], lines) for words in (failure.message, failure.fix)
-    )
+    then = [line.strip() for line in tried.get(name, ())]
+    message, fix = (_renumbered(words, then, lines) for words in (failure.message, failure.fix))
     moved = replace(failure, message=message, fix=fix)
     return replace(moved, frame=replace(frame, file=name, line=at[0])) if len(at) == 1 else None
 
