@@ -9,7 +9,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.programs.reading import PRELUDE
-from tests.programs.running import load, quiet
+from tests.programs.running import load
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -117,66 +117,3 @@ def test_what_is_made_of_a_shape_is_kept(tmp_path: Path) -> None:
     said = fixes(SHAPES, tmp_path / "program.py", MASK=mask, FILL="pass")
     # THEN
     assert said["freed-input"].endswith("g.reads = (mask,)")
-
-
-LAZY = """class Runner:
-    def __init__(self):
-        self.net, self.graph = nn.Linear(6, 3).to(device), None
-    def capture(self, sample):
-        self.net(sample)
-        self.graph = cuda.CUDAGraph()
-        with cuda.graph(self.graph):
-            self.out = self.net(sample)
-    def step(self, batch):
-        if self.graph is None:
-            self.capture(batch)
-        self.graph.replay()
-        return self.out.clone()
-r = Runner()
-r.step(torch.randn(4, 6, device=device))
-f, args = r.step, (torch.randn(4, 6, device=device),)
-"""
-
-
-@pytest.mark.parametrize(("around", "code"), [("torch.no_grad", "freed-input"), ("torch.enable_grad", "stale-input")])
-def test_an_argument_that_is_captured_as_it_is_is_copied_ahead_of_each_replay(
-    around: str, code: str, tmp_path: Path
-) -> None:
-    # GIVEN a step whose first call captures the tensor that it is given; what gradients need keeps it, or nobody
-    lazy = LAZY.replace("    def step", f"    @{around}()\n    def step")
-    names = load(PRELUDE + lazy, tmp_path / "program.py")
-    # WHEN
-    with quiet():
-        found = pgk.diagnose(names["f"], *names["args"])
-    # THEN it is kept, and the words say what each call copies to it, by the step's own name
-    assert [f.code for f in found] == [code], str(found)
-    assert "`sample = sample.clone()`" in found.failures[0].fix
-    assert "self.graph.reads = (sample,)" in found.failures[0].fix
-    assert "self.graph.reads[0].copy_(batch)" in found.failures[0].fix
-    # AND followed, it is right
-    kept = "self.out = self.net(sample)"
-    text = lazy.replace(kept, f"{kept}\n        self.graph.reads = (sample,)")
-    text = text.replace(
-        "self.net(sample)\n        self.graph =", "sample = sample.clone(); self.net(sample)\n        self.graph ="
-    )
-    text = text.replace("self.graph.replay()", "self.graph.reads[0].copy_(batch); self.graph.replay()")
-    names = load(PRELUDE + text, tmp_path / "mended.py")
-    with quiet():
-        again = pgk.diagnose(names["f"], *names["args"])
-    assert not again, str(again)
-
-
-def test_a_sample_of_which_only_the_shape_is_captured_is_right(tmp_path: Path) -> None:
-    # GIVEN the same with a tensor of the object's own, which each call fills
-    text = LAZY.replace("self.out = self.net(sample)", "self.out = self.net(self.x).view(sample.shape[0], -1)")
-    text = text.replace("self.graph = None", "self.graph, self.x = None, torch.zeros(4, 6, device=device)")
-    text = text.replace(
-        "self.net, self.graph =", "self.x = torch.zeros(4, 6, device=device)\n        self.net, self.graph ="
-    )
-    text = text.replace("self.graph.replay()", "self.x.copy_(batch); self.graph.replay()")
-    names = load(PRELUDE + text, tmp_path / "program.py")
-    # WHEN
-    with quiet():
-        found = pgk.diagnose(names["f"], *names["args"])
-    # THEN
-    assert not found, str(found)

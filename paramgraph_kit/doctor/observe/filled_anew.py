@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 
@@ -23,13 +23,10 @@ def with_new_values(kept: str, names: list[str], region: Region) -> str:
     """What keeps these tensors with a graph, and what copies to them where each call makes them anew."""
     graph = kept.rpartition("behind it: ")[2].partition(".reads = ")[0]
     lines = {at: lines for at, name in enumerate(names) if (lines := [*_made_by(name, region)])}
-    given = {at: own for at, name in enumerate(names) if at not in lines and (own := _given_by(name, region))}
-    if not graph or not (lines or given):
+    if not graph or not lines:
         return kept
     before = dict.fromkeys(line for each in lines.values() for line in each)
-    copies = [f"{graph}.reads[{at}].copy_({given.get(at, names[at])})" for at in sorted({*lines, *given})]
-    own = "; ".join(f"{names[at]} = {names[at]}.clone()" for at in given)
-    kept += f"; ahead of it `{own}`, as the caller's own is not written over" if own else ""
+    copies = [f"{graph}.reads[{at}].copy_({names[at]})" for at in lines]
     return f"{kept}{_AHEAD}`{'; '.join([*before, *copies])}`{_WHY}"
 
 
@@ -56,58 +53,6 @@ def _made_by(name: str, region: Region) -> Iterator[str]:
         yield from _of_arguments(ahead[0], function, inside, region)
 
 
-def _given_by(name: str, region: Region) -> str:
-    """What a function that replays calls the argument with which it captures; "" where that is none of each call's."""
-    tree = tree_of(region.code.co_filename)
-    functions = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])] if tree is not None else []
-    own = next((each for each in functions if defines(each, region.code)), None)
-    held = region.gone.get(name, region.names.get(name))
-    if type(held) in (dict, list, tuple) or picks(region, name):
-        return ""  # each of its tensors is copied, which is told otherwise
-    if own is None or own.name == "__init__" or name not in _arguments(own) or any(_gives(n, name) for n in _in(own)):
-        return ""
-    if any(_replays(n) for n in _in(own)):
-        return name
-    at = _arguments(own).index(name)
-    for caller in (each for each in functions if each is not own and any(_replays(n) for n in _in(each))):
-        for call in (n for n in _in(caller) if isinstance(n, ast.Call) and last_name(n.func) == own.name):
-            by_name = next((k.value for k in call.keywords if k.arg == name), None)
-            place = at - (isinstance(call.func, ast.Attribute) and _arguments(own)[0] == "self")
-            given = by_name or (call.args[place] if place < len(call.args) else None)
-            if isinstance(given, ast.Name) and given.id in _arguments(caller):
-                return given.id
-    return ""
-
-
-def picks(region: Region, name: str) -> bool:
-    """Whether what is captured reads entries of it by their names: ``batch["ids"]``, ``net(**batch)``."""
-    for node in (n for statement in region.body for n in ast.walk(statement)):
-        held: ast.AST | None = node.value if isinstance(node, (ast.Starred, ast.keyword)) else None
-        if isinstance(node, ast.keyword) and node.arg is not None:
-            held = None
-        if (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, str)
-        ):
-            held = node.value
-        if isinstance(held, ast.Name) and held.id == name:
-            return True
-    return False
-
-
-def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-
-
-def _in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    return (n for statement in function.body for n in here(statement))
-
-
-def _replays(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) == "replay"
-
-
 def _made_again(
     name: str, region: Region, tree: ast.Module, functions: list[ast.FunctionDef | ast.AsyncFunctionDef]
 ) -> ast.Assign | None:
@@ -126,7 +71,7 @@ def _of_arguments(
     node: ast.Assign, function: ast.FunctionDef | ast.AsyncFunctionDef, inside: list[ast.AST], region: Region
 ) -> list[str]:
     """The assignments that make it of tensors that the function is given, in their order."""
-    given = _arguments(function)
+    given = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
     tensors = {name for name in given if name in region.called.values() or name in region.gone}
     tensors |= {name for name in given if is_a(region.names.get(name), torch.Tensor)}
     chain, todo, depends = {node.lineno: node}, [node], False
@@ -144,11 +89,6 @@ def _of_arguments(
 
 def _gives(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
-
-
-def is_of_shape(node: ast.AST) -> TypeGuard[Any]:
-    """Whether an expression reads only how a variable lies: ``x.shape``."""
-    return isinstance(node, ast.Attribute) and node.attr in _KINDS and isinstance(node.value, ast.Name)
 
 
 def _read(node: ast.AST) -> Iterator[str]:

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.filled_anew import copied_ahead, is_of_shape, picks
+from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
-from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
@@ -26,16 +25,11 @@ UNREAD = "this call does not read it, and the graph has what was there at its ca
 
 
 def captured_alone(
-    given: Iterable[tuple[str, Any]],
-    seen: Collection[int],
-    touched: Collection[int],
-    at: Place,
-    before: Collection[Region] = (),
+    given: Iterable[tuple[str, Any]], seen: Collection[int], touched: Collection[int], at: Place
 ) -> list[Failure]:
     """Told of a call whose graph has been captured before, from the lines of its function.
 
-    ``seen``: memory that calls read, or write; ``touched``: where what the graphs read and write lies; ``before``: the
-    captures of its graphs, which may stand in a function that it hands the argument to.
+    ``seen``: memory that calls read, or write; ``touched``: where what the graphs read and write lies.
     """
     code = at.user[0] if at.user is not None else None
     if code is None or not touched:
@@ -45,7 +39,6 @@ def captured_alone(
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     inside = [n for block in captured_in(code) for part in block for n in ast.walk(part)]
     read = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)} - stored
-    read |= {name for region in before for name in _handed_to(region, code)} - stored
     found = []
     for said, value in given:
         _, _, number = said.partition("argument ")
@@ -54,10 +47,10 @@ def captured_alone(
             continue
         if value.untyped_storage().data_ptr() not in touched:  # else the caller writes what comes into it
             found.append(said)
-    return [not_read(found, at, regions=before)] if found else []
+    return [not_read(found, at)] if found else []
 
 
-def not_read(said: list[str], at: Place, told: Iterable[Failure] = (), regions: Collection[Region] = ()) -> Failure:
+def not_read(said: list[str], at: Place, told: Iterable[Failure] = ()) -> Failure:
     """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one.
 
     ``told``: what may say already what is to be copied there.
@@ -75,41 +68,8 @@ def not_read(said: list[str], at: Place, told: Iterable[Failure] = (), regions: 
     if len(places) != 1 and len(copied) == 1:
         return replace(failure, fix=f"before  {line}\nafter   {copied.pop()}; {line}")
     if len(places) != 1:
-        kept = next((words for region in regions if (words := _kept_for(name, region, code, line))), "")
-        return replace(failure, fix=f"before  {line}\nafter   {kept}") if kept else failure
+        return failure
     return replace(failure, fix=f"before  {line}\nafter   {places[0]}.copy_({name}); {line}")
-
-
-def _handed_to(region: Region, code: CodeType) -> dict[str, str]:
-    """The arguments that a function hands to the one that captures, by what that calls them and reads as they are."""
-    own, taken = region.code.co_varnames[: region.code.co_argcount], _taken(region)
-    found = dict[str, str]()
-    for call in (n for n in nodes_of(code) if isinstance(n, ast.Call) and last_name(n.func) == region.code.co_name):
-        names = own[isinstance(call.func, ast.Attribute) and own[:1] == ("self",) :]
-        pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-        found |= {value.id: name for name, value in pairs if name in taken and isinstance(value, ast.Name)}
-    return found
-
-
-def _taken(region: Region) -> set[str]:
-    """The arguments of a function that its capture reads as they came."""
-    inner = [n for n in nodes_of(region.code) if isinstance(n, ast.Name)]
-    stored = {n.id for n in inner if isinstance(n.ctx, ast.Store)}
-    read = {n.id for s in region.body for n in ast.walk(s) if isinstance(n, ast.Name)}
-    lies = {n.value.id for s in region.body for n in ast.walk(s) if is_of_shape(n)}
-    return (read & {*region.code.co_varnames[: region.code.co_argcount]}) - stored - lies
-
-
-def _kept_for(name: str, region: Region, code: CodeType, line: str) -> str:
-    """What keeps the tensor of a capture with its graph, and what copies to it ahead of the replay."""
-    own = _handed_to(region, code).get(name, "") if region.code is not code else ""
-    if type(region.gone.get(own, region.names.get(own))) in (dict, list, tuple):
-        return ""
-    graph = next((each for each in graphs_at(region) if f"{each}.replay(" in line), "")
-    if not own or not graph or picks(region, own):
-        return ""
-    kept = f"`{own} = {own}.clone()` ahead of the capture (line {region.line}), `{graph}.reads = ({own},)` behind it"
-    return f"{kept}, and here {graph}.reads[0].copy_({name}); {line}"
 
 
 def _unpacked(code: CodeType, name: str, line: int) -> Iterator[str]:

@@ -441,11 +441,11 @@ class OwnGraphs:
             before = [r for r in self.launched_regions() if self._known[id(r.graph)].before and not r.of_torch]
             seen = first | later | self.carried | self.written.keys()
             touched = {key for own in self._known.values() if own.before and own.launched for key in own.touched}
-            return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at, before)
+            return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
         gone = (f for own in self._known.values() if own.launched for f in self.lost(own.graph))
-        return [not_read(ignored, at, gone, self.launched_regions())]
+        return [not_read(ignored, at, gone)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
