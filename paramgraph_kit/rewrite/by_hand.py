@@ -42,7 +42,7 @@ Told = dict[int, tuple[Place, str]]  # by the id of a problem
 CUT = "end what is captured before line"
 _ROUND = re.compile(r"what a round computes, lines? (\d+)(?: to (\d+))?, is a function of its own")
 _READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
-_ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
+ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _ENDS_HERE = re.compile(r"end what is captured here, .* with all after line (\d+) behind the launch")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
 _FILLED = re.compile(r"before each launch `(\w+\.fill_\([\w.]+\.(\w+)\))`")
@@ -195,7 +195,7 @@ def _around_rounds(told: Sequence[tuple[Place, str]]) -> dict[int, str] | None:
 
 def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:
     """Lines of a function behind the first one before which it is to end: what the host does there it goes on to do."""
-    cuts = [(int(found[1]), place) for place, text in told if (found := _ENDS.match(text) or _ENDS_HERE.search(text))]
+    cuts = [(int(found[1]), place) for place, text in told if (found := ENDS.match(text) or _ENDS_HERE.search(text))]
     if not cuts:
         return {}
     at, first = min(cuts, key=lambda cut: cut[0])

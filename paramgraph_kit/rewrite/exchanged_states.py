@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from paramgraph_kit.rewrite.by_hand import ENDS
 from paramgraph_kit.rewrite.reads import only_around
 from paramgraph_kit.rewrite.rounds import Rounds
 from paramgraph_kit.rewrite.source.ahead_of import begins_with_none, is_sized
@@ -22,7 +22,6 @@ AROUND = (
 )
 INSIDE = "`{path}` stays the tensor that a graph reads: write {new} for `{text}`{line}"
 FIRST = " once a first call has made one"
-_ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _VIEWS = ("t", "transpose", "permute", "view", "reshape", "movedim", "mT", "T", "swapaxes")
 
 
@@ -63,7 +62,7 @@ def told(
 
 def _is_behind(source: Source, line: int, said: Sequence[str]) -> bool:
     """Whether other lines say to end what is captured ahead of a line in its function: their words tell of it."""
-    cuts = [int(number) for each in said for number in _ENDS.findall(each)]
+    cuts = [int(number) for each in said for number in ENDS.findall(each)]
     functions = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
     return any(f.lineno <= cut <= line <= (f.end_lineno or 0) for f in functions for cut in cuts)
 

@@ -51,18 +51,11 @@ def told(attempt: Ways, rounds: Rounds) -> list[str]:
         owner = object_of(attempt)
         each = [at for path in (bound[0] - bound[1]) | in_place for at in _elsewhere(source, inside, path, owner)]
         for path, value in sorted(each, key=lambda at: (at[1].lineno, at[0])):
-            text = source.text(above) if isinstance(above := _statement(source, value), ast.Assign) else ""
+            text = source.text(above) if isinstance(above := source.statement_of(value), ast.Assign) else ""
             words = EXCHANGED if (whole := exchanged_in(text)) else _words(value)
             known = {"line": value.lineno, "value": source.text(value), "how": _how(value), "text": text}
             found.append(words.format(path=path, whole=whole, **known))
     return found[:MOST]
-
-
-def _statement(source: Source, node: ast.AST) -> ast.AST | None:
-    above: ast.AST | None = node
-    while above is not None and not isinstance(above, ast.stmt):
-        above = source.parents.get(above)
-    return above
 
 
 def _words(value: ast.expr) -> str:

@@ -90,9 +90,10 @@ def in_own_lines(
         return [*failures]
     attempt.unsafe = {id(each): "left" for each in by_hand}
     written = {(each.code, each.frame.text) for each in by_hand if each.frame is not None}
-    for each in failures if fix is not None else ():  # of lines that are written alike one is left for all
-        if each.frame is not None and (each.code, each.frame.text) in written and fix is not None:
-            attempt.unsafe |= {id(each): "left"} if _said_by_hand(each, fix.instead, first=False) else {}
+    for each in failures:  # of lines that are written alike one is left for all
+        alike = each.frame is not None and (each.code, each.frame.text) in written
+        if alike and fix is not None and _said_by_hand(each, fix.instead, first=False):
+            attempt.unsafe[id(each)] = "left"
     blocks = list(blocks_of(fix.diff if fix is not None else ""))
     return [_own(attempt, failure, blocks, fix) for failure in failures]
 

@@ -11,7 +11,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -19,10 +18,9 @@ from paramgraph_kit.doctor.observe.callers_tensors import CAUSE, ENTRIES, NAMED,
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 _DEEP = 2  # lists in lists that a caller has
 _MOST = 4096  # of their entries
 _OVER = "{} is the caller's own tensor, and later calls write their own input over it"
@@ -77,7 +75,7 @@ class CallersInputs:
                 for name, value in [*frame.f_locals.items()]:
                     for tensor in _tensors(value, 1) if name in names else ():
                         if key := storage_key(tensor):
-                            own = new.setdefault(key, _Input(_weak(tensor.untyped_storage()), []))
+                            own = new.setdefault(key, _Input(storage_ref(tensor.untyped_storage()), []))
                             own.given.append(_Given(frame.f_code, name, type(value), frame.f_lineno))
         self._known = {**new, **self._known}
 

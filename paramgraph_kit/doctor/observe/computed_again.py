@@ -8,15 +8,13 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.one_graph import OneGraph, bytes_of
 from paramgraph_kit.doctor.observe.places import Place, Spot
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 
 _MOST, _MOST_BYTES = 1 << 16, 1 << 26
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class ComputedAgain:
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) and key not in known:
                 of = frozenset() if name.endswith("_like") or name.startswith("new_") else frozenset(known)
-                self._made[key] = _Made(_weak(tensor.untyped_storage()), place.stack, of)
+                self._made[key] = _Made(storage_ref(tensor.untyped_storage()), place.stack, of)
 
     def others(
         self, one: OneGraph, frames: Iterable[FrameType], written: Collection[int], given: Collection[int]

@@ -15,7 +15,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -38,12 +37,11 @@ from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_LAUNCHES, _MOST_ENTRIES = 64, 256
 _NEAR = 3  # functions around a replay that may be given what its graph reads
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class FedInputs:
                 key = storage_key(tensor)
                 if key and key not in known and not is_a(tensor, torch.nn.Parameter):
                     known.add(key)
-                    ref, own = _weak(tensor.untyped_storage()), code or frames[0].f_code
+                    ref, own = storage_ref(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
                     by_name = code is None or text in made
                     given = _Given(

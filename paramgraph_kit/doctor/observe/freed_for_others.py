@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.places import Place
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.unordered import Order, Stamp
-
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
 @dataclass(slots=True)
@@ -55,7 +52,7 @@ class FreedForOthers:
             if not (key := storage_key(tensor)) or key in keys or key in self._blocks:
                 continue
             storage = tensor.untyped_storage()
-            made = _Block(_weak(storage), storage.data_ptr(), storage.nbytes(), stream)
+            made = _Block(storage_ref(storage), storage.data_ptr(), storage.nbytes(), stream)
             for old in self._taken_by(made):
                 late = (at for done, at in old.uses.values() if not order.is_before(done, stream))
                 yield from late if old.stream == stream else ()

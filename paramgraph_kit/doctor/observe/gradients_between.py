@@ -14,7 +14,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -25,11 +24,10 @@ from paramgraph_kit.doctor.observe.learning import ZEROS, learning
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 _TITLE = "Gradients that are to add up are written over"
 _GIVES = "it gives gradients other tensors, and the graph goes on stepping with those of its capture"
 _NULLS = "it sets gradients to None that the graph goes on writing to"
@@ -119,13 +117,13 @@ class GradientsBetween:
         for parameter, grad in written.items():
             own.keys[storage_key(parameter)] = storage_key(grad)
             own.parameters.append(weakref.ref(parameter))
-            own.held += [_weak(t.untyped_storage()) for t in (parameter, grad)]
+            own.held += [storage_ref(t.untyped_storage()) for t in (parameter, grad)]
         if own.keys:
             self._known[id(graph)] = own
         self._read.pop(id(graph), None)
         if read:
             self._read[id(graph)] = [
-                (weakref.ref(p), storage_key(g), _weak(g.untyped_storage())) for p, g in read.items()
+                (weakref.ref(p), storage_key(g), storage_ref(g.untyped_storage())) for p, g in read.items()
             ]
 
     def launched(self, graph: object, anew: bool, place: Place, ran: Collection[CodeType] = ()) -> None:

@@ -19,7 +19,6 @@ from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -28,7 +27,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
@@ -38,7 +37,6 @@ _MOST_S = 2.0  # that looking at replays may take in all
 _DEEP = 2  # objects in objects, and tables in tables
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # which are told by their own names
 _ALIKE = ("stale-input", "parameter-rebound")
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as one-tuples
 Key = tuple[int, Chain]  # what has it, by its id, and the way from there
 
@@ -218,7 +216,7 @@ def _note_tensor(at: Key, tensor: torch.Tensor, device: str, found: dict[Key, _H
     key = storage_key(tensor) if tensor.device.type == device and not is_a(tensor, torch.nn.Parameter) else 0
     if key:
         storage = tensor.untyped_storage()
-        found[at] = _Held(key, _weak(storage), storage.data_ptr(), tensor.shape, tensor.dtype)
+        found[at] = _Held(key, storage_ref(storage), storage.data_ptr(), tensor.shape, tensor.dtype)
 
 
 def _is_users(value: Any) -> bool:

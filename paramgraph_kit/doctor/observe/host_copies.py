@@ -10,20 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.unordered import Order, Stamp
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 CURRENT = "torch.cuda.current_stream()"
 _TITLE = "Pinned memory is used while a copy of it may be under way"
 _CAUSE = "A copy with non_blocking=True is done when the GPU comes to it, and the host goes on before that."
@@ -111,7 +109,7 @@ class HostCopies:
         self._arrays[id(reference)] = reference
 
     def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
-        self._of[storage_key(tensor)] = _UnderWay(_weak(tensor.untyped_storage()), stamp, place, fills, by)
+        self._of[storage_key(tensor)] = _UnderWay(storage_ref(tensor.untyped_storage()), stamp, place, fills, by)
 
     def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
         """The host reads some of its memory, or writes it."""
@@ -165,7 +163,7 @@ def copied_hosts(op: str, given: list[torch.Tensor]) -> Iterable[tuple[int, Any,
     if op in ("copy_", "_to_copy") and any(t.device.type != "cpu" for t in given):
         for number, tensor in enumerate(given):
             if tensor.device.type == "cpu" and tensor.numel():
-                yield storage_key(tensor), _weak(tensor.untyped_storage()), op == "copy_" and number == 0
+                yield storage_key(tensor), storage_ref(tensor.untyped_storage()), op == "copy_" and number == 0
 
 
 def blocks(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -51,7 +50,7 @@ from paramgraph_kit.doctor.observe.states_between import StatesBetween
 from paramgraph_kit.doctor.observe.unexecuted import Unexecuted
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.warm_ups import WarmUps
-from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_ref
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure
 
@@ -61,7 +60,6 @@ VIEWS = frozenset(
     unbind unfold unsqueeze view view_as _reshape_alias _unsafe_view""".split()  # noqa: SIM905 - shorter so
 )
 _BOTH = 2  # graphs of a callable: forward and backward
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
 class OwnGraphs:
@@ -142,12 +140,12 @@ class OwnGraphs:
             own.filled = region.filled
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
-                own.memory[storage_key(tensor)] = Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+                own.memory[storage_key(tensor)] = Memory(storage_ref(storage), storage.data_ptr(), storage.nbytes())
             own.made |= own.memory.keys()
             read = region.values.read() if region.values is not None else ()
             for tensor in read:
                 if tensor.device.type == self.device and (key := storage_key(tensor)) and key not in own.made:
-                    own.reads[key] = (_weak(tensor.untyped_storage()), Place(()), tensor.data_ptr())
+                    own.reads[key] = (storage_ref(tensor.untyped_storage()), Place(()), tensor.data_ptr())
         for line in {(r.code, r.line) for r in self.regions}:
             alike = [r for r in self.regions if (r.code, r.line) == line and r.values is not None]
             touched = [self._known[id(r.graph)].touched for r in alike]
@@ -196,7 +194,7 @@ class OwnGraphs:
         for tensor in given:
             keys.add(key := storage_key(tensor))
             if tensor.device.type == device and key and key not in own.made and key not in own.reads:
-                own.reads[key] = (_weak(tensor.untyped_storage()), place, tensor.data_ptr())
+                own.reads[key] = (storage_ref(tensor.untyped_storage()), place, tensor.data_ptr())
                 if any(key in other.memory for other in self._known.values()):
                     own.of_others.add(key)
             if key in own.reads and name not in VIEWS:
@@ -207,7 +205,7 @@ class OwnGraphs:
                 if tensor.device.type == device and key:
                     storage = tensor.untyped_storage()
                     # A weak reference also keeps the key from being given to somebody else.
-                    own.memory[key] = Memory(_weak(storage), storage.data_ptr(), storage.nbytes())
+                    own.memory[key] = Memory(storage_ref(storage), storage.data_ptr(), storage.nbytes())
 
     def follow(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: Place) -> None:
         """The same, with what is written, and in which order."""

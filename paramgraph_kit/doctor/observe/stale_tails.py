@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -19,10 +18,9 @@ from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at
 from paramgraph_kit.doctor.observe.filled_rows import only_whole
 from paramgraph_kit.doctor.observe.padded_rows import PaddedRows
 from paramgraph_kit.doctor.observe.places import Place
-from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 _MOST = 64  # writes to one memory between two replays that are looked at
 _MOST_ELEMENTS = 1 << 24
 
@@ -81,7 +79,7 @@ class StaleTails:
         before = self._filled.get(key)
         known = before is not None and not before[0].expired() and before[1].shape == is_left.shape
         filled = before[1] if before is not None and known else torch.zeros_like(is_left)
-        self._filled[key] = _weak(flat.untyped_storage()), filled | ~is_left
+        self._filled[key] = storage_ref(flat.untyped_storage()), filled | ~is_left
         return filled & is_left
 
     def failures(self) -> Iterator[Failure]:

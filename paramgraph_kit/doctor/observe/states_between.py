@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.cleared import clearing
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 _OTHER = "the optimizer's state has other memory from here on, and the graph goes on with that of its capture"
 SCALE_BEGUN = "makes its scale in its first call, which this capture holds"
 _SCALE = "_scale"  # GradScaler's: None until something is scaled for the first time
@@ -141,7 +139,7 @@ def _kept(optimizer: torch.optim.Optimizer, place: Place) -> _Kept:
     keys, held = {}, []
     for key, tensor in _states(optimizer):
         keys[key] = storage_key(tensor)
-        held.append(_weak(tensor.untyped_storage()))
+        held.append(storage_ref(tensor.untyped_storage()))
     return _Kept(weakref.ref(optimizer), place, keys, held)
 
 

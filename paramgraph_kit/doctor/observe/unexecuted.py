@@ -9,12 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure
-
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 
 
 class Unexecuted:
@@ -31,7 +28,7 @@ class Unexecuted:
     def computed(self, failures: list[Failure], made: Iterable[torch.Tensor]) -> None:
         """These were computed from such tensors."""
         for tensor in made:
-            self._of[storage_key(tensor)] = _weak(tensor.untyped_storage()), failures[0]
+            self._of[storage_key(tensor)] = storage_ref(tensor.untyped_storage()), failures[0]
 
     def ended(self) -> list[Failure]:
         """A call has ended: what is still there is somebody's."""

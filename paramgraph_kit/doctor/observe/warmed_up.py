@@ -10,17 +10,15 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, is_call, line_of
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
 from paramgraph_kit.doctor.observe.warm_up_blocks import warm_ups_of
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
 
-_weak: Any = StorageWeakRef  # torch leaves it untyped
 MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _PLACES = ("index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "scatter_")
@@ -86,7 +84,7 @@ class WrittenAhead:
             if key := storage_key(tensor):
                 keys.add(key)
                 if key not in self.held:
-                    self.held[key] = _weak(tensor.untyped_storage())
+                    self.held[key] = storage_ref(tensor.untyped_storage())
         self.writes.append(_Write(frozenset(keys), is_moving(name), name in _PLACES, at))
 
     def replayed(self, graph: object, written: Collection[int]) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import TensorWeakRef
 
 from paramgraph_kit.driver.select import twin
 
-weak_ref: Any = TensorWeakRef  # torch leaves it untyped
+weak_ref: Any = TensorWeakRef  # torch leaves them untyped
+storage_ref: Any = StorageWeakRef  # while it is there, its key is given to no other memory
 _OF_A_COUNTER = 64  # bytes
 
 

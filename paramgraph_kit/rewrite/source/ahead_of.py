@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.source.edits import Function, Source
+from paramgraph_kit.rewrite.source.moving import stored
 
 _BY_NO_NAME = ("forward", "__call__")  # `self.net(x)` runs them
 _COUNT = ("nonzero", "argwhere", "unique", "unique_consecutive", "masked_select")
@@ -91,14 +93,8 @@ def sized_by_values(source: Source, function: Function | None, value: ast.expr, 
             return True
         names = {n.id for n in nodes if isinstance(n, ast.Name)} - known
         known |= names
-        waiting += [n.value for n in assigns if names & {*_stored(n)}]
+        waiting += [n.value for n in assigns if names & stored(n.targets)]
     return False
-
-
-def _stored(node: ast.Assign) -> Iterator[str]:
-    yield from (
-        n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
 
 
 def _is_sized(node: ast.AST, masks: set[str]) -> bool:
@@ -127,11 +123,5 @@ def _counts(call: ast.Call) -> bool:
 
 def begins_with_none(tree: ast.AST, name: str) -> bool:
     """Whether a line gives an attribute of this name None: a first call may find no tensor to write to."""
-    assigns = (n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign)))
-    pairs = ((t, n.value) for n in assigns for t in (n.targets if isinstance(n, ast.Assign) else [n.target]))
-    for target, value in pairs:
-        parts, values = getattr(target, "elts", [target]), getattr(value, "elts", [value])
-        each = zip(parts, values if len(values) == len(parts) else [value] * len(parts), strict=True)
-        if any(getattr(p, "attr", "") == name and isinstance(v, ast.Constant) and v.value is None for p, v in each):
-            return True
-    return False
+    pairs = ((to, value) for n in ast.walk(tree) for to, value in pairs_of(n) if isinstance(value, ast.Constant))
+    return any(value.value is None and getattr(to, "attr", "") == name for to, value in pairs)
