@@ -427,7 +427,6 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
-    registered_once,
     rebuilt_record,
     rate_of_dropout,
     found_once,
@@ -445,6 +444,7 @@ _ADVICE: tuple[Advice, ...] = (
     read_by_a_lambda,
     all_of_the_host,
     kept_by_a_lambda,
+    registered_once,
     left_by_chance,
     follows_from_it,
     step_of_a_decay,
