@@ -234,7 +234,7 @@ class OwnGraphs:
                 text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
                 failure = BY_ID["pool-order"].failure(text, spoiled.frame_in(own.begun))
                 self.misread.append(with_pools_of_their_own(failure, self.regions or ()))
-                self.order.spoils[self.misread[-1].frame] = spoiled
+                self.order.spoils[self.misread[-1].frame] = spoiled, own.last
         return pending
 
     def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:

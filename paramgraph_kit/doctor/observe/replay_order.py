@@ -30,7 +30,8 @@ class ReplayOrder:
     _replays: int = 0
     _told: dict[CodeType | None, Frame | None] = field(default_factory=dict)  # by where a graph was captured that reads
     _held: dict[int, tuple[Memory, torch.Tensor, Place]] = field(default_factory=dict)  # ahead of another's replay
-    spoils: dict[Frame | None, Place] = field(default_factory=dict)  # where it is told that a result is written over
+    # Where it is told that a result is written over: by which replay, and which one gave that result.
+    spoils: dict[Frame | None, tuple[Place, Place | None]] = field(default_factory=dict)
 
     def wrote(self, key: int) -> None:
         """Something outside of all captures writes to memory."""
@@ -92,11 +93,14 @@ class ReplayOrder:
         """The same without orders that a copy mends where a result is kept: it is taken ahead of the other graph."""
         kept = [at for f in told if f.code == "output-alias" and (at := f.frame) is not None]
 
-        def is_late(spoiled: Place) -> bool:
-            here = [(display_name(code.co_filename), code.co_name, line_of(code, at)) for code, at in spoiled.stack]
-            return any((at.file, at.function) == each[:2] and each[2] < at.line for at in kept for each in here)
+        def is_late(spoiled: Place, given: Place | None) -> bool:
+            # Of replays in one line of a loop each is followed by the line that keeps its result.
+            own = {(code, line_of(code, at)) for code, at in given.stack} if given is not None else set()
+            here = [(code, line_of(code, at)) for code, at in spoiled.stack]
+            lines = [(display_name(c.co_filename), c.co_name, line) for c, line in here if (c, line) not in own]
+            return any((at.file, at.function) == each[:2] and each[2] < at.line for at in kept for each in lines)
 
-        late = {frame for frame, spoiled in self.spoils.items() if is_late(spoiled)}
+        late = {frame for frame, places in self.spoils.items() if is_late(*places)}
         return [f for f in told if f.code != "pool-order" or f.message == LOST or f.frame in late]
 
     def over(self, one: OneGraph, known: Iterable[OneGraph], place: Place) -> None:
