@@ -225,8 +225,11 @@ class CapturedValues:
         return False
 
     def knows(self, number: int, part: str, value: Value) -> bool:
-        """Whether this capture had that value at the same place."""
-        return number < len(self.then) and self.then[number].get(part) == value
+        """Whether this capture had that value at the same place; of a dictionary also at the key that it has read."""
+        if number >= len(self.then):
+            return False
+        keys = self.then[number] if is_dict(self.uses[number].value()) else ()
+        return self.then[number].get(part) == value or any(self.then[number][key] == value for key in keys)
 
 
 def uses_of(body: list[ast.stmt], code: CodeType, outer: Names) -> list[Use]:
