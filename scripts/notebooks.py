@@ -145,6 +145,7 @@ def _nbval(
     command += ["--nbval-kernel-startup-timeout", "600"]  # beside other work
     # The marker and warning settings of the project are for its test modules, not for notebook cells.
     command += ["-o", "addopts=", "-o", "filterwarnings=default", *map(str, paths)]
+    environment = {**environment, "PYTEST_ADDOPTS": ""}  # nor are those that a run of them was given
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
 

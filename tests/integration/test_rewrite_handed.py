@@ -240,7 +240,7 @@ def f(x, y):
     step += 1
     return loss.detach()
 """,
-        ["norm += p.grad.norm(2).detach() ** 2", 'writer.add_scalar("norm", norm.clone(), step)'],
+        ["norm += p.grad.norm(2).detach() ** 2", 'writer.add_scalar("norm", norm.clone(), step.clone())'],
     ),
     "negatives that numpy draws, as many as there are rows": (
         """

@@ -148,7 +148,7 @@ policy = Policy()
 args = (np.random.randn(3),)
 f = policy.act
 """,
-        ["return self.actor(state).flatten()"],
+        ["return self.actor(state).detach().flatten()"],
     ),
     "what no gradient goes through, read as it is computed": (
         """

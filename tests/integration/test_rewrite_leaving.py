@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, changed, lines_of
+from tests.integration.rewritten import Fixed, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -54,10 +54,11 @@ def test_a_step_that_only_two_launches_can_leave_out_is_told_so(fixed: Fixed) ->
         opt="Adam", read="logp.abs().mean().item()", most="0.1", early="loss", end="loss", first="opt.zero_grad()"
     )
     found = fixed(text)
-    # THEN what is computed before the test is a graph, and the test stays where it is
+    # THEN no part is cut out, as launches lead no gradients back: it stays as it is, and pieces of it are graphs
     assert not found.complete
-    assert found.alone == "f_part", found
-    assert "if kl > 0.1:" not in "".join(changed(found.diff))
+    assert not found.alone, found
+    assert not found.diff, found
+    assert "two launches" in str(found)
 
 
 GATED = {

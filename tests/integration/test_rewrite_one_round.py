@@ -286,21 +286,6 @@ def f():
             for p in net.parameters():
                 p.grad = None
 """,
-    "an attribute that the loop counts": NET
-    + """\
-class Run:
-    step = 0
-run = Run()
-def f():
-    for x, y in data:
-        x, y = x.to(device), y.to(device)
-        loss = F.mse_loss(net(x), y) * (1 + run.step)
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        run.step = run.step % 3 + 1
-        print(loss.item())
-""",
     "an attribute that something else moves so": NET
     + """\
 class Net(nn.Module):
@@ -390,11 +375,7 @@ def test_an_optimizer_that_the_function_makes_is_bound_in_each_call_and_a_scaler
     assert "capture it where `train` has made what it binds, for each call anew" in str(fix)
 
 
-# What each trial shows needs no rule: that is for `make sweeps`.
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(each, marks=[pytest.mark.sweep] * (each == "an attribute that the loop counts")) for each in LEFT],
-)
+@pytest.mark.parametrize("name", LEFT)
 def test_a_round_that_is_another_one_each_time_is_left(name: str, tmp_path: Path) -> None:
     # GIVEN a loop whose rounds differ in more than the numbers of tensors WHEN a fix is asked for
     fix = rewritten(LEFT[name], tmp_path)

@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.led import Key, Led
 from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
+from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_readings import grow
 from paramgraph_kit.doctor.observe.places import Place, frame_of, reached
@@ -204,6 +205,8 @@ class OtherWays:
                 behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
                 moved = differences(self.base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
                 later += [f for f in moved if f.code in _BEHIND]
+        known = {(f.code, f.frame) for f in (*self.base.found, *self.seen)}
+        later = [f for f in later if (f.code, f.frame) not in known]  # a rate that moves either way has its problem
         # Where the host decides, and nothing of the device's is there, it all is done ahead of or behind a launch.
         of_device = [*later, *(f for f in found if f.code != "host-counter")]
         is_test = isinstance(way.node, ast.If) or (isinstance(way.node, Within) and way.node.asks)
@@ -227,7 +230,7 @@ class OtherWays:
             there = [step for step in call.steps if step.on_device]
             returns = isinstance(way.part[-1], ast.Return) and call.ended is None and not call.captures
             returns = returns and not _moves_away(_test(way.node), way.part is way.node.body, self.base.changes)
-            leaves_out = returns and len(there) < sum(step.on_device for step in self.plain.steps)
+            leaves_out = returns and _within(there, way.code) < _within(self.plain.steps, way.code)
             return leaves_out or any(inside.runs(step.place) for step in there)
         if call.ended is not None:
             return False
@@ -265,6 +268,13 @@ class OtherWays:
             is_read = self.moving.is_read(node.test, way.code)
             text = read_tests.READ if is_read else "none of these calls took its other way, and a later one may"
             self.more.append(BY_ID["branch-frozen"].failure(text, at))
+
+
+def _within(steps: Iterable[Step], code: CodeType) -> int:
+    """How many operations of the device came of a function's lines, or of what they called."""
+    of = display_name(code.co_filename), code.co_name
+    frames = (map(frame_of, step.place.stack) for step in steps if step.on_device)
+    return sum(any(at is not None and (at.file, at.function) == of for at in each) for each in frames)
 
 
 class _Inside:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.restore.keeper import RandomState
@@ -27,6 +28,7 @@ from paramgraph_kit.rewrite.source.lasting import Leaves
 NOT_RUN = "the new lines of `{name}.__init__` were not run, as the trial's object was made before: look at them once"
 _MAKES = ("__init__", "__post_init__")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _MOST = 1 << 22  # elements of what is made for that
 
 
@@ -77,7 +79,7 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
                 warnings.simplefilter("ignore")
                 args = [_given(each, space) for each in call.args]
                 options = {each.arg or "": _given(each.value, space) for each in call.keywords}
-                with _kept(kind, args, options):
+                with _kept(kind, args, options), _Zeros():  # type: ignore[no-untyped-call]  # torch leaves it untyped
                     old = kind(*args, **options)
         except RAISES:
             continue  # it takes what only the program has
@@ -90,7 +92,7 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
                 warnings.simplefilter("ignore")
                 body: list[ast.stmt] = [*hoisted, new]
                 exec(compile(ast.Module(body, []), source.file, "exec"), names)
-                with _kept(kind, args, options):
+                with _kept(kind, args, options), _Zeros():  # type: ignore[no-untyped-call]  # torch leaves it untyped
                     made = names[kind.__name__](*args, **options)
         except RAISES as error:
             return f"{type(error).__name__}: {error}"
@@ -98,6 +100,14 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
             state.put_back()
         return next(_apart(attributes_of(old), attributes_of(made)), "")
     return None
+
+
+class _Zeros(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Memory that nothing has written holds zeros while this lasts: of whatever it holds no two objects are alike."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.zero_() if func.overloadpacket.__name__ in _UNWRITTEN else made
 
 
 @contextmanager

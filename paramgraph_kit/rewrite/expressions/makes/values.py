@@ -238,19 +238,21 @@ def _ends_a_part(place: Place) -> bool:
 
 
 def return_the_tensor(place: Place) -> list[Edit]:
-    """``return x.cpu().numpy()`` returns the tensor, and ``x.cpu().data.numpy().flatten()`` is ``x.flatten()``."""
+    """``return x.cpu().numpy()`` is the tensor; of ``x.cpu().data.numpy().flatten()``, ``x.detach().flatten()`` is."""
     if not isinstance(place.statement, ast.Return):
         return []
     value = place.statement.value
-    inner, rest, read = value, "", False
+    inner, rest, read, apart = value, "", False, ""
     while True:
         if isinstance(inner, ast.Attribute) and inner.attr == "data":
-            inner = inner.value
+            inner, apart = inner.value, ".detach()"
         elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and not inner.args:
             name = inner.func.attr
             if name in ("flatten", "squeeze", "ravel") and not inner.keywords and not read:
                 rest = f".{name}(){rest}"  # of the array, as of the tensor
-            elif name in ("cpu", "numpy", "tolist", "detach"):
+            elif name == "detach":
+                apart = ".detach()"  # nothing goes back from the array, and nothing is to from the tensor
+            elif name in ("cpu", "numpy", "tolist"):
                 read = True
             else:
                 break
@@ -259,6 +261,7 @@ def return_the_tensor(place: Place) -> list[Edit]:
             break
     if value is None or inner is None or not read:
         return []
+    rest = apart + rest
     return [place.source.replace(value, f"{place.source.bracketed(inner) if rest else place.text(inner)}{rest}")]
 
 
