@@ -264,6 +264,18 @@ def test_a_generator_of_the_devices_is_none_of_the_cpus(tmp_path: Path) -> None:
     assert pgk.diagnose(names["f"], *names["args"]).codes == ("mixed-devices",)
 
 
+def test_the_size_of_what_is_written_at_a_counted_place_is_that_of_all_of_it(tmp_path: Path) -> None:
+    # GIVEN a sum that is written from a counted place on WHEN it is asked for words alone
+    names = run(
+        "class Cache:\n    pos, k = 0, torch.zeros(2, 24, 4, device=device)\n"
+        "cache = Cache()\nargs = (torch.randn(2, 1, 4, device=device),)\n"
+        "def f(x):\n    cache.k[:, cache.pos : cache.pos + 1] = x + 1\n    cache.pos += 1\n    return cache.k.sum()\n",
+        tmp_path,
+    )
+    # THEN they are lines of Python
+    assert "torch.arange((x + 1).shape[1], device=device), x + 1)`" in str(pgk.diagnose(names["f"], *names["args"]))
+
+
 def test_a_number_that_is_counted_on_the_host_is_no_random_one(tmp_path: Path) -> None:
     # GIVEN a weight that grows with a counter, beside random numbers of the CPU
     names = run(

@@ -32,7 +32,8 @@ def moving_slice(place: Place) -> str:
             keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
             if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
                 value = place.text(place.statement.value)
-                index = f"{where} + torch.arange({value}.shape[{dim}], device={place.device})"
+                wide = f"{place.source.bracketed(place.statement.value)}.shape[{dim}]"
+                index = f"{where} + torch.arange({wide}, device={place.device})"
                 return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
             return (
                 f"{keep}; read all of `{x}` and mask what has not been written: "

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradients_go
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
-from paramgraph_kit.rewrite.source.edits import Function, functions_of, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import SIMPLE, Function, functions_of, locals_of, names_in, path_of, within
 
 Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
@@ -69,7 +69,8 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         )
     if (part := _slice(read[0], name)) and isinstance(read[0], ast.Assign):
         x, dim, value = ast.unparse(part[0].value), part[1], ast.unparse(read[0].value)
-        index = f"{path} + torch.arange({value}.shape[{dim}], device={device})"
+        wide = value if isinstance(read[0].value, SIMPLE) else f"({value})"
+        index = f"{path} + torch.arange({wide}.shape[{dim}], device={device})"
         return (
             f"`{path}` is read in the graph, {place}: keep it as a tensor, {scalar}, here "
             f"`{x}.index_copy_({dim}, {index}, {value})`, and {written} where it changes"
