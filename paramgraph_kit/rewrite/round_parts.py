@@ -132,13 +132,21 @@ def trains_behind(
     functions = [n for each in sources for n in ast.walk(each.tree) if isinstance(n, Function)]
     led = {*graded}
     for node in [*behind, *(again if isinstance(loop, (ast.For, ast.While)) else ())]:
-        for call in (n for n in heads(node) if isinstance(n, ast.Call) and names_in(n) & led):
+        for call in (n for n in heads(node) if isinstance(n, ast.Call) and _leading(n) & led):
             if is_backward(call) or path_of(call.func) in _GRADS or trains([ast.Expr(call)], functions):
                 return True
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            leads = bool(names_in(node.value) & led) and not reads_number(node.value)
+            leads = bool(_leading(node.value) & led)
             led = led | stored([node]) if leads else led - stored([node])
     return False
+
+
+def _leading(node: ast.AST) -> set[str]:
+    """Names in an expression that gradients may go back through: ``y`` of ``log(x.item(), y)``."""
+    if reads_number(node):
+        return set()
+    own = {node.id} if isinstance(node, ast.Name) else set()
+    return own.union(*map(_leading, ast.iter_child_nodes(node)))
 
 
 def has_own_gradients(part: Sequence[ast.stmt], sources: Collection[Source]) -> bool:

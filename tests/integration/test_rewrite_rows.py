@@ -85,7 +85,7 @@ def f(x, done):
         best[going] = net(some).max(1).values
     return best
 """,
-        ["some = x", "best.copy_(torch.where(going, net(some).max(1).values, best))"],
+        ["some = torch.where(going[..., None], x, 0)", "best.copy_(torch.where(going, net(some).max(1).values, best))"],
     ),
     "a schedule beside Nesterov's momentum, which is added to the gradients": (
         """
