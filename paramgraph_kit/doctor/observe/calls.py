@@ -266,4 +266,6 @@ def watched(observer: Observer) -> Iterator[None]:
             stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph(name)))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.optimizers.step_of(optimizer))
         stack.callback(hook.remove)
+        observer.unordered.hosts.follows(observer.unordered.order, observer.places.of)
+        stack.callback(observer.unordered.hosts.ends)
         yield

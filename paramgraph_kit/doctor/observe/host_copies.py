@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.array_lines import ArrayLines, lies
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
@@ -48,10 +49,41 @@ class HostCopies:
     notes: list[str] = field(default_factory=list)
     _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
     _before: dict[int, _UnderWay] = field(default_factory=dict)  # those of the call before
-    _arrays: dict[int, Any] = field(default_factory=dict)  # weak references to numpy's looks at such memory
+    _arrays: dict[int, tuple[Any, int, Place]] = field(default_factory=dict)  # numpy's looks at such memory, weakly
+    _lines: ArrayLines | None = None
 
     def __bool__(self) -> bool:
         return bool(self._of or self._before)
+
+    def follows(self, order: Order, place_of: Callable[[Any], Place]) -> None:
+        """Of a call that begins also lines are looked at that use such memory through an array of numpy's."""
+
+        def under_way() -> dict[int, range]:
+            known = {**self._before, **self._of}
+            return {key: lies(each.storage) for key, each in known.items() if not order.is_done(each.stamp)}
+
+        def used(key: int, writes: bool, place: Place) -> None:
+            known = self._of.get(key)
+            now = known or self._before.get(key)
+            if now is not None and not order.is_done(now.stamp):
+                self._through_array(key, known, writes, place)
+
+        self._lines = ArrayLines(place_of, under_way, used)
+
+    def watch(self) -> None:
+        """Look at lines from here on, if there is such memory."""
+        if self._lines is not None and self:
+            self._lines.watch()
+
+    def _through_array(self, key: int, known: _UnderWay | None, writes: bool, place: Place) -> None:
+        """A line has read, or filled, such memory through an array."""
+        look = next((at for _, of, at in self._arrays.values() if of == key), place)
+        if known is None and writes:
+            self._note(place, self._before.pop(key), writes)
+        elif known is not None and (writes or known.fills):
+            del self._of[key]
+            self._arrays = {at: each for at, each in self._arrays.items() if each[1] != key}
+            self._tell(look, known, writes)
 
     def saw(
         self,
@@ -77,6 +109,7 @@ class HostCopies:
         for key, (storage, fills) in hosts.items():
             if not storage.expired():
                 self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
+        self.watch()
 
     def returned(self, results: Iterable[torch.Tensor]) -> None:
         """A call has ended: whether its caller waits ahead of the next one, nobody knows."""
@@ -84,6 +117,11 @@ class HostCopies:
         self._before = {} if waits else {key: each for key, each in self._of.items() if not each.fills}
         self._of.clear()
         self._arrays.clear()
+
+    def ends(self) -> None:
+        """A call has ended, or was broken off: lines are looked at no more."""
+        if self._lines is not None:
+            self._lines.end()
 
     def shared(self, tensor: torch.Tensor, array: Any, order: Order, place: Place) -> None:
         """Numpy gets a look at memory of the host's, and reads it out of sight: at the latest when the look is gone.
@@ -106,10 +144,11 @@ class HostCopies:
                 tell(place, known, is_written)
 
         reference = weakref.ref(array, gone)
-        self._arrays[id(reference)] = reference
+        self._arrays[id(reference)] = reference, key, place
 
     def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
         self._of[storage_key(tensor)] = _UnderWay(storage_ref(tensor.untyped_storage()), stamp, place, fills, by)
+        self.watch()
 
     def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
         """The host reads some of its memory, or writes it."""

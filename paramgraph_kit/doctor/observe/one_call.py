@@ -206,6 +206,7 @@ class Caller:
                 if self.until is None:
                     self.until = time.monotonic() + self.limit_s
                 with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
+                    observer.unordered.hosts.watch()
                     result = run(self.function, args, kwargs)
                     if issubclass(type(result), CoroutineType):
                         result.close()  # nobody will wait for it
