@@ -1,6 +1,6 @@
 """Lines that read, or fill, pinned memory through an array of NumPy's while a copy of it may be under way.
 
-No operation of torch's is seen there: ``self.scores.argmax(1)``, of ``self.scores = self.host.numpy()`` in ``__init__``.
+No operation shows it: ``self.scores.argmax(1)``, of ``self.scores = self.host.numpy()`` in ``__init__``.
 """
 
 from __future__ import annotations
