@@ -190,6 +190,7 @@ def watched(observer: Observer) -> Iterator[None]:
 
     order = observer.unordered.order
     in_threads: dict[tuple[Any, str], Callable[..., None]] = {
+        (cuda.CUDAGraph, "capture_begin"): lambda graph, *_, **__: observer.graphs.begin(graph),
         (cuda, "synchronize"): lambda *_: order.host_waits(),
         (cuda.Stream, "synchronize"): lambda stream: order.host_waits(stream=number(stream)),
         (cuda.Stream, "wait_event"): lambda stream, event: order.wait(event, number(stream)),

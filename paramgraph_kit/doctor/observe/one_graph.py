@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from threading import get_ident
 from types import CodeType
 from typing import Any
 
@@ -116,6 +117,28 @@ class OneGraph:
         """Whether something that this one has made, and that is still there, lies in what another one writes."""
         alive = [m for m in self.memory.values() if not m.storage.expired()]
         return any(m.first < w.first + w.size and w.first < m.first + m.size for m in alive for w in written)
+
+
+class OpenCaptures:
+    """Those that are under way, each in a thread."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, OneGraph] = {}
+
+    def begin(self, one: OneGraph) -> None:
+        """A capture begins in this thread."""
+        self._of[get_ident()] = one
+
+    def ended(self, graph: object) -> None:
+        """That of a graph has ended."""
+        self._of = {thread: one for thread, one in self._of.items() if one.graph is not graph}
+
+    def here(self) -> OneGraph | None:
+        """What this thread captures; autograd's threads have none of their own."""
+        return self._of.get(get_ident(), next(iter(self._of.values()), None))
+
+    def __contains__(self, one: OneGraph) -> bool:
+        return any(each is one for each in self._of.values())
 
 
 def among(keys: Collection[int]) -> Callable[[torch.Tensor], bool]:

@@ -35,7 +35,7 @@ from paramgraph_kit.doctor.observe.host_copies import copied_hosts
 from paramgraph_kit.doctor.observe.kept_once import told_where_kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults
 from paramgraph_kit.doctor.observe.named_anew import told_in_loops
-from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, among
+from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, OpenCaptures, among
 from paramgraph_kit.doctor.observe.own_regions import Region, assigned, begun_in, by_torch, exchanged_in, region_here
 from paramgraph_kit.doctor.observe.passed_callables import PassedCallables
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers
@@ -68,7 +68,7 @@ class OwnGraphs:
     def __init__(self, device: str) -> None:
         self.device = device
         self._known: dict[int, OneGraph] = {}
-        self._open: OneGraph | None = None
+        self._opens = OpenCaptures()
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
         self._stand_ins: Any = WeakTensorKeyDictionary()
@@ -95,7 +95,8 @@ class OwnGraphs:
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
         pairs = by_torch()
-        self._open = self._known[id(graph)] = OneGraph(graph, begun=begun_in(), by_torch=pairs is not None)
+        own = self._known[id(graph)] = OneGraph(graph, begun=begun_in(), by_torch=pairs is not None)
+        self._opens.begin(own)
         for pair in pairs or ():
             self.graphed.belong(*pair)
         self.flow.begin(graph)
@@ -163,7 +164,7 @@ class OwnGraphs:
 
     def _waiting(self) -> dict[int, Collection[int]]:
         """Memory that graphs read which were captured and not replayed yet."""
-        chosen = (each for each in self._known.values() if not each.by_torch and each is not self._open)
+        chosen = (each for each in self._known.values() if not each.by_torch and each not in self._opens)
         return {id(each.graph): each.reads for each in chosen if not each.before and not each.launched}
 
     def ended(self, graph: object, *, empty: bool = False) -> None:
@@ -181,13 +182,13 @@ class OwnGraphs:
                     self.between.ended(graph, region, *self.flow.learned(graph, region.code), self.flow.filled(graph))
                 if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
                     self.states.ended(graph)
-        self._open = None
+        self._opens.ended(graph)
         self.held.note(self._waiting(), self.device)
 
     def saw(self, name: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation was captured."""
         device = self.device
-        if (own := self._open) is None:
+        if (own := self._opens.here()) is None:
             return
         own.hosts |= {key: (storage, fills) for key, storage, fills in copied_hosts(name, given)}
         keys = set[int]()
@@ -209,9 +210,9 @@ class OwnGraphs:
 
     def follow(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, place: Place) -> None:
         """The same, with what is written, and in which order."""
-        if self._open is not None and op.name not in VIEWS and not self._open.by_torch:
-            self.flow.saw(self._open.graph, op, args, kwargs, result, place)
-            self.warmed.captures(self._open.graph, op, args, kwargs, place)
+        if (own := self._opens.here()) is not None and op.name not in VIEWS and not own.by_torch:
+            self.flow.saw(own.graph, op, args, kwargs, result, place)
+            self.warmed.captures(own.graph, op, args, kwargs, place)
 
     def read(self, tensors: list[torch.Tensor], place: Place) -> list[Failure]:
         """An operation outside of all captures reads these; what is told where somebody sees what it computes."""

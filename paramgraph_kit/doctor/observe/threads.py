@@ -32,13 +32,17 @@ class InThread(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         op, given = operation(func), [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
-        around = bool(self._observer.graphs) and op.name not in VIEWS and not driver().is_capturing()
+        inside = driver().is_capturing()
+        around = bool(self._observer.graphs) and op.name not in VIEWS and not inside
         place, written = self._observer.place_in_thread(), written_by(op, args)
         if around:
             self._observer.graphs.read([t for t in given if id(t) not in written], place)
             self._observer.graphs.wrote((t for t in given if id(t) in written), place)
             self._observer.graphs.flow.wrote(op, args, kwargs or {}, place)
         found = func(*args, **(kwargs or {}))
+        if inside and not self._observer.makes_graph:
+            self._observer.graphs.saw(op.name, given, found, place)
+            self._observer.graphs.follow(op, args, kwargs or {}, found, place)
         if around:
             self._observer.graphs.fed.saw(op.name, given, written, found, place)
             self._is_done(op, given, written, found, place, blocks(op, args, kwargs or {}))
