@@ -19,6 +19,7 @@ PROGRAM = """from collections import deque
 def first(held, x): return x * held[0]
 def doubled(held, x): return x * sum(2 * each for each in held)
 def scaled(cfg, x): return x * cfg["scale"]
+def by_name(cfg, name, x): return x * cfg[name]
 class Runner:
     def __init__(self):
         self.net, self.held = nn.Linear(6, 3).to(device), HELD
@@ -66,6 +67,34 @@ WRONG = [
         "graphs[self.held['a']]",
     ),
     (
+        *("{'a': 0.5, 'n': 0}", "key = 'a'; y = y * self.held[key]", "self.held['a'] += 0.1", "pass"),
+        *("scalar-frozen", ".fill_(self.held['a'])`"),
+    ),
+    (
+        *("{'a': 0.5, 'b': 1.0, 'n': 0}", "for key in ('a', 'b'): y = y * self.held[key]", "pass"),
+        *("r.held['b'] = 0.1 * k", "scalar-frozen", "graphs[self.held['b']]"),
+    ),
+    (
+        *("{'a': 0.5, 'n': 0}", "y = by_name(self.held, 'a', y)", "self.held['a'] += 0.1", "pass"),
+        *("scalar-frozen", ".fill_("),
+    ),
+    (
+        *("{'a': 0.5, 'b': 0.1}", "y = y * self.held[min(self.held)]", "self.held['a'] += 0.1", "pass"),
+        *("scalar-frozen", ".fill_("),
+    ),
+    (
+        *("{'n': 0}", "y = y * self.held.get('a', 1.0)", "self.held['a'] = 0.1", "pass", "scalar-frozen"),
+        "graphs[self.held.get('a', 1.0)]",
+    ),
+    (
+        *("{'n': 0}", "y = 2 * y if 'a' in self.held else y", "self.held['a'] = 1", "pass", "branch-frozen"),
+        "`if ('a' in self.held) not in graphs:`",
+    ),
+    (
+        *("{}", "y = y * getattr(self, 'gain', 1.0)", "self.gain = 0.1", "pass", "scalar-frozen"),
+        "graphs[getattr(self, 'gain', 1.0)]",
+    ),
+    (
         *("{'a': 0.5}", "for k, v in self.held.items(): y = y + v", "self.held['a'] += 0.1", "pass", "scalar-frozen"),
         "for k, v in self.held.items(): self.held_in[k].fill_(v)",
     ),
@@ -89,6 +118,11 @@ RIGHT = [
     ("[]", "self.held = []; self.held.append(y); y = torch.stack(self.held).sum(0)", "self.held.clear()", "pass"),
     ("{'scale': 0.5, 'n': 0}", "y = scaled(self.held, y)", "self.held['n'] += 1", "r.held['m'] = k"),
     ("{'a': 0.5, 'n': 0}", "y = y * self.held['a']; self.held.get('n')", "pass", "r.held['m'] = k"),
+    ("{'a': 0.5, 'n': 0}", "key = 'a'; y = y * self.held[key]", "self.held['n'] += 1", "r.held['m'] = k"),
+    ("{'a': 0.5, 'b': 0.1}", "for key in ('a', 'c'): y = y * self.held.get(key, 1.0)", "self.held['b'] += 1", "pass"),
+    ("{'a': 0.5, 'b': 0.1}", "y = by_name(self.held, 'a', y)", "self.held['b'] += 1", "pass"),
+    ("{'a': 0.5}", "y = 2 * y if 'a' in self.held else y", "self.held['a'] += 1", "r.held['b'] = k"),
+    ("{'n': 0}", "y = y * self.held.get('a', 1.0)", "self.held['n'] += 1", "r.held['b'] = k"),
 ]
 
 

@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.captured_in_calls import (
     made_again,
     made_by,
 )
-from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value, stored_in
+from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
 from paramgraph_kit.doctor.observe.carried_states import begins_anew, is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
@@ -35,6 +35,7 @@ from paramgraph_kit.doctor.observe.graphed_elsewhere import graphed_elsewhere
 from paramgraph_kit.doctor.observe.held import attributes_of, cells_of, code_of, is_a, is_graph, methods_of
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.made_first import GROW, ROWS
+from paramgraph_kit.doctor.observe.names_read import stored_in
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.own_managers import CAPTURES, managers_in

@@ -64,11 +64,29 @@ def asked_by_name(node: ast.AST) -> ast.expr | None:
     """What a call reads: ``cfg["scale"]`` of ``cfg.get("scale")``, ``self.scale`` of ``getattr(self, "scale")``."""
     made: ast.expr | None = None
     match node:
-        case ast.Call(func=ast.Name(id="getattr"), args=[held, ast.Constant(value=str(name)), *_]):
+        case ast.Call(func=ast.Name(id="getattr"), args=[held, ast.Constant(value=str(name)), *instead]):
             made = ast.Attribute(held, name, ast.Load())
-        case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant() as key, *_]):
+        case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.expr() as key, *instead]):
             made = ast.Subscript(held, key, ast.Load())
-    return ast.copy_location(made, node) if made is not None else None
+        case ast.Compare(left=ast.Constant() as key, ops=[ast.In() | ast.NotIn()], comparators=[held]):
+            made, instead = ast.Subscript(held, key, ast.Load()), []
+        case ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(value=str(name))]):
+            made, instead = ast.Attribute(held, name, ast.Load()), []
+    if made is None:
+        return None
+    default = instead[0] if instead else None
+    asks = not isinstance(node, ast.Call) or last_name(node.func) == "hasattr"
+    absent = default.value if isinstance(default, ast.Constant) else None
+    written = f"({ast.unparse(node)})" if isinstance(node, ast.Compare) else ast.unparse(node)
+    vars(made).update(absent=False if asks else absent, only_asks=asks, written=written)
+    return ast.copy_location(made, node)
+
+
+def instead_of(node: ast.AST, found: Any, nothing: Any) -> Any:
+    """What a path means whose last part is not there: as ``cfg.get("scale", 1.0)`` says, if it was read so."""
+    if found is nothing:
+        return getattr(node, "absent", nothing)
+    return getattr(node, "only_asks", False) or found
 
 
 def is_dict(value: Any) -> bool:
@@ -80,7 +98,51 @@ def picked_by(code: CodeType, node: ast.expr) -> ast.expr | None:
     """The key by which a line reads one entry: ``self.name`` of ``self.rates[self.name]``."""
     tree = tree_of(code.co_filename)
     above = _parents(tree).get(id(node)) if tree is not None else None
+    if isinstance(above, ast.Attribute) and above.attr == "get" and tree is not None:
+        call = _parents(tree).get(id(above))
+        return call.args[0] if isinstance(call, ast.Call) and call.func is above and call.args else None
     return above.slice if isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load) else None
+
+
+def keys_of(code: CodeType, key: ast.expr, value: Any, nothing: Any) -> list[Any]:
+    """What a variable by which an entry is read may be, as its function says; nothing where that is not sure.
+
+    ``value`` says what a path means: ``key = "a"``, ``for key in ("a", "b")``, ``key = self.name``.
+    """
+    if isinstance(key, ast.Constant):
+        return [key.value]
+    if (known := value(key)) is not nothing:
+        return [known]
+    if not isinstance(key, ast.Name):
+        return []
+    found: list[Any] = []
+    stored = 0
+    for node in nodes_of(code):
+        stored += isinstance(node, ast.Name) and node.id == key.id and not isinstance(node.ctx, ast.Load)
+        given: list[Any] = []
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) if name == key.id:
+                ways = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+                given = [each.value if isinstance(each, ast.Constant) else value(each) for each in ways]
+            case ast.For(target=ast.Name(id=name)) | ast.comprehension(target=ast.Name(id=name)) if name == key.id:
+                given = _rounds(node.iter, value, nothing)
+            case _:
+                continue
+        if not given or any(each is nothing for each in given):
+            return []
+        found, stored = found + given, stored - 1
+    return found if not stored else []
+
+
+def _rounds(node: ast.expr, value: Any, nothing: Any) -> list[Any]:
+    """What a loop goes through."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return [each.value if isinstance(each, ast.Constant) else value(each) for each in node.elts]
+    if isinstance(node, ast.Call) and last_name(node.func) == "range" and len(node.args) == 1:
+        end = node.args[0].value if isinstance(node.args[0], ast.Constant) else value(node.args[0])
+        return [*range(min(end, _MOST_ENTRIES))] if type(end) is int else []
+    held = value(node)
+    return [*held][:_MOST_ENTRIES] if held is not nothing and (type(held) in _ROWS or is_dict(held)) else []
 
 
 def how_read(code: CodeType, node: ast.expr, value: Any) -> str:

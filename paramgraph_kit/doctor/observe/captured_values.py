@@ -11,39 +11,36 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from inspect import getattr_static, unwrap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.captured_entries import (
     LENGTH,
-    asked_by_name,
     entries_of,
     entry_at,
     how_read,
+    instead_of,
     is_dict,
     is_held,
+    keys_of,
     picked_by,
     values_of,
 )
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, is_a
-from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
+from paramgraph_kit.doctor.observe.names_read import body_of, outermost
+from paramgraph_kit.doctor.observe.short_names import in_full, is_key, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
 
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
-_CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), list, tuple, set)
 _MOST = 4096  # functions that are followed
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_TESTS = (ast.If, ast.IfExp, ast.While)
 LEARNS = ".requires_grad"
-_TELLS = ("print", "debug", "info", "warning", "log", "write")
 Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
 
 
@@ -69,6 +66,7 @@ class Names:
     own: frozenset[str] = frozenset()
     known: dict[str, Any] = field(default_factory=dict)  # of its own
     short: dict[str, ast.expr] = field(default_factory=dict)  # variables that stand for a path: ``s = self.state``
+    plain: dict[str, Any] = field(default_factory=dict)  # numbers and words that a call has handed to it
 
     def get(self, name: str) -> Any:
         """What a name means now."""
@@ -122,8 +120,32 @@ class Use:
             found = dict(_of_entries(values_of(value)))
         elif is_dict(value) and (key := _value(picked_by(self.code, self.node), self.names)) is not NOTHING:
             found = dict(_of_entries(each for each in values_of(value) if each[0] == f"[{key!r}]"))
+        elif is_dict(value) and self._key_is_unknown(value):
+            found = dict(_of_entries(values_of(value)))
         count = {"whole": len, "truth": bool}.get(way)
         return {**found, LENGTH: ("number", count(value))} if count is not None else found
+
+    def by_keys(self) -> Iterator[Use]:
+        """The entries of a dictionary that its line reads by a variable, where its function says what that is."""
+        for key in self._keys():
+            if type(key) in (str, int, float, bool):
+                entry = ast.copy_location(ast.Subscript(self.node, ast.Constant(key), ast.Load()), self.node)
+                yield Use(self.code, entry, self.decides, self.names)
+
+    def _keys(self) -> list[Any]:
+        key = picked_by(self.code, self.node) if is_dict(self.value()) else None
+        if not isinstance(key, ast.Name) or _value(key, self.names) is not NOTHING:
+            return []
+        if key.id in self.names.plain:
+            return [self.names.plain[key.id]]
+        return keys_of(self.code, key, lambda node: _value(node, self.names), NOTHING)
+
+    def _key_is_unknown(self, held: dict[Any, Any]) -> bool:
+        """Whether its line reads any entry of a dictionary, all of one kind, as one does of a list."""
+        if isinstance(picked_by(self.code, self.node), (ast.Constant, type(None))) or self._keys():
+            return False
+        kinds = {type(each) for each in held.values()}
+        return kinds == {float} or (len(kinds) == 1 and issubclass(kinds.pop(), torch.Tensor))
 
     @property
     def fills(self) -> bool:
@@ -234,7 +256,7 @@ class CapturedValues:
 
 def uses_of(body: list[ast.stmt], code: CodeType, outer: Names) -> list[Use]:
     """What statements read, and the functions of the user's and of the modules that they name."""
-    return _followed([(code, [n for s in body for n in _outermost(s)], outer)])
+    return _followed([(code, [n for s in body for n in outermost(s)], outer)])
 
 
 def uses_in(function: Any, given: dict[str, Any]) -> list[Use]:
@@ -256,15 +278,19 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
         for node, decides in nodes:
             use = Use(own, in_full(node, names.short), decides, names)
             value = use.value()
-            if value is not NOTHING:
-                found.append(use)
+            if value is not NOTHING and not (value is True and getattr(use.node, "only_asks", False)):
+                found += [use, *use.by_keys()]
             is_method = own.co_argcount > 0 and "." in own.co_qualname.rpartition("<locals>.")[2]
             is_self = is_method and isinstance(node, ast.Name) and node.id == own.co_varnames[0]
             for function, owner in _functions(value) if not is_self else ():
                 inner = names_in(function, owner)
                 if _at(node) in calls and owner in (None, value, getattr(value, "__self__", None)):
-                    inner.known.update(_handed(calls[_at(node)], function, owner, names))
-                key = (id(function.__code__), id(owner), *sorted(id(each) for each in inner.known.values()))
+                    handed = dict(_handed(calls[_at(node)], function, owner, names))
+                    inner.plain.update((name, each) for name, each in handed.items() if type(each) in _PLAIN)
+                    inner.known.update((name, each) for name, each in handed.items() if name not in inner.plain)
+                keys = (hash((name, each)) for name, each in inner.plain.items() if type(each) in (int, str))
+                known = sorted(id(each) for each in inner.known.values())
+                key = (id(function.__code__), id(owner), *known, *sorted(keys))
                 if key not in seen and len(seen) < _MOST and not is_library(function.__code__.co_filename):
                     seen.add(key)
                     waiting.append((function.__code__, body_of(function.__code__), inner))
@@ -276,7 +302,7 @@ def _at(node: ast.expr) -> tuple[int | None, ...]:
 
 
 def _handed(call: ast.Call, function: FunctionType, owner: Any, names: Names) -> Iterator[tuple[str, Any]]:
-    """The objects that a call hands to a function, by what they are called there: ``smooth(self, x)``."""
+    """What a call hands to a function, by what it is called there: ``smooth(self, x)``, ``scaled(y, "rate")``."""
     code = function.__code__
     own = code.co_varnames[owner is not None : code.co_argcount]
     only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
@@ -284,8 +310,10 @@ def _handed(call: ast.Call, function: FunctionType, owner: Any, names: Names) ->
     given = [*zip(own, () if plain else call.args, strict=False)]
     given += [(each.arg, each.value) for each in call.keywords if each.arg in (*own, *only)]
     for name, node in given:
-        value = _value(node, names)
-        if value is not NOTHING and not is_a(value, torch.Tensor) and type(value) not in _PLAIN:
+        value = node.value if isinstance(node, ast.Constant) else _value(node, names)
+        if value is NOTHING and isinstance(node, ast.Name):
+            value = names.plain.get(node.id, NOTHING)
+        if value is not NOTHING and not is_a(value, torch.Tensor):
             yield name, value
 
 
@@ -343,83 +371,6 @@ def has_modes(module: torch.nn.Module) -> bool:
     return rate != 0 and code is not None and "training" in code.co_names
 
 
-def _outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.expr, bool]]:
-    """The longest names that are read, each with whether that is in a test."""
-    if isinstance(statement, (ast.Lambda, *_COMPREHENSIONS)):  # its variables are its own
-        own = stored_in([statement]) | {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
-        yield from (each for each in _read(statement, decides) if first_of(each[0]) not in own)
-    else:
-        yield from _read(statement, decides)
-
-
-def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
-    if isinstance(statement, _CLOSED):
-        return
-    if isinstance(statement, ast.Expr) and _tells(statement.value):
-        return
-    if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _is_idle(statement)):
-        return  # no graph has anything of it
-    if isinstance(statement, (ast.Name, ast.Attribute, ast.Subscript)) and _is_path(statement):
-        if isinstance(statement.ctx, ast.Load):
-            yield statement, decides
-        elif isinstance(statement, ast.Attribute):
-            yield from _outermost(statement.value, decides)
-        return
-    if (asked := asked_by_name(statement)) is not None and _is_path(asked):
-        yield asked, decides
-    for name, child in ast.iter_fields(statement):
-        is_test = decides or (isinstance(statement, _TESTS) and name == "test")
-        for each in child if isinstance(child, list) else [child]:
-            if isinstance(each, ast.AST):
-                if isinstance(statement, ast.Call) and each is statement.func and isinstance(each, ast.Attribute):
-                    yield from _outermost(each.value, is_test)  # what a method belongs to
-                yield from _outermost(each, is_test)
-
-
-def _is_idle(branch: ast.If) -> bool:
-    """Whether both ways only tell, wait or raise."""
-    for node in (*branch.body, *branch.orelse):
-        call = node.value if isinstance(node, ast.Expr) else None
-        calls = isinstance(call, ast.Call) and (_tells(call) or last_name(call.func) in ("warn", "synchronize"))
-        if not calls and not isinstance(node, (ast.Pass, ast.Raise)) and not isinstance(call, ast.Constant):
-            return False
-    return True
-
-
-def _tells(node: ast.expr) -> bool:
-    """Whether a statement only says something; ``torch.log(x)`` does not, nor does a ``write()`` of the user's."""
-    if not isinstance(node, ast.Call) or last_name(node.func) not in _TELLS:
-        return False
-    given = [n for each in (*node.args, *node.keywords) for n in ast.walk(each)]
-    has_words = any(isinstance(n, ast.JoinedStr) or type(getattr(n, "value", None)) is str for n in given)
-    return has_words or last_name(node.func) not in ("log", "write")
-
-
-def _is_path(node: ast.AST) -> bool:
-    return bool(first_of(node))
-
-
-def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
-    """Names that are given something there."""
-    names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
-    return frozenset(n.id for n in names if isinstance(n.ctx, ast.Store))
-
-
-def body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
-    """The longest names that a function reads, each with whether that is in a test."""
-    for node in nodes_of(code):
-        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name
-        if named or (isinstance(node, ast.Lambda) and code.co_name == "<lambda>"):
-            return [*_read_in(node)]
-    return []
-
-
-@lru_cache(512)  # a model has many modules of one class
-def _read_in(function: Any) -> tuple[tuple[ast.expr, bool], ...]:
-    body = function.body if isinstance(function.body, list) else [function.body]
-    return tuple(each for part in body for each in _outermost(part))
-
-
 def names_in(function: FunctionType, owner: Any) -> Names:
     """The names of a function, whose first variable is the object that it belongs to, if it does."""
     code = function.__code__
@@ -455,9 +406,10 @@ def _value(node: ast.expr | None, names: Names) -> Any:
         node = in_full(node, names.short)
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, names)
-        return NOTHING if owner is NOTHING else _attribute(owner, node.attr)
+        return NOTHING if owner is NOTHING else instead_of(node, _attribute(owner, node.attr), NOTHING)
     if isinstance(node, ast.Subscript) and is_key(node.slice):
-        return entry_at(_value(node.value, names), node, NOTHING)
+        owner = _value(node.value, names)
+        return instead_of(node, entry_at(owner, node, NOTHING), NOTHING) if is_held(owner) else NOTHING
     return NOTHING
 
 

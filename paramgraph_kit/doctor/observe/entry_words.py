@@ -65,6 +65,16 @@ def of_held(moved: Moved, kind: str) -> str:
     return graph_for_each(whole) if whole else of_entries(path, kind)
 
 
+def if_absent(moved: Moved) -> str:
+    """What asks for an entry that was not there at the capture, as it is written; "" for others.
+
+    ``cfg.get("bias", 1.0)``, ``"bias" in cfg``.
+    """
+    node: Any = moved.use.node
+    is_absent = hasattr(node, "written") and not moved.part and moved.then[1] == node.absent
+    return node.written if is_absent and moved.now[0] != "memory" else ""
+
+
 def of_one(moved: Moved, kind: str) -> str:
     """What one writes where a line gives a list another entry at the key that a capture reads: ``self.bias[-1]``."""
     path = moved.use.text

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
-from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, body_of, parts, stored_in
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, parts
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.names_read import body_of, stored_in
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.driver.files import is_library

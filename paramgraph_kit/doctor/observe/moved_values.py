@@ -18,8 +18,8 @@ from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
-from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value, stored_in
-from paramgraph_kit.doctor.observe.entry_words import changed_by, is_entry, of_held, of_one, path_of
+from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
+from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_entry, of_held, of_one, path_of
 from paramgraph_kit.doctor.observe.exchanged import exchanged
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
@@ -48,6 +48,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     with_index,
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
+from paramgraph_kit.doctor.observe.names_read import stored_in
 from paramgraph_kit.doctor.observe.none_first import owned
 from paramgraph_kit.doctor.observe.object_words import into_its_tensors
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -173,7 +174,7 @@ def _code_of(moved: Moved) -> str:
 
 
 def _said(moved: Moved) -> str:
-    path, part = moved.use.text, moved.part
+    path, part = if_absent(moved) or moved.use.text, moved.part
     if is_anew(moved):
         return f"{path} {ANEW}"
     if is_entry(moved):
@@ -225,6 +226,8 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return written
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
+    if asked := if_absent(moved):
+        return graph_for_each(asked)
     if moved.then[0] == "none":
         return of_none(moved.use.text)
     if told := of_held(moved, kind):

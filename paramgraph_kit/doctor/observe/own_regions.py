@@ -24,13 +24,13 @@ from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
     Names,
     Use,
-    stored_in,
     uses_in,
     uses_of,
 )
 from paramgraph_kit.doctor.observe.filled_inside import made_for_it
 from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules, original_of
 from paramgraph_kit.doctor.observe.held import addresses_of, attributes_of, code_of, is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.names_read import stored_in
 from paramgraph_kit.doctor.observe.own_managers import until_end
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
