@@ -21,6 +21,7 @@ class Server:
         self.x, self.w = torch.zeros(4, 6, device=device), torch.randn(6, 3, device=device)
         self.staged, self.host = torch.zeros(4, 6).pin_memory(), torch.zeros(4, 3).pin_memory()
         self.x @ self.w
+        self.done = {}
         self.graph = cuda.CUDAGraph()
         with cuda.graph(self.graph):
             self.y = self.x @ self.w
@@ -65,6 +66,27 @@ def test_what_waits_and_what_the_caller_may_do_between_two_calls_is_nothing(tmp_
     # GIVEN the same with a wait, and one call alone, whose caller may wait ahead of the next WHEN THEN nothing is told
     assert told("cuda.current_stream().synchronize()", READ, "serve", tmp_path) == []
     assert told("pass", READ, "infer", tmp_path) == []
+
+
+KEEPS = {
+    "a part": "out = self.host[:2]",
+    "in a dictionary": "self.done[len(self.done)] = self.host; out = None",
+    "the buffer": "out = self.host",
+}
+
+
+@pytest.mark.parametrize("title", KEEPS)
+def test_looks_at_one_host_buffer_that_are_kept_over_calls_are_told(title: str, tmp_path: Path) -> None:
+    # GIVEN a server that keeps what it has in one pinned buffer, which its next copy fills WHEN diagnosed
+    made = KEEPS[title]
+    lines = f"cuda.current_stream().synchronize(); {made}; return out".replace("; ", "\n        ")
+    found = told(lines, "answers.append(out)", "serve", tmp_path)
+    # THEN the line that keeps it is told
+    line = "answers.append(out)" if "done" not in made else made.partition(";")[0]
+    assert [(code, text) for code, text, _ in found] == [("output-alias", line)], found
+    # GIVEN one that keeps copies WHEN THEN nothing is told
+    copied = lines.replace("self.host[:2]", "self.host[:2].clone()").replace("= self.host\n", "= self.host.clone()\n")
+    assert told(copied, "answers.append(out)", "serve", tmp_path) == []
 
 
 LOOKS = {

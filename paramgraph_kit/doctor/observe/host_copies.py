@@ -51,6 +51,7 @@ class HostCopies:
     _before: dict[int, _UnderWay] = field(default_factory=dict)  # those of the call before
     _arrays: dict[int, tuple[Any, int, Place]] = field(default_factory=dict)  # numpy's looks at such memory, weakly
     _lines: ArrayLines | None = None
+    _filled: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by memory: how many copies have filled it
 
     def __bool__(self) -> bool:
         return bool(self._of or self._before)
@@ -148,7 +149,15 @@ class HostCopies:
 
     def _began(self, tensor: torch.Tensor, fills: bool, stamp: Stamp, place: Place, by: str) -> None:
         self._of[storage_key(tensor)] = _UnderWay(storage_ref(tensor.untyped_storage()), stamp, place, fills, by)
+        if fills:
+            storage, count = self._filled.get(key := storage_key(tensor), (storage_ref(tensor.untyped_storage()), 0))
+            self._filled[key] = (storage, count + 1)
         self.watch()
+
+    def fills(self, tensor: torch.Tensor) -> bool:
+        """Whether copies have filled memory of the host's again and again: what is kept there is the latest."""
+        key = storage_key(tensor) if self._filled and tensor.device.type == "cpu" else 0
+        return self._filled.get(key, (None, 0))[1] > 1
 
     def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
         """The host reads some of its memory, or writes it."""

@@ -31,6 +31,7 @@ KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
+_SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
 _SAID_OF_INPUTS = "a static input is kept as it is, and what is written to it for a further replay changes it"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
@@ -167,7 +168,10 @@ def _told_inside(kept: _Kept, owns: Owns) -> tuple[_Kept, list[Failure]]:
     for name, held in {id(each): (name, each) for name, each in inner if name and _twice(each, owns)}.values():
         if lines := [*_kept_at(own := _Kept(held, kept.code, name))]:
             return own, lines
-    return kept, [*_kept_at(kept)]
+    lines = [*_kept_at(kept)]
+    if all(t.device.type == "cpu" for part in _parts(kept.held) for t in _tensors(part) if owns(t)):
+        lines = [replace(each, message=_SAID_OF_HOST) for each in lines]
+    return kept, lines
 
 
 def _is_look(comprehension: Any) -> bool:

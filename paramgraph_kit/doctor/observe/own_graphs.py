@@ -475,7 +475,7 @@ class OwnGraphs:
 
         def is_filled(tensor: torch.Tensor) -> bool:
             is_buffer = storage_key(tensor) in filled and not is_a(tensor, torch.nn.Parameter)
-            return is_buffer or any(own.writes(tensor) for own in graphs)
+            return is_buffer or any(own.writes(tensor) for own in graphs) or self.unordered.hosts.fills(tensor)
 
         return is_filled
 
