@@ -94,6 +94,12 @@ def is_dict(value: Any) -> bool:
     return type(value) in _DICTS
 
 
+def above_of(code: CodeType, node: ast.AST) -> ast.AST | None:
+    """What a part of a function's source stands in."""
+    tree = tree_of(code.co_filename)
+    return _parents(tree).get(id(node)) if tree is not None else None
+
+
 def picked_by(code: CodeType, node: ast.expr) -> ast.expr | None:
     """The key by which a line reads one entry: ``self.name`` of ``self.rates[self.name]``."""
     tree = tree_of(code.co_filename)
@@ -117,7 +123,7 @@ def keys_of(code: CodeType, key: ast.expr, value: Any, nothing: Any) -> list[Any
         return []
     found: list[Any] = []
     stored = 0
-    for node in nodes_of(code):
+    for node in (each for n in nodes_of(code) for each in (n, *getattr(n, "generators", ()))):
         stored += isinstance(node, ast.Name) and node.id == key.id and not isinstance(node.ctx, ast.Load)
         given: list[Any] = []
         match node:

@@ -11,15 +11,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import getattr_static, unwrap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_entries import (
     LENGTH,
+    above_of,
     entries_of,
     entry_at,
     how_read,
@@ -31,8 +33,9 @@ from paramgraph_kit.doctor.observe.captured_entries import (
     values_of,
 )
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, is_a
-from paramgraph_kit.doctor.observe.names_read import body_of, outermost
-from paramgraph_kit.doctor.observe.short_names import in_full, is_key, short_names
+from paramgraph_kit.doctor.observe.loop_elements import elements_of, spread
+from paramgraph_kit.doctor.observe.names_read import body_of, inside_of, outermost
+from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
 
@@ -103,7 +106,9 @@ class Use:
     def picks(self) -> bool:
         """Whether its line picks an entry by it: ``self.adapters[self.active]``."""
         keys = [n.slice for n in nodes_of(self.code) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
-        return any(each.lineno == self.node.lineno and ast.unparse(each) == self.text for each in keys)
+        short = {name for name, node in self.names.short.items() if ast.unparse(node) == self.text}
+        there = (each for each in keys if each.lineno == self.node.lineno)
+        return any(ast.unparse(each) == self.text for each in there) or any(last_name(each) in short for each in keys)
 
     def value(self) -> Any:
         """What it means now."""
@@ -126,23 +131,40 @@ class Use:
         return {**found, LENGTH: ("number", count(value))} if count is not None else found
 
     def by_keys(self) -> Iterator[Use]:
-        """The entries of a dictionary that its line reads by a variable, where its function says what that is."""
-        for key in self._keys():
-            if type(key) in (str, int, float, bool):
-                entry = ast.copy_location(ast.Subscript(self.node, ast.Constant(key), ast.Load()), self.node)
-                yield Use(self.code, entry, self.decides, self.names)
+        """What its line reads of entries that a variable picks, where its function says what that is."""
+        value = self.value()
+        if is_dict(value) or type(value) in (list, tuple):
+            for node in self._picked(self.node, self.node, False):
+                yield Use(self.code, node, self.decides, self.names)
 
-    def _keys(self) -> list[Any]:
-        key = picked_by(self.code, self.node) if is_dict(self.value()) else None
-        if not isinstance(key, ast.Name) or _value(key, self.names) is not NOTHING:
-            return []
-        if key.id in self.names.plain:
+    def _picked(self, node: ast.expr, whole: Any, picked: bool) -> Iterator[ast.expr]:
+        """Paths that begin at a path, ``node``, and have a key in place of each variable; ``whole``: this one so."""
+        above = above_of(self.code, node)
+        if isinstance(above, ast.Attribute):
+            further: ast.expr = ast.copy_location(ast.Attribute(whole, above.attr, ast.Load()), node)
+            if not callable(_value(further, self.names)):
+                yield from self._picked(above, further, picked)
+                return
+        elif (key := picked_by(self.code, node)) is not None:
+            is_variable = not isinstance(key, ast.Constant)
+            keys = [each for each in self._keys(key) if type(each) in (str, int, float, bool)]
+            for each in keys if isinstance(above, ast.Subscript) else ():
+                further = ast.copy_location(ast.Subscript(whole, ast.Constant(each), ast.Load()), node)
+                yield from self._picked(above, further, picked or is_variable)  # type: ignore[arg-type]
+            if keys and isinstance(above, ast.Subscript):
+                return
+        if picked:
+            yield whole
+
+    def _keys(self, key: ast.expr) -> list[Any]:
+        if isinstance(key, ast.Name) and key.id in self.names.plain:
             return [self.names.plain[key.id]]
         return keys_of(self.code, key, lambda node: _value(node, self.names), NOTHING)
 
     def _key_is_unknown(self, held: dict[Any, Any]) -> bool:
         """Whether its line reads any entry of a dictionary, all of one kind, as one does of a list."""
-        if isinstance(picked_by(self.code, self.node), (ast.Constant, type(None))) or self._keys():
+        key = picked_by(self.code, self.node)
+        if key is None or isinstance(key, ast.Constant) or self._keys(key):
             return False
         kinds = {type(each) for each in held.values()}
         return kinds == {float} or (len(kinds) == 1 and issubclass(kinds.pop(), torch.Tensor))
@@ -275,7 +297,10 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
     while waiting:
         own, nodes, names = waiting.pop()
         calls = {_at(n.func): n for n in nodes_of(own) if isinstance(n, ast.Call)}
-        for node, decides in nodes:
+        elements = elements_of(own, partial(_value, names=names))
+        every = [(each, decides) for node, decides in nodes for each in spread(node, elements)]
+        inside = inside_of(own)
+        for node, decides in [*(each for each in nodes if first_of(each[0]) not in inside), *every]:
             use = Use(own, in_full(node, names.short), decides, names)
             value = use.value()
             if value is not NOTHING and not (value is True and getattr(use.node, "only_asks", False)):

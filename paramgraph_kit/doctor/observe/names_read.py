@@ -10,6 +10,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
+from paramgraph_kit.doctor.observe.loop_elements import targets_of
 from paramgraph_kit.doctor.observe.short_names import first_of
 
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -21,10 +22,17 @@ _TELLS = ("print", "debug", "info", "warning", "log", "write")
 def outermost(statement: ast.AST, decides: bool = False) -> Iterator[tuple[ast.expr, bool]]:
     """The longest names that are read, each with whether that is in a test."""
     if isinstance(statement, (ast.Lambda, *_COMPREHENSIONS)):  # its variables are its own
-        own = stored_in([statement]) | {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
+        loops = targets_of(statement)  # which whoever asks leaves out, where it does not know what these stand for
+        own = (stored_in([statement]) - loops) | {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
         yield from (each for each in _read(statement, decides) if first_of(each[0]) not in own)
     else:
         yield from _read(statement, decides)
+
+
+def inside_of(code: CodeType) -> set[str]:
+    """Variables of a function's comprehensions, which its other lines do not know."""
+    names = {name for n in nodes_of(code) if isinstance(n, _COMPREHENSIONS) for name in targets_of(n)}
+    return names - {*code.co_varnames, *code.co_cellvars}
 
 
 def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
