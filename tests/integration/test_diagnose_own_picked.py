@@ -97,3 +97,55 @@ def test_what_a_graph_reads_of_entries_is_told_where_it_moves(title: str, call: 
 def test_entries_that_no_captured_line_reads_are_nothing(title: str, call: str, tmp_path: Path) -> None:
     # GIVEN the same with what no captured line reads WHEN THEN nothing is told
     assert told(*RIGHT[title], call, tmp_path) == []
+
+
+POOL = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.randn(6, 3)), 1.0
+    def forward(self, x):
+        return x @ self.weight * self.scale
+class Pool:
+    def __init__(self):
+        self.net, self.graphs = Layer().to(device), {}
+    def capture(self, n):
+        CAPTURED
+        x = torch.zeros(n, 6, device=device)
+        with torch.no_grad():
+            self.net(x)
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                y = self.net(x)
+        self.graphs[n] = graph, x, y
+    def step(self, x, scale):
+        USED
+        if len(x) not in self.graphs:
+            self.capture(len(x))
+        graph, held, y = self.graphs[len(x)]
+        held.copy_(x)
+        graph.replay()
+        return y.clone()
+def main():
+    pool = Pool()
+    return [pool.step(torch.ones(n, 6, device=device), k) for n, k in JOBS]
+"""
+SETS = "self.net.scale = scale"
+
+
+@pytest.mark.parametrize(
+    ("captured", "used", "jobs", "lines"),
+    [
+        ("pass", SETS, "[(4, 1.5), (2, 0.5), (4, 0.5), (6, 1.5), (4, 0.5)]", [SETS]),
+        ("pass", SETS, "[(4, 1.5), (2, 0.5), (4, 1.5), (2, 0.5)]", []),
+        ("self.net.scale = 1.0 / n", "pass", "[(4, 1.0), (2, 1.0), (4, 1.0), (2, 1.0)]", []),
+    ],
+)
+def test_a_number_that_another_graph_of_the_pool_has_by_chance_is_told(
+    captured: str, used: str, jobs: str, lines: list[str], tmp_path: Path
+) -> None:
+    # GIVEN a pool of graphs by size, and a number that calls set, or a capture for its graph WHEN diagnosed
+    text = POOL.replace("CAPTURED", captured).replace("USED", used).replace("JOBS", jobs)
+    found = pgk.diagnose(load(PRELUDE + text, tmp_path / "program.py")["main"])
+    # THEN it is told where a graph gets it that has its own, and not where each has the one it is replayed with
+    assert [f.frame.text if f.frame else "" for f in found.failures] == lines, str(found)

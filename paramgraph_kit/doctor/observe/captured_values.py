@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import getattr_static, unwrap
+from itertools import count
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -211,6 +212,7 @@ class CapturedValues:
     as_then: set[tuple[int, str]] = field(default_factory=set)  # at some replay
     spent_s: float = 0.0
     looks: int = 0
+    order: int = field(default_factory=count().__next__)  # in which they were captured
 
     def __post_init__(self) -> None:
         self.then = [use.parts() for use in self.uses]
@@ -242,11 +244,15 @@ class CapturedValues:
                 is_moved = then[part] != now[part] and (number, part) not in self.moved
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
                     is_moved = is_moved and (number, part) in self.as_then
-                    self.as_then |= {(number, part)} if then[part] == now[part] else set()
                 if "word" in (then[part][0], now[part][0]) and not (use.decides or use.picks):
                     is_moved = False  # it may be a name that is told
                 is_moved = is_moved and now[part][0] != "none"  # as of what the capture has made and nobody needs
-                if is_moved and not any(o.knows(number, part, now[part]) for o in others):
+                key, may_be_meant = (number, part), others
+                self.as_then |= {key} if then[part] == now[part] else set()
+                if is_moved and key in self.as_then and then[part][0] == "number" == now[part][0]:
+                    # It came with its own value, too: another's is meant for that one behind its capture alone.
+                    may_be_meant = [o for o in others if o.order == max(each.order for each in (self, *others))]
+                if is_moved and not any(o.knows(number, part, now[part]) for o in may_be_meant):
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
         self.spent_s += time.monotonic() - begun
 
