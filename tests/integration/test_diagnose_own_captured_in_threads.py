@@ -96,3 +96,38 @@ def test_a_thread_that_captures_and_feeds_its_graph_is_right(program: str, tmp_p
     # GIVEN a worker whose jobs copy what they are given WHEN THEN nothing is told
     assert told("self.x.copy_(x)", program, tmp_path) == []
     assert told("self.x.copy_(x); self.bias.add_(1)", program, tmp_path) == []
+
+
+RESULTS = """
+from concurrent.futures import ThreadPoolExecutor
+class Runner:
+    def __init__(self):
+        self.x, self.w = torch.zeros(4, 8, device=device), torch.randn(8, 3, device=device)
+        self.x @ self.w
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.out = self.x @ self.w
+    def answer(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return RESULT
+def main():
+    runner, found = Runner(), []
+    with ThreadPoolExecutor(1) as threads:
+        for i in range(4):
+            found.append(threads.submit(runner.answer, torch.full((4, 8), float(i), device=device)).result())
+    return [each.sum() for each in found]
+"""
+
+
+def test_results_that_the_waiting_thread_keeps_are_told(tmp_path: Path) -> None:
+    # GIVEN a program whose pool of threads replays, and whose own thread keeps what comes back as it is
+    names = load(PRELUDE + RESULTS.replace("RESULT", "self.out"), tmp_path / "program.py")
+    # WHEN THEN the line that keeps it is told
+    (found,) = pgk.diagnose(names["main"]).failures
+    assert found.frame is not None
+    assert found.code == "output-alias"
+    assert found.frame.text.startswith("found.append(threads.submit(")
+    # GIVEN copies WHEN THEN nothing is
+    names = load(PRELUDE + RESULTS.replace("RESULT", "self.out.clone()"), tmp_path / "right.py")
+    assert not pgk.diagnose(names["main"]).failures

@@ -23,7 +23,7 @@ from paramgraph_kit.doctor.observe.copied_names import copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
-from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
+from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -78,7 +78,7 @@ class KeptResults:
         ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it.
         """
         self._settle(owns)
-        for number, frame in enumerate(frames_of_the_user()):
+        for number, frame in enumerate(frames_of_all()):
             for line in _of_round_before(frame.f_code, frame.f_lineno):
                 value = path_value(line.targets[0], frame.f_locals, frame.f_globals)
                 if is_a(value, torch.Tensor) and owns(value):

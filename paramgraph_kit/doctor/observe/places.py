@@ -245,14 +245,30 @@ def outside() -> Frame | None:
 
 def frames_of_the_user() -> Iterator[FrameType]:
     """The functions of the user's that run now, innermost first, up to the call that is examined."""
-    frame: FrameType | None = sys._getframe(1)
+    yield from _up_to_call(sys._getframe(1))[0]
+
+
+def frames_of_all() -> Iterator[FrameType]:
+    """The same, and behind those of a thread of the user's those of the one that is examined, which may wait for it."""
+    own, is_examined = _up_to_call(sys._getframe(1))
+    yield from own
+    if not is_examined:
+        for frame in [*sys._current_frames().values()]:
+            others, is_examined = _up_to_call(frame)
+            yield from others if is_examined else ()
+
+
+def _up_to_call(frame: FrameType | None) -> tuple[list[FrameType], bool]:
+    """Functions of the user's from a frame on, and whether there is a call that is examined."""
+    found: list[FrameType] = []
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(OURS) and code.co_name == "run":
-            return
+        if code.co_filename.startswith(OURS) and code.co_name == "run" and not code.co_filename.endswith("threads.py"):
+            return found, True
         if not is_library(code.co_filename):
-            yield frame
+            found.append(frame)
         frame = frame.f_back
+    return found, False
 
 
 def codes_in(stacks: Iterable[tuple[Spot, ...]]) -> set[CodeType]:
