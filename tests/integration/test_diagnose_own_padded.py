@@ -54,3 +54,81 @@ def test_a_part_that_is_filled_is_told_where_the_result_depends_on_the_others(
     line = part.rpartition("\n")[2].strip()
     assert [(f.code, f.frame.text if f.frame else "") for f in found] == [("size-frozen", line)] * (result == "-1")
     assert all("self.x[n:].zero_(), as it was made" in f.fix for f in found)
+
+
+ROWS = """
+class Encoder:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.emb = nn.Embedding(20, 6).to(device)
+        self.ids = torch.zeros(4, 8, dtype=torch.long, device=device)
+        self.mask = torch.zeros(4, 8, dtype=torch.bool, device=device)
+        with torch.no_grad():
+            self.run()
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.run()
+    def run(self):
+        m = self.mask[..., None].float()
+        return (self.emb(self.ids) * m).sum(1) / m.sum(1).clamp(min=1)
+    def encode(self, texts):
+        CLEARS
+        for i, text in enumerate(texts):
+            self.ids[i, : len(text)] = torch.tensor(text, device=device)
+            self.mask[i, : len(text)] = True
+        self.graph.replay()
+        return self.out[: len(texts)].clone()
+def main():
+    encoder = Encoder()
+    texts = [[1, 2, 3], [4] * 7, [5, 6]], [[1, 2], [3]], [[7] * 5, [1], [2], [3] * 4], [[9], [8]]
+    return [encoder.encode(each) for each in texts]
+"""
+
+
+def test_rows_that_a_loop_fills_are_cleared_ahead_of_it(tmp_path: Path) -> None:
+    # GIVEN an encoder that fills a row for each text, where a longer one has been
+    names = load(PRELUDE + ROWS.replace("CLEARS", "pass"), tmp_path / "program.py")
+    # WHEN THEN the rest is cleared ahead of the loop: in it, the rows before would go
+    fixes = [f.fix for f in pgk.diagnose(names["main"]).failures]
+    mask = next(fix for fix in fixes if "True" in fix)
+    assert "`for i, text in enumerate(texts):`, self.mask.zero_(); this line as it is" in mask
+    # GIVEN one that is so WHEN THEN nothing is told
+    names = load(PRELUDE + ROWS.replace("CLEARS", "self.mask.zero_()"), tmp_path / "right.py")
+    assert not pgk.diagnose(names["main"]).failures
+
+
+BUCKETS = """
+class Bucket:
+    def __init__(self, n):
+        self.x, self.graph = torch.zeros(n, 6, device=device), None
+class Service:
+    def __init__(self):
+        self.net, self.scaled = nn.Linear(6, 3).to(device), True
+        self.buckets = {n: Bucket(n) for n in (2, 4)}
+        for each in self.buckets.values():
+            self.capture(each)
+    def run(self, x):
+        return self.net(x) * 2 if self.scaled else self.net(x)
+    def capture(self, b):
+        with torch.no_grad():
+            self.run(b.x)
+            b.graph = cuda.CUDAGraph()
+            with cuda.graph(b.graph):
+                b.out = self.run(b.x)
+    def step(self, x, scaled):
+        self.scaled = scaled
+        b = self.buckets[len(x)]
+        b.x.copy_(x)
+        b.graph.replay()
+        return b.out.clone()
+def main():
+    service = Service()
+    return [service.step(torch.ones(n, 6, device=device), n == 4 or i < 3) for i, n in enumerate((2, 4, 2, 2, 4, 2))]
+"""
+
+
+def test_a_graph_for_each_value_is_one_of_each_bucket(tmp_path: Path) -> None:
+    # GIVEN buckets that have a graph each, and a setting that decides what is captured WHEN diagnosed
+    (found,) = pgk.diagnose(load(PRELUDE + BUCKETS, tmp_path / "program.py")["main"]).failures
+    # THEN the graphs for each value are those of a bucket, as one of another would be replayed
+    assert "if self.scaled not in b.graphs:` a new capture goes to `b.graphs[self.scaled]`" in found.fix, found.fix

@@ -16,7 +16,7 @@ ANEW = "this line as it is, and a new capture behind it: no copy makes the tenso
 _AFTER = "\nafter   "
 _UNSEEN = "ahead of its first replay a graph has computed nothing"
 _EACH = re.compile(
-    r"ahead of \S+\.replay\(\) `if (?P<what>.+?) not in graphs:` a new capture goes to `graphs\[(?P=what)\]`"
+    r"ahead of (?P<graph>\S+)\.replay\(\) `if (?P<what>.+?) not in graphs:` a new capture goes to `graphs\[(?P=what)\]`"
 )
 _Parents = dict[ast.AST, ast.AST]
 
@@ -151,10 +151,19 @@ def _in_own_table(after: str, at: list[ast.stmt], parents: _Parents) -> str:
     found = _EACH.search(after)
     words = same_table(found["what"], at[0] if at else None, parents) if found is not None else ""
     if found is None or not words:
-        return after
+        return _in_table_of_each(after, found)
     start, last = found.start(), ", and that one is replayed"
     end = after.find(last, found.end())
     return f"{after[:start]}{words}{after[end + len(last) if end >= 0 else len(after) :]}"
+
+
+def _in_table_of_each(after: str, found: re.Match[str] | None) -> str:
+    """The same, where an object has the graph, as each bucket has one: then each has a table of its own."""
+    owner = found["graph"].rpartition(".")[0] if found is not None else ""
+    if found is None or owner in ("", "self") or not owner.replace(".", "").isidentifier():
+        return after
+    own = found[0].replace("not in graphs", f"not in {owner}.graphs").replace("`graphs[", f"`{owner}.graphs[")
+    return after.replace(found[0], own, 1)
 
 
 def same_table(what: str, at: ast.AST | None, parents: _Parents) -> str:

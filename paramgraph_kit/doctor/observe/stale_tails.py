@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -95,6 +96,7 @@ class StaleTails:
                 words = masked(cut, line)
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
                 words = _of_each_length(cut, whole)
+            words = _ahead_of_rounds(words, whole, line, cut, place)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
 
 
@@ -157,6 +159,21 @@ def _padded(cut: ast.Subscript, whole: str, line: str) -> str:
         "of all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of "
         f"those that count{only if upper is not None else ''}"
     )
+
+
+def _ahead_of_rounds(words: str, whole: str, line: str, cut: ast.Subscript, place: Place) -> str:
+    """The same, where a loop fills row after row: what is filled ahead of that is so ahead of the loop, once."""
+    (file, at), begins = line_at(place), f"{whole}."
+    tree = tree_of(file)
+    names = {n.id for n in ast.walk(cut.slice) if isinstance(n, ast.Name)}
+    for loop in ast.walk(tree) if tree is not None and words.startswith(begins) and f"; {line}" in words else ():
+        if not isinstance(loop, ast.For) or not loop.lineno < at <= (loop.end_lineno or 0):
+            continue
+        if not names.isdisjoint(n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+            filled, _, rest = words.partition(f"; {line}")
+            head = linecache.getline(file, loop.lineno).strip()
+            return f"ahead of line {loop.lineno}, `{head}`, {filled}; this line as it is{rest}"
+    return words
 
 
 def _of_each_length(cut: ast.Subscript, whole: str) -> str:
