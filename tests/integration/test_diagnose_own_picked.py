@@ -149,3 +149,37 @@ def test_a_number_that_another_graph_of_the_pool_has_by_chance_is_told(
     found = pgk.diagnose(load(PRELUDE + text, tmp_path / "program.py")["main"])
     # THEN it is told where a graph gets it that has its own, and not where each has the one it is replayed with
     assert [f.frame.text if f.frame else "" for f in found.failures] == lines, str(found)
+
+
+LOOP = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.eye(6)), 1.0
+    def forward(self, x):
+        return x @ self.weight * self.scale
+class Runner:
+    def __init__(self):
+        self.one, self.two = Layer().to(device), Layer().to(device)
+        self.x = torch.ones(4, 6, device=device)
+        with torch.no_grad():
+            self.two(self.one(self.x))
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = self.two(self.one(self.x))
+    def step(self, scales):
+        for layer, scale in zip((self.one, self.two), scales):
+            layer.scale = scale
+        self.graph.replay()
+        return self.y.clone()
+def main():
+    runner = Runner()
+    return [runner.step((0.1 * k, 0.2 * k)) for k in range(4)]
+"""
+
+
+def test_a_number_that_a_loop_gives_to_several_objects_is_a_tensor_of_each(tmp_path: Path) -> None:
+    # GIVEN a loop that gives each layer its scale WHEN diagnosed THEN each of them gets a tensor
+    (found,) = pgk.diagnose(load(PRELUDE + LOOP, tmp_path / "program.py")["main"]).failures
+    at = LOOP[: LOOP.index("for layer, scale")].count("\n") + PRELUDE.count("\n") + 1
+    assert f"for each `layer` that line {at} goes through: layer.scale = torch.full((), float(layer.scale)" in found.fix

@@ -32,6 +32,12 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
 
 
+_MADE_FIRST = re.compile(
+    r"(?P<head>(?:before the capture|at the end of `__init__`): )"
+    r"(?P<path>[\w.\[\]']+) = torch\.full\(\(\), float\((?P=path)\)"
+)
+
+
 def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, reader: str) -> str:
     """The same with the tensor filled behind the line that gives the number, too, where it is read without a replay.
 
@@ -57,6 +63,21 @@ def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, rea
         held, path = f"{owner}.{held.rpartition('.')[2]}", target
     more = f", and behind this line `{held}.fill_({path})`, as `{reader}` also runs without a graph"
     return _FILLED.sub(lambda each: each[0] + more, fix)
+
+
+def made_for_all(fix: str, region: Region, node: ast.AST, target: str) -> str:
+    """The same where a loop gives the number to one object after the other: each gets its tensor."""
+    tree, name, line = tree_of(region.code.co_filename), target.partition(".")[0], getattr(node, "lineno", 0)
+    found = _MADE_FIRST.search(fix) if name != target else None
+    if tree is None or found is None:
+        return fix
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno < line <= (n.end_lineno or 0)]
+    for loop in loops:
+        if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(loop.target)):
+            made = found[0].removeprefix(found["head"]).replace(found["path"], target)
+            of = f"before the capture, for each `{name}` that line {loop.lineno} goes through: "
+            return fix.replace(found[0], f"{of}{made}", 1)
+    return fix
 
 
 def stepped_beside(region: Region) -> str:

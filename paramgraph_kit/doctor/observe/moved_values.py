@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, MAKERS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
-from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead
+from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead, made_for_all
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
@@ -196,6 +196,7 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     if line.file == region.code.co_filename:
         target = ast.unparse(line.target) if line.target is not None else ""
         fix = filled_where_given(fix, region, line.node, target, moved.use.code.co_name)
+        fix = made_for_all(fix, region, line.node, target)
         fix = found_there_too(fix, region, line.node.lineno, moved.use.code.co_name)
     if is_for_each(fix) and _differentiates(region) and "step" not in _named_in(region):
         fix += GRADIENTS
