@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,16 +40,22 @@ class Optimizers:
         self.beginnings = Beginnings() if beginnings is None else beginnings  # of all calls; this one is of one call
         self.steps = 0  # of parameters with gradients
         self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
-        self.stepped: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
+        # Weak references: the state of an optimizer that nobody has goes, as ever, also where a graph reads it.
+        self._stepped: list[tuple[weakref.ref[torch.optim.Optimizer], Place]] = []  # that took a step, and where
         self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
         self.between, self.states = GradientsBetween(), StatesBetween()
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
+
+    @property
+    def stepped(self) -> list[tuple[torch.optim.Optimizer, Place]]:
+        """Those that took a step and are still there, and where."""
+        return [(optimizer, at) for ref, at in self._stepped if (optimizer := ref()) is not None]
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> None:
         """step() is about to run."""
         self.note_optimizer(optimizer)
         place = self.findings.places.here()
-        self.stepped.append((optimizer, place))
+        self._stepped.append((weakref.ref(optimizer), place))
         self.between.steps(optimizer, place, captured := driver().is_capturing())
         if captured:
             self.states.steps(optimizer, place)

@@ -180,8 +180,8 @@ class OwnGraphs:
                 region.reads_of_given(self.flow.uses(graph))
                 if not self._known[id(graph)].by_torch:
                     self.between.ended(graph, region, *self.flow.learned(graph, region.code), self.flow.filled(graph))
-                if (self.keeps or self.stands_in) and not self._known[id(graph)].by_torch:
-                    self.states.ended(graph)
+        if graph in self and not self._known[id(graph)].by_torch:
+            self.states.ended(graph, compared=self.regions is not None and (self.keeps or self.stands_in))
         self._opens.ended(graph)
         self.held.note(self._waiting(), self.device)
 
@@ -399,13 +399,13 @@ class OwnGraphs:
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
-        own = self._known.get(id(graph))
+        own, unowned = self._known.get(id(graph)), self.states.unowned(graph)
         reads = own.reads if own is not None and not (own.by_torch or own.before) else {}
         kept = set(own.of_others) if own is not None else set()
         if not self.stands_in:  # gradients are as before each call: the next one has others
             kept.update(key for r in self.regions or () if r.graph is graph for key in r.gradients)
         gone = [(at, place, key) for key, (ref, place, at) in reads.items() if ref.expired() and key not in kept]
-        gone = [each for each in gone if self.stands_in or not is_put_back(each[1])]
+        gone = [each for each in gone if self.stands_in or each[2] in unowned or not is_put_back(each[1])]
         moved = [m for r in self.regions or () if r.values and r.graph is graph for m in r.values.moved.values()]
         told = {each.then[1] for each in moved if each.then[0] == "memory"} | self.held.gone  # another has its name now
         lines = [(place.frame(), key) for at, place, key in gone if at not in told]

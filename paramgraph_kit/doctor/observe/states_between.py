@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -45,27 +46,41 @@ class StatesBetween:
     """The states that the graphs of a program hold."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[torch.optim.Optimizer, Place]] = []
+        self._open: list[tuple[weakref.ref[torch.optim.Optimizer], Place]] = []
         self._known: dict[int, list[_Kept]] = {}
+        self._owned: dict[int, list[_Kept]] = {}  # of every graph, also of those that are not compared
         self._loaded: dict[int, Place] = {}  # where an optimizer was given a state last
         self._told: dict[tuple[Frame | None, str], Failure] = {}
         self._adopted: dict[int, Place | None] = {}  # graphs of before, and where the call has replayed them last
         self._begun: dict[int, list[Failure]] = {}
+        self._collected = set[int]()  # graphs behind whose captures cycles were looked for
 
     def begin(self, graph: object) -> None:
         """A capture begins."""
         self._open = []
         self._known.pop(id(graph), None)
+        self._owned.pop(id(graph), None)
 
     def steps(self, optimizer: torch.optim.Optimizer, place: Place) -> None:
         """An optimizer is about to step in the capture that is under way."""
-        if not any(each is optimizer for each, _ in self._open):
-            self._open.append((optimizer, place))
+        if not any(each() is optimizer for each, _ in self._open):
+            self._open.append((weakref.ref(optimizer), place))  # its states go with it, which a graph may read
 
-    def ended(self, graph: object) -> None:
-        """The capture has ended well."""
-        self._known[id(graph)] = [_kept(optimizer, place) for optimizer, place in self._open]
+    def ended(self, graph: object, *, compared: bool) -> None:
+        """The capture has ended well; ``compared``: what its optimizers have by then is what they are to go on with."""
+        there = [(optimizer, place) for each, place in self._open if (optimizer := each()) is not None]
+        self._owned[id(graph)] = [_kept(optimizer, place) for optimizer, place in there]
+        if compared:
+            self._known[id(graph)] = self._owned[id(graph)]
         self._open = []
+
+    def unowned(self, graph: object) -> set[int]:
+        """Memory of the states that a graph steps with, of optimizers that nobody has any more."""
+        owned = self._owned.get(id(graph), ())
+        if any(kept.optimizer() is not None for kept in owned) and id(graph) not in self._collected:
+            self._collected.add(id(graph))
+            gc.collect()  # a schedule and its optimizer refer to each other: they go when Python looks for such
+        return {key for kept in owned if kept.optimizer() is None for key in kept.keys.values()}
 
     def adopt(self, graph: object, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """A graph of before steps with these, and is replayed by each call that is examined."""
