@@ -77,7 +77,7 @@ def _of_arguments(
     chain, todo, depends = {node.lineno: node}, [node], False
     while todo:
         each = todo.pop()
-        for name in _read(each.value):
+        for name in names_read(each.value):
             made = [n for n in inside if _gives(n, name) and n.lineno < each.lineno]
             depends |= not made and name in tensors
             for other in made[-1:]:
@@ -91,8 +91,8 @@ def _gives(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
 
 
-def _read(node: ast.AST) -> Iterator[str]:
-    """The variables of which an expression reads more than how they lie."""
+def names_read(node: ast.AST) -> Iterator[str]:
+    """The variables of which an expression, or a statement, reads more than how they lie."""
     if isinstance(node, ast.Attribute) and node.attr in _KINDS:
         return
     if isinstance(node, ast.Call) and _LIKE.fullmatch(last_name(node.func)):
@@ -100,4 +100,4 @@ def _read(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Name):
         yield node.id
     for child in ast.iter_child_nodes(node):
-        yield from _read(child)
+        yield from names_read(child)

@@ -11,25 +11,33 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
+from paramgraph_kit.doctor.observe.filled_anew import copied_ahead, names_read
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
+from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 _COPIES = ("clone", "detach", "contiguous")
+_REPLAYS = re.compile(r"(?P<graph>[\w.]+(?:\[[^\]]*\])?)\.replay\(\)")
 UNREAD = "this call does not read it, and the graph has what was there at its capture"
 
 
 def captured_alone(
-    given: Iterable[tuple[str, Any]], seen: Collection[int], touched: Collection[int], at: Place
+    given: Iterable[tuple[str, Any]],
+    seen: Collection[int],
+    touched: Collection[int],
+    gone: Collection[int],
+    at: Place,
+    before: Collection[Region],
 ) -> list[Failure]:
     """Told of a call whose graph has been captured before, from the lines of its function.
 
-    ``seen``: memory that calls read, or write; ``touched``: where what the graphs read and write lies.
+    ``seen``: memory that calls read, or write; ``touched``: where what the graphs read and write lies; ``gone``: where
+    that was freed; ``before``: the captures of its graphs, which may stand in a function that it hands the argument to.
     """
     code = at.user[0] if at.user is not None else None
     if code is None or not touched:
@@ -39,37 +47,90 @@ def captured_alone(
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     inside = [n for block in captured_in(code) for part in block for n in ast.walk(part)]
     read = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)} - stored
+    handed = {name for region in before if region.code is not code for name in _handed_to(region, code)} - stored
     found = []
     for said, value in given:
         _, _, number = said.partition("argument ")
         name = names[int(number) - 1] if number.isdigit() and int(number) <= len(names) else said
-        if name not in read or not is_a(value, torch.Tensor) or storage_key(value) in {0, *seen}:
+        if name not in read | handed or not is_a(value, torch.Tensor) or storage_key(value) in {0, *seen}:
             continue
-        if value.untyped_storage().data_ptr() not in touched:  # else the caller writes what comes into it
+        is_there = value.untyped_storage().data_ptr() in touched  # the caller writes what comes into it
+        if not is_there or (name in handed and value.untyped_storage().data_ptr() in gone):
             found.append(said)
-    return [not_read(found, at)] if found else []
+    return [not_read(found, at, before)] if found else []
 
 
-def not_read(said: list[str], at: Place, told: Iterable[Failure] = ()) -> Failure:
+def not_read(said: list[str], at: Place, regions: Collection[Region], told: Iterable[Failure] = ()) -> Failure:
     """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one.
 
-    ``told``: what may say already what is to be copied there.
+    ``regions``: the captures of the graphs; ``told``: what may say already what is to be copied there.
     """
     failure = BY_ID["stale-input"].failure(f"{', '.join(said)}: {UNREAD}", at.frame())
     code = at.user[0] if at.user is not None else None
-    if code is None or len(said) != 1 or failure.frame is None:
+    if code is None or failure.frame is None:
         return failure
-    names = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
-    _, _, number = said[0].partition("argument ")
-    name = names[int(number) - 1] if number.isdigit() and int(number) <= len(names) else said[0]
-    places = [*_unpacked(code, name, failure.frame.line)] if name in names else []
-    line = failure.frame.text
-    copied = {copied_ahead(each.fix) for each in told if name in re.findall(r"\w+", copied_ahead(each.fix))}
-    if len(places) != 1 and len(copied) == 1:
-        return replace(failure, fix=f"before  {line}\nafter   {copied.pop()}; {line}")
-    if len(places) != 1:
-        return failure
-    return replace(failure, fix=f"before  {line}\nafter   {places[0]}.copy_({name}); {line}")
+    own, line = [name for name in code.co_varnames[: code.co_argcount] if name != "self"], failure.frame.text
+    parts = [each.partition("argument ")[2] for each in said]
+    names = [
+        own[int(n) - 1] if n.isdigit() and int(n) <= len(own) else each for n, each in zip(parts, said, strict=True)
+    ]
+    kept = next((words for region in regions if (words := _kept_for(names, region, code, line))), "")
+    if len(names) == 1:
+        (name,) = names
+        places = [*_unpacked(code, name, failure.frame.line)] if name in own else []
+        copied = {copied_ahead(each.fix) for each in told if name in re.findall(r"\w+", copied_ahead(each.fix))}
+        if len(places) == 1:
+            kept = f"{places[0]}.copy_({name}); {line}"
+        elif len(copied) == 1:
+            kept = f"{copied.pop()}; {line}"
+    return replace(failure, fix=f"before  {line}\nafter   {kept}") if kept else failure
+
+
+def _handed_to(region: Region, code: CodeType) -> dict[str, str]:
+    """The arguments of a function that reach its capture as they are, and what the one that captures calls them."""
+    own, taken = region.code.co_varnames[: region.code.co_argcount], _taken(region)
+    found = dict[str, str]()
+    for call in (n for n in nodes_of(code) if isinstance(n, ast.Call) and last_name(n.func) == region.code.co_name):
+        names = own[isinstance(call.func, ast.Attribute) and own[:1] == ("self",) :]
+        pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+        found |= {value.id: name for name, value in pairs if name in taken and isinstance(value, ast.Name)}
+    return found
+
+
+def _taken(region: Region) -> set[str]:
+    """The arguments of a function that its capture reads as they came."""
+    inner = [n for n in nodes_of(region.code) if isinstance(n, ast.Name)]
+    stored = {n.id for n in inner if isinstance(n.ctx, ast.Store)}
+    read = {name for statement in region.body for name in names_read(statement)}
+    return (read & {*region.code.co_varnames[: region.code.co_argcount]}) - stored - {"self"}
+
+
+def _kept_for(names: list[str], region: Region, code: CodeType, line: str) -> str:
+    """What keeps tensors of a capture with its graph, and what copies to them ahead of the replay; "" if not known."""
+    if region.code is code:  # whose own lines say more
+        return ""
+    handed, graphs, replayed = _handed_to(region, code), graphs_at(region), _REPLAYS.search(line)
+    own = [handed.get(name, "") for name in names]
+    if not all(own) or not graphs or replayed is None or any(_has_parts(region, each) for each in own):
+        return ""
+    made, kept = (
+        "; ".join(f"{each} = {each}.clone()" for each in own),
+        f"({', '.join(own)}{',' if len(own) == 1 else ''})",
+    )
+    copies = "; ".join(f"{replayed['graph']}.reads[{at}].copy_({name})" for at, name in enumerate(names))
+    ahead = f"`{made}` ahead of the capture at line {region.line}, and of what warms it up"
+    return f"{copies}; {line}, and {ahead}, with `{graphs[-1]}.reads = {kept}` behind it"
+
+
+def _has_parts(region: Region, name: str) -> bool:
+    """Whether what is captured reads entries of it by their names: ``batch["ids"]``, ``net(**batch)``."""
+    if type(region.gone.get(name, region.names.get(name))) in (dict, list, tuple):
+        return True
+    nodes = [n for statement in region.body for n in ast.walk(statement)]
+    by_name = [n.value for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    spread = [n.value for n in nodes if isinstance(n, ast.Starred) or (isinstance(n, ast.keyword) and n.arg is None)]
+    strings = [n for n in by_name if isinstance(n, ast.Name)]
+    return any(isinstance(each, ast.Name) and each.id == name for each in (*strings, *spread))
 
 
 def _unpacked(code: CodeType, name: str, line: int) -> Iterator[str]:

@@ -439,12 +439,13 @@ class OwnGraphs:
         if not ignored and not any(f.code == "stale-input" for f in told):
             before = [r for r in self.launched_regions() if self._known[id(r.graph)].before and not r.of_torch]
             seen = first | later | self.carried | self.written.keys()
-            touched = {key for own in self._known.values() if own.before and own.launched for key in own.touched}
-            return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, touched, at)
+            old = [own for own in self._known.values() if own.before and own.launched]
+            lies = {at for own in old for at in own.touched}, {at for own in old for at, _ in own.freed}
+            return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, *lies, at, before)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
         gone = (f for own in self._known.values() if own.launched for f in self.lost(own.graph))
-        return [not_read(ignored, at, gone)]
+        return [not_read(ignored, at, self.launched_regions(), gone)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
