@@ -218,7 +218,7 @@ class FedInputs:
         named = {t: v for t, v in places.items() if name and name in t.rpartition(".")[2]}
         beside = {t: v for t, v in places.items() if self._stands_beside_others(t, given.places)}
         beside = beside or {t: v for t, v in places.items() if _is_even(v)}
-        chosen = named or ({} if given.by_name else beside)
+        chosen = _once(named or ({} if given.by_name else beside), given.text)
         at = given.text[given.text.find("[") :] if "[" in given.text else ""
         alike = [t for t in chosen if at and t.endswith(at)]
         if not chosen:
@@ -363,6 +363,14 @@ def _as_called_here(names: dict[str, str], frames: list[FrameType], code: CodeTy
         here = next((text for text, each in own if each is now), name)
         found[here] = here if there == name else there
     return found
+
+
+def _once(places: dict[str, torch.Tensor], given: str) -> dict[str, torch.Tensor]:
+    """Each tensor by one of the names that it has: what captures call it first, and not what is given is called."""
+    found = dict[int, str]()
+    for text in sorted(places, key=lambda each: each == given):
+        found.setdefault(storage_key(places[text]), text)
+    return {text: places[text] for text in found.values()}
 
 
 def _words(given: _Given, filled: str) -> str:
