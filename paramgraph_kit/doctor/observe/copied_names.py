@@ -26,18 +26,17 @@ def copied_at(node: ast.Assign, name: str, value: Any) -> tuple[str, str]:
     return line, f"{line}; {name} = {_copy_of(name, value)}"
 
 
-def cloned_at(node: ast.stmt, what: ast.expr) -> tuple[str, str]:
-    """A line, and the same with a copy of one of its parts."""
-    place = what.lineno, what.col_offset
+def cloned_at(node: ast.stmt, *what: ast.expr) -> tuple[str, str]:
+    """A line, and the same with a copy of each of some of its parts."""
+    places = {(each.lineno, each.col_offset, ast.dump(each)) for each in what}
 
     class _Clone(ast.NodeTransformer):
         def visit(self, each: ast.AST) -> ast.AST:
-            if isinstance(each, ast.expr) and (each.lineno, each.col_offset) == place and ast.dump(each) == text:
+            if isinstance(each, ast.expr) and (each.lineno, each.col_offset, ast.dump(each)) in places:
                 return ast.Call(ast.Attribute(each, "clone", ast.Load()), [], [])
             return self.generic_visit(each)
 
-    line, text = ast.unparse(node), ast.dump(what)
-    return line, ast.unparse(_Clone().visit(copy.deepcopy(node)))
+    return ast.unparse(node), ast.unparse(_Clone().visit(copy.deepcopy(node)))
 
 
 def _copy_of(given: str, value: Any) -> str:

@@ -19,9 +19,10 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.copied_names import copied_at
+from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.kept_if_better import is_read_elsewhere, kept_in_some_rounds, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -82,7 +83,12 @@ class KeptResults:
             for line in _of_round_before(frame.f_code, frame.f_lineno):
                 value = path_value(line.targets[0], frame.f_locals, frame.f_globals)
                 if is_a(value, torch.Tensor) and owns(value):
-                    self._names[frame.f_code, ast.unparse(line.targets[0])] = _failure(frame.f_code, line, line.value)
+                    name, taken = ast.unparse(line.targets[0]), taken_by(line) or [line.value]
+                    self._names[frame.f_code, name] = _cloned(frame.f_code, line, taken[0])
+            for line, target, part in kept_in_some_rounds(frame.f_code, frame.f_lineno) if number else ():
+                value = path_value(target, frame.f_locals, frame.f_globals)
+                if any(map(owns, _tensors(value))) and _is_read_on(frame, line, target):
+                    self._names[frame.f_code, ast.unparse(target)] = _cloned(frame.f_code, line, part)
             for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
@@ -105,9 +111,11 @@ class KeptResults:
                 if row is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
                     self._names[frame.f_code, name] = _failure(frame.f_code, row.node, row.node.value, row.held)
                 if number and issubclass(kind, _RESULTS) and (frame.f_code, name) not in self._names:
-                    node = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
-                    if node is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
-                        self._names[frame.f_code, name] = _of_name(frame.f_code, node, name, value)
+                    found = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
+                    if found is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
+                        node, part = found
+                        told = _of_name(frame.f_code, node, name, value)
+                        self._names[frame.f_code, name] = told if part is None else _cloned(frame.f_code, node, part)
 
     def _settle(self, owns: Owns) -> None:
         """What the program has let go is looked at for the last time, so that nothing is kept alive here."""
@@ -367,6 +375,21 @@ def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Fai
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
 
 
+def _is_read_on(frame: FrameType, node: ast.Assign, target: ast.expr) -> bool:
+    if isinstance(target, ast.Name):
+        return is_read_later([*nodes_of(frame.f_code)], target.id, frame.f_lineno)
+    return is_read_elsewhere(frame.f_code, node, target)
+
+
+def _cloned(code: CodeType, node: ast.Assign, what: ast.expr) -> Failure:
+    alike = [
+        each for each in may_be(node.value) if ast.unparse(each) == ast.unparse(what)
+    ]  # of either side of a choice
+    before, after = cloned_at(node, what, *alike)
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, node.lineno))
+    return replace(failure, fix=f"before  {before}\nafter   {after}")
+
+
 def _of_name(code: CodeType, node: ast.Assign, name: str, value: Any) -> Failure:
     """What is told of a line that gives a variable a result, as which it is read behind a further replay."""
     before, after = copied_at(node, name, value)
@@ -386,7 +409,11 @@ def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
     assigns = [n for n in nodes if isinstance(n, ast.Assign)]
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
     found = []
+    rounds = [n for n in nodes if isinstance(n, LOOPS) and _spans(n, line)]
     for node in (n for n in assigns if n.lineno > ahead and len(n.targets) == 1):
+        if taken_by(node) and any(_spans(each, node.lineno) for each in rounds):
+            found.append(node)
+            continue
         if not isinstance(node.targets[0], _PATHS) or not isinstance(node.value, _PATHS):
             continue
         path, kept = ast.unparse(node.targets[0]), ast.unparse(node.value)
@@ -401,17 +428,22 @@ def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
     return tuple(found)
 
 
-def _result_of(frame: FrameType, name: str) -> Any:
-    """The assignment of a variable that has the result of an earlier call of what runs now, or None."""
+def _result_of(frame: FrameType, name: str) -> tuple[Any, Any] | None:
+    """The assignment of a variable that has the result of an earlier call of what runs now, or None.
+
+    With the part of a choice that is the result, where it is one: ``best = loss if loss < low else best``.
+    """
     nodes = [*nodes_of(frame.f_code)]
     now = _statement(nodes, frame.f_lineno)
     running = {ast.unparse(n.func) for n in ast.walk(now) if isinstance(n, ast.Call)} if now is not None else set()
     node = _stored(nodes, name, frame.f_lineno)
-    first = node
-    if node is not None and isinstance(node.value, ast.Name):  # previous = result
-        node = _stored(nodes, node.value.id, frame.f_lineno)
-    is_result = node is not None and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in running
-    return first if is_result else None
+    parts = [*may_be(node.value)] if node is not None else []
+    for part in parts:
+        first = _stored(nodes, part.id, frame.f_lineno) if isinstance(part, ast.Name) and part.id != name else None
+        made = first.value if first is not None else part  # previous = result
+        if isinstance(made, ast.Call) and ast.unparse(made.func) in running:
+            return node, part if len(parts) > 1 else None
+    return None
 
 
 def _stored(nodes: list[ast.AST], name: str, line: int) -> Any:
