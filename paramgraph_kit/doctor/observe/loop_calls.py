@@ -56,10 +56,12 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Thing,
     all_of,
     elements,
+    in_kinds,
     names_given,
 )
 from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
+from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by
 
 GROWS = (
     *("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter"),
@@ -70,6 +72,7 @@ HOOKED = (
     *("register_full_backward_pre_hook", "register_backward_hook"),
 )
 ROWS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
+_EACH = "<each>"  # the name of what a function is run with
 _REMAKES = re.compile(
     r"torch\.nn\.utils\.(parametriz|prune|weight_norm|spectral_norm)"
 )  # whose functions change modules
@@ -212,6 +215,13 @@ class Calls(Meanings):
         if name in CAPTURES:
             self._captured()
             return
+        if said := set_by(self._value(call.func, run)):
+            self._set(EVERYWHERE, said, self._given_setting(call, run), ast.unparse(call.func), call, run)
+            return
+        if is_call_of(call, "map") and len(call.args) == 2:
+            for each in in_kinds(self._value(call.args[1], run)):
+                self._runs_with(call.args[0], each, run)
+            return
         if isinstance(call.func, ast.Attribute):
             base = self._value(call.func.value, run)
             if self._sets_by_call(call, name, base, run):
@@ -236,6 +246,34 @@ class Calls(Meanings):
         if len(called) == 1 and makes_once(call, called[0].node, run.file):
             self.results[id(call)] = given[0]
 
+    def _runs_with(self, function: ast.expr, value: Any, run: Run) -> None:
+        """Another function runs a function with something: ``net.apply(freeze)``, ``map(lambda m: m.eval(), nets)``."""
+        if isinstance(function, ast.Lambda):
+            names = [a.arg for a in function.args.args][:1]
+            then = dict(run.names.own)
+            run.names.own |= dict.fromkeys(names, value)
+            self._calls(function.body, run)
+            run.names.own = then
+            return
+        run.names.own[_EACH] = value
+        for called in self._called(ast.Call(function, [ast.Name(_EACH, ast.Load())], []), run):
+            self._follow(called, run)
+        del run.names.own[_EACH]
+
+    def _within(self, kept: Any, node: ast.AST, run: Run, body: Callable[[], bool]) -> bool:
+        """A body in which gradients are kept, or not: however it ends, that is as before behind it."""
+        key = (id(EVERYWHERE), GRADIENTS)
+        then = self.state.last.get(key)
+        counts = [len(each) for each in (run.returned, run.broken, run.continued)]
+        self._set(EVERYWHERE, GRADIENTS, kept, ast.unparse(node), node, run)
+        alive = body()
+        lists = (run.returned, run.broken, run.continued)
+        left = [s for states, count in zip(lists, counts, strict=True) for s in states[count:]]
+        for state in (self.state, *left):
+            state.last.pop(key, None)
+            state.last |= {key: then} if then is not None else {}
+        return alive
+
     def _captured(self) -> None:
         """A line captures: what its graph keeps is told elsewhere."""
         raise NotFollowed
@@ -253,6 +291,10 @@ class Calls(Meanings):
                 mode: Any = False if name == "eval" else True if not (call.args or call.keywords) else first
                 for each in owner.modules():
                     self._set(each, MODE, mode, text, call, run)
+                done = True
+            elif is_a(owner, torch.nn.Module) and name == "apply" and is_torchs(owner, name) and len(call.args) == 1:
+                for each in in_kinds(Some(tuple(owner.modules()))):
+                    self._runs_with(call.args[0], each, run)
                 done = True
             elif is_a(owner, (torch.nn.Module, torch.Tensor)) and name == "requires_grad_":
                 learns: Any = first if call.args else True
@@ -426,7 +468,11 @@ class Calls(Meanings):
         new = Run(Names(own, space, cells, outer_in(node)), file, node.name, owner, gives)
         self.stack.append(at)
         begun = self.state.copy()
-        alive = self._block(node.body, new)
+        kept = (self._gradients_within(d, run) for d in node.decorator_list if isinstance(d, ast.Call))
+        if (is_kept := next((each for each in kept if each is not None), None)) is not None:
+            alive = self._within(is_kept, node.decorator_list[0], new, lambda: self._block(node.body, new))
+        else:
+            alive = self._block(node.body, new)
         self.stack.pop()
         if not alive:
             states = new.returned or [begun]

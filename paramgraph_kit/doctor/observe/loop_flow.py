@@ -42,6 +42,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Some,
     Thing,
     elements,
+    in_kinds,
     names_given,
     without_plain,
 )
@@ -200,6 +201,8 @@ class Flow(Calls):
                 return self._block(node.body if is_a(held, kinds) else node.orelse, run)
             if isinstance(of, ast.Name) and isinstance(held, Some) and are_types(kinds):
                 fit = tuple(each for each in held.each if is_a(each, kinds))
+                if len(fit) in (0, len(held.each)):
+                    return self._block(node.body if fit else node.orelse, run)
                 narrow = {of.id: Some(fit)}
         return self._either([node.body, node.orelse], run, [narrow, {}])
 
@@ -247,7 +250,7 @@ class Flow(Calls):
                     after.append(self.state.copy())
                 few = each is not None and len(each) <= 8 and not all(is_a(e, torch.Tensor) for e in each)
                 for _ in range(2):
-                    for value in (each or ()) if few else (given if each is None else Some(each),):
+                    for value in (each or ()) if few else in_kinds(given if each is None else Some(each)):
                         self._given_round(node, value, run)
         states = [*run.broken, *after]
         run.broken, run.continued = held
@@ -275,6 +278,11 @@ class Flow(Calls):
         if number == len(node.items):
             return self._block(node.body, run)
         item = node.items[number]
+        if (
+            isinstance(item.context_expr, ast.Call)
+            and (kept := self._gradients_within(item.context_expr, run)) is not None
+        ):
+            return self._within(kept, item.context_expr, run, lambda: self._with(node, run, number + 1))
         followed = self._entered(item.context_expr, run)
         if followed is None:
             self._calls(item.context_expr, run)

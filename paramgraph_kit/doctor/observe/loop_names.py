@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     function_of,
     given_by,
 )
+from paramgraph_kit.doctor.observe.torch_settings import as_it_is_written, gradients_within
 from paramgraph_kit.driver.files import is_library
 
 
@@ -193,6 +194,17 @@ class Meanings:
         if isinstance(node, ast.Call):
             return given_by(node, names, lambda each, _: self._value(each, run))
         return NOTHING
+
+    def _given_setting(self, call: ast.Call, run: Run) -> Any:
+        """What a setting of torch's is set to; its text, as far as that is not known and stays the same."""
+        given = next(iter((*call.args, *(k.value for k in call.keywords))), None)
+        value = self._value(given, run) if given is not None else NOTHING
+        return value if value is not NOTHING or given is None else as_it_is_written(given, run.file)
+
+    def _gradients_within(self, call: ast.Call, run: Run) -> Any:
+        """Whether gradients are kept in the body of a ``with`` that enters this; None where it does not say."""
+        kept = gradients_within(self._value(call.func, run))
+        return self._given_setting(call, run) if kept is NOTHING else kept
 
     def _now(self, owner: Any, name: str, found: Any) -> Any:
         """A plain value, as far as the lines that were followed leave the same one on all ways."""

@@ -85,6 +85,23 @@ def elements(value: Any) -> tuple[Any, ...] | None:
     return None
 
 
+def in_kinds(value: Any) -> tuple[Any, ...]:
+    """Some modules in groups of one class each, so that a test of their class is known; others as they are."""
+    if isinstance(value, Pairs):
+        ways = [in_kinds(each) for each in value.parts]
+        many = [number for number, way in enumerate(ways) if len(way) > 1]
+        if len(many) != 1:
+            return (value,)
+        at = many[0]
+        return tuple(Pairs((*value.parts[:at], way, *value.parts[at + 1 :])) for way in ways[at])
+    if not isinstance(value, Some) or not all(is_a(each, torch.nn.Module) for each in value.each):
+        return (value,)
+    groups: dict[type, list[Any]] = {}
+    for each in value.each:
+        groups.setdefault(type(each), []).append(each)
+    return tuple(group[0] if len(group) == 1 else Some(tuple(group)) for group in groups.values())
+
+
 def all_of(value: Any) -> tuple[Any, ...]:
     """The objects that a value may be."""
     return value.each if isinstance(value, Some) else () if value is NOTHING else (value,)

@@ -41,6 +41,7 @@ from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
+from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, backend_setting, read_at, setting_now
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Frame
@@ -92,6 +93,8 @@ def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]
 
 def value_of(owner: Any, name: str) -> Any:
     """What is there now."""
+    if (setting := setting_now(owner, name)) is not NOTHING:
+        return setting
     if name == "":
         return owner.cell_contents
     if name.startswith("["):
@@ -162,6 +165,9 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
         yield from (
             _of_groups(u, at) for u in stepped if any(line.owner is o for o in (u.value(), u.value().param_groups))
         )
+        return
+    if said := line.name if line.owner is EVERYWHERE else backend_setting(line.owner, line.name):
+        yield from _of_torch(said, uses, ran, at)
         return
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
@@ -403,6 +409,20 @@ def _minds(module: torch.nn.Module, name: str) -> bool:
 
 def _differentiates(ran: list[CodeType]) -> bool:
     return any(name in code.co_names for code in ran for name in ("backward", "grad", "autograd"))
+
+
+def _of_torch(said: str, uses: list[Use], ran: list[CodeType], at: Frame) -> Iterator[Setting]:
+    """A setting that holds for every line, as far as one of the step's depends on it."""
+    run = ((use.code, use.node.lineno) for use in uses if is_a(use.value(), torch.nn.Module))
+    if (found := read_at(said, ran, run)) is None:
+        return
+    code, line = found
+    frame = frame_at(code, line)
+    failure = BY_ID["branch-frozen"].failure(f"{said} {SET_BETWEEN} {at.label()}", frame)
+    does = f"one graph for each, by `{said}` at the call; or capture again behind {at.file}:{at.line}"
+    words = f"before  {frame.text if frame else said}\nafter   {does}: the graph has what it was at its capture"
+    use = Use(code, ast.Name(said, ast.Load()), False, Names({}))
+    yield Setting(use, "", at, ast.Pass(), "", is_called=True, failure=replace(failure, fix=words))
 
 
 def _of_environment(line: Given, ran: list[CodeType], at: Frame) -> Iterator[Setting]:
