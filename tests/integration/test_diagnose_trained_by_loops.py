@@ -57,27 +57,31 @@ if __name__ == "__main__":
     Loop(learner, 4).run()
 """
 WRONG = {
-    "layers that come": ("if k == 2: self.learner.net.grow()", ["self.rows._modules"], "capture again behind"),
+    "layers that come": ("if k == 2: self.learner.net.grow()", ["what self.rows runs is set"], "capture again behind"),
     "a hook": (
         "self.learner.net.head.register_forward_hook(print)",
-        ["self.head._modules"],
+        ["what self.head runs is set"],
         "capture again behind",
     ),
     "a hook of gradients": ("self.learner.net.head.weight.register_hook(abs)", ["self.head.weight"], "do that once"),
     "a layer put in place of one": (
         "self.learner.net.rows[0] = copy.deepcopy(self.learner.net.rows[0])",
-        ["self.rows._modules"],
+        ["what self.rows runs is set"],
         "capture again behind",
     ),
-    "a layer that goes": ("if k == 2: del self.learner.net.rows[0]", ["self.rows._modules"], "capture again behind"),
+    "a layer that goes": (
+        "if k == 2: del self.learner.net.rows[0]",
+        ["what self.rows runs is set"],
+        "capture again behind",
+    ),
     "a weight made otherwise": (
         "if k == 1: nn.utils.parametrizations.weight_norm(self.learner.net.head)",
-        ["self.head._modules"],
+        ["what self.head runs is set"],
         "capture again behind",
     ),
     "a weight with a mask": (
         "prune.l1_unstructured(self.learner.net.head, 'weight', amount=0.1)",
-        ["self.head._modules"],
+        ["what self.head runs is set"],
         "capture again behind",
     ),
     "more parameters to learn": (
@@ -97,7 +101,7 @@ WRONG = {
     "other weights": ("self.learner.swap()", [".data"], ".data.copy_("),
     "two at one line": (
         "self.learner.net.train(k > 1); self.learner.net.rows[0].weight.requires_grad_(k > 1); self.learner.net.grow()",
-        ["requires_grad", "self.rows._modules"],
+        ["requires_grad", "what self.rows runs is set"],
         "one call ahead of that capture",
     ),
 }

@@ -352,6 +352,9 @@ def _of_part(line: Given, uses: list[Use], ran: list[CodeType], at: Frame) -> It
 
 def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
     frame, by = frame_at(use.code, use.node.lineno), f"{at.file}:{at.line}"
+    if line.name in (PARTS, HOOKS):
+        named = f"{'what' if line.name == PARTS else 'a hook of'} {named.removesuffix(f'.{line.name}')}"
+        named += " runs" if line.name == PARTS else ""
     said = f"{named} {SET_BETWEEN} {at.label()}"
     code, does = "scalar-frozen", f"capture again behind {by}: the number is in the kernels that were captured"
     if line.name == MODE:
