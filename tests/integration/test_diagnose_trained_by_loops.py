@@ -94,7 +94,7 @@ WRONG = {
         ["self.opt.param_groups"],
         "one call ahead of that capture",
     ),
-    "a hook that goes": ("if k == 1: self.learner.hook.remove()", ["self.head."], "do that once"),
+    "a hook that goes": ("if k == 1: self.learner.hook.remove()", ["a hook of self.head is set"], "do that once"),
     "other types": ("if k == 1: self.learner.net.double()", [".data"], "ahead of the capture and of making the"),
     "a state that begins again": ("self.learner.opt.state.clear()", ["the state of self.opt"], "zero_()"),
     "a number of the loop's object": ("self.cool()", ["self.heat"], "capture again behind"),
