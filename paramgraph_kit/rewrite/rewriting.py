@@ -12,7 +12,16 @@ import torch
 from paramgraph_kit.doctor.explain.naming import name_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.rewrite import by_hand, exchanged_states, kept_numbers, kept_tensors, kinds, known_on_host, summed
+from paramgraph_kit.rewrite import (
+    by_hand,
+    exchanged_states,
+    kept_numbers,
+    kept_tensors,
+    kinds,
+    known_on_host,
+    summed,
+    wider_results,
+)
 from paramgraph_kit.rewrite.advised.host.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.advised.state.kept_outside import kept_outside
 from paramgraph_kit.rewrite.around import elsewhere
@@ -294,7 +303,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             made.verified += [*untried, *kinds.told(attempt, rounds), *kept_numbers.told(attempt, rounds)]
             made.verified += kept_tensors.told(attempt, rounds)
             made.begins = begun_inside(attempt, rounds) if is_replayed_as_it_is() else []
-            made.verified += [*summed.told(attempt, rounds, truth), *elsewhere.told(attempt.sources, rounds.texts)]
+            made.verified += [*summed.told(attempt, rounds, truth), *wider_results.told(attempt, rounds, truth)]
+            made.verified += [*elsewhere.told(attempt.sources, rounds.texts)]
             return made
         truth.tried.clear()
         found.verified, found.left = [why], list(failures)
