@@ -151,7 +151,8 @@ class Behind(Ahead):
         order, kept = list(moving.body_of(function)), self.guard.stays
         for f in failures if tail is not None else ():
             number = self._index(source, function, f)
-            handled += [f] if number >= last and order[number] not in kept else []
+            lasts = f.code == "parameter-rebound" and not self._stands_in(source, f, order[number])
+            handled += [f] if number >= last and order[number] not in kept and not lasts else []
         handled += [
             f
             for f in failures
@@ -160,6 +161,11 @@ class Behind(Ahead):
         self.behind = list(chosen)
         handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def _stands_in(self, source: Source, failure: Failure, node: ast.stmt) -> bool:
+        """Whether a problem is of a line of a statement itself, and of no function that it calls."""
+        place = self.place(failure)
+        return place is None or (place[0] is source and any(part is place[1] for part in ast.walk(node)))
 
     def is_differentiable(self) -> bool:
         """Whether gradients go back from what the function returns, or would of its loss where its inputs need any."""
@@ -187,7 +193,8 @@ class Behind(Ahead):
         """``more``, and edits by which tensors that a graph reads stay the same where they are written behind it."""
         found: list[tuple[ast.stmt, list[Edit]]] = []
         for failure in failures:
-            place = self.place(failure) if failure.code == "stale-input" and id(failure) not in self.unsafe else None
+            is_read = failure.code in ("stale-input", "parameter-rebound") and id(failure) not in self.unsafe
+            place = self.place(failure) if is_read else None
             if place is None or place[0] is not source:
                 continue
             one = self._place_of(*place, failure)

@@ -203,7 +203,9 @@ class OtherWays:
             found += self._drawn(inside, one) if drawn else []
             if changes:
                 behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
-                moved = differences(self.base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
+                told = self.base.moved if any(f.code == "parameter-rebound" for f in self.seen) else ()
+                steps = (self.base.steps, behind.steps) if behind.ended is None else ([], [])
+                moved = differences(*steps, random_drawn=False, told=told)
                 later += [f for f in moved if f.code in _BEHIND]
         known = {(f.code, f.frame) for f in (*self.base.found, *self.seen)}
         later = [f for f in later if (f.code, f.frame) not in known]  # a rate that moves either way has its problem
