@@ -119,9 +119,19 @@ class Setting:
                 self.use.write(then)
             found = [*differences(steps, other.steps, random_drawn=False)] if other.ended is None else []
             told = [f for f in found if f.code in COUNTED] or [f for f in found if f.code == "stale-input"]
+            told = self._of_it(told, steps, call)
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
+
+    def _of_it(self, told: list[Failure], steps: list[Step], call: Callable[[], Call]) -> list[Failure]:
+        """Those without what moves from call to call anyway, as far as that leaves any: else those of its own line."""
+        own = frame_at(self.use.code, self.use.node.lineno)
+        here = [f for f in told if f.frame is not None and own is not None and f.frame.line == own.line]
+        if len(here) == len(told):
+            return told
+        ever = {f.frame for f in differences(steps, call().steps, random_drawn=False)}
+        return [f for f in told if f.frame not in ever] or here or told
 
     def _of_group(self, failure: Failure) -> str:
         """What one writes for a number of an optimizer's: a rate can be a tensor."""

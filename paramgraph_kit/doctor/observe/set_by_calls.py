@@ -147,7 +147,8 @@ def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Exami
             if picks := picks_words(each.use.text, each.use.code) if first.code == "stale-input" else "":
                 or_ = f", or {picks}"
             text = {"text": each.use.text, "what": what, "at": first.frame.label()}
-            found.notes.append(_SET.format(**text, by=by, line=each.at.text, or_=or_))
+            note = _SET.format(**text, by=by, line=each.at.text, or_=or_)
+            found.notes += [note] if note not in found.notes else []  # of each layer of a network, say
 
 
 def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:

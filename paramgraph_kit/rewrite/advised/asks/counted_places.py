@@ -23,7 +23,7 @@ def moving_slice(place: Place) -> str:
             ends = (
                 [each for each in (part.lower, part.upper) if each is not None] if isinstance(part, ast.Slice) else []
             )
-            at = [path_of(n) for each in ends for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+            at = [name for each in ends for n in ast.walk(each) if (name := _number(place, n))]
             if not at and (there := _one_place(place, node, parts, dim)):
                 return there
             if not at:
@@ -49,6 +49,17 @@ def moving_slice(place: Place) -> str:
                 f"`at + torch.arange({wide}{options})`"
             )
     return ""
+
+
+def _number(place: Place, node: ast.AST) -> str:
+    """How an object's number is written: ``self.pos``, or ``self.filled[0]`` of a list of them."""
+    if not isinstance(node, ast.Attribute) or node.attr == "shape":
+        return ""
+    above = place.source.parents.get(node)
+    is_of_list = (
+        isinstance(above, ast.Subscript) and above.value is node and isinstance(above.slice, (ast.Constant, ast.Name))
+    )
+    return place.text(above) if is_of_list and isinstance(above, ast.Subscript) else path_of(node)
 
 
 def _filled(place: Place, part: ast.expr, at: str) -> str:
@@ -88,4 +99,6 @@ def _counts(place: Place, target: ast.expr) -> str:
     ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
     picks = (n for n in ast.walk(function) if isinstance(n, ast.Subscript)) if function is not None else ()
     ends |= {path_of(part) for each in picks for part in getattr(each.slice, "elts", [each.slice])}
-    return f"stays as it is once `{path}` is a tensor, to which it adds in place" if path in ends else ""
+    is_of_list = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Constant, ast.Name))
+    named = place.text(target) if is_of_list else path
+    return f"stays as it is once `{named}` is a tensor, to which it adds in place" if path in ends else ""
