@@ -24,6 +24,17 @@ _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
 
+def rewritten_once(text: str) -> str:
+    """A text in which a file that was rewritten again is called rewritten once: its lines are those of the diff.
+
+    >>> rewritten_once("train.py (rewritten) (rewritten):7")
+    'train.py (rewritten):7'
+    """
+    while REWRITTEN * 2 in text:
+        text = text.replace(REWRITTEN * 2, REWRITTEN)
+    return text
+
+
 def display_name(file: str) -> str:
     """``<cell 3>`` for a notebook cell, the path otherwise.
 

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
-from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.driver.files import rewritten_once
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.put_off import NOBODY_WAITS
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, DECIDED, LEFT
@@ -264,10 +264,7 @@ def is_told_there(text: str, lines: Sequence[str]) -> bool:
 
 def place_text(frame: Frame | None) -> str:
     """``file:line  text``; a file that was rewritten again is called rewritten once."""
-    text = frame_text(frame)
-    while REWRITTEN * 2 in text:
-        text = text.replace(REWRITTEN * 2, REWRITTEN)
-    return text
+    return rewritten_once(frame_text(frame))
 
 
 def _line(

@@ -18,6 +18,7 @@ import torch
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
+from paramgraph_kit.driver.files import rewritten_once
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.rewrite.counting.counted import counters
@@ -227,7 +228,7 @@ class _Watched:
 def _where(report: Report) -> str:
     """The lines that keep it from being one piece."""
     frames = [reason.frame for reason in report.reasons if reason.frame is not None]
-    places = list(dict.fromkeys(f"{Path(frame.file).name}:{frame.line}" for frame in frames))
+    places = list(dict.fromkeys(rewritten_once(f"{Path(frame.file).name}:{frame.line}") for frame in frames))
     more = f" and {len(places) - MOST_LINES} more" if len(places) > MOST_LINES else ""
     return f" ({', '.join(places[:MOST_LINES])}{more})" if places else ""
 
