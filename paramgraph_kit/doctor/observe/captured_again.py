@@ -1,23 +1,29 @@
-"""Arguments of which another tensor makes a function capture again: ``if features is not self.features: ...``."""
+"""Arguments and rates of which another makes a function capture again: ``if features is not self.features: ...``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.one_call import Caller
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.trace.model import Failure
 
 _UNREAD = (": this call does not read it", ": no line of this call reads it")
 _GIVEN = re.compile(r"=\s*(?:\w+,\s*)?(\w+)\b")
+_RATE = "learning-rate-frozen"
+_OTHER = 0.75  # times the rate
 
 
-def without_captured_again(caller: Caller, told: list[Failure]) -> list[Failure]:
-    """The same, without those of arguments that no replay reads, as a call with another tensor captures anew."""
+def without_captured_again(caller: Caller, told: list[Failure], regions: Iterable[Region]) -> list[Failure]:
+    """The same, without those of which no replay is wrong: a call with another tensor, or rate, captures anew."""
+    if any(f.code == _RATE for f in told) and _captures_at_another_rate(caller, regions):
+        told = [f for f in told if f.code != _RATE]
     asked = dict[str, bool]()
     kept = []
     for failure in told:
@@ -54,6 +60,24 @@ def _captures(caller: Caller, name: str) -> bool:
     else:
         return False
     call = caller.call(tuple(args), kwargs)
+    return call.captures and call.ended is None
+
+
+def _captures_at_another_rate(caller: Caller, regions: Iterable[Region]) -> bool:
+    """Whether a call captures where the optimizers that its captures read have other rates."""
+    read = [use.value() for region in regions if region.values is not None for use in region.values.uses]
+    optimizers = {id(each): each for each in read if is_a(each, torch.optim.Optimizer)}.values()
+    groups = [group for each in optimizers for group in each.param_groups if isinstance(group.get("lr"), float)]
+    then = [group["lr"] for group in groups]
+    if not groups:
+        return False
+    for group in groups:
+        group["lr"] *= _OTHER
+    try:
+        call = caller.call(caller.args, caller.kwargs)
+    finally:
+        for group, rate in zip(groups, then, strict=True):
+            group["lr"] = rate
     return call.captures and call.ended is None
 
 

@@ -33,7 +33,7 @@ from paramgraph_kit.doctor.observe.captured_entries import (
     picked_by,
     values_of,
 )
-from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, is_a
+from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, has_librarys_lines, is_a
 from paramgraph_kit.doctor.observe.loop_elements import elements_of, spread
 from paramgraph_kit.doctor.observe.names_read import body_of, inside_of, outermost
 from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
@@ -385,7 +385,7 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
             if is_a(tensor, torch.nn.Parameter):
                 yield f"{name}{LEARNS}", ("number", tensor.requires_grad)
     for path, one in module.named_modules():
-        if is_library(getattr(getattr(type(one).forward, "__code__", None), "co_filename", "")):
+        if has_librarys_lines(one):
             numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))
             numbers = (each for each in numbers if each[0] != "training" or has_modes(one))
             yield from ((f"{path}.{name}", ("number", v)) for name, v in numbers if not name.startswith("_"))

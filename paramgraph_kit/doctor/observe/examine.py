@@ -484,7 +484,7 @@ class _Examiner(Caller):
         first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
-        problems = without_captured_again(self, problems)
+        problems = without_captured_again(self, problems, launched)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
         found.notes += [*ahead, *self.graphs.warmed.notes(moved), *self.graphs.unordered.hosts.notes]
         found.notes += moved_by_others(launched, [f.message for f in problems])

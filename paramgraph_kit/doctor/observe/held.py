@@ -37,6 +37,13 @@ def is_graph(value: Any) -> bool:
     return False
 
 
+def has_librarys_lines(module: torch.nn.Module) -> bool:
+    """Whether its forward pass is a library's; one that has none has methods of the user's, which tell themselves."""
+    code = getattr(type(module).forward, "__code__", None)
+    none = code is getattr(torch.nn.Module.forward, "__code__", None)
+    return code is not None and not none and is_library(code.co_filename)
+
+
 def parameters_in(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters of a module; nothing where it does not tell."""
     with suppress(Exception):

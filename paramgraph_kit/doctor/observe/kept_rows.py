@@ -12,11 +12,12 @@ from typing import Any, TypeGuard
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, nodes_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 
 _MOST = 4096  # entries that are looked at
 _PATHS = (ast.Name, ast.Attribute, ast.Subscript)
+_NUMBERS = ("item", "tolist", "float", "int", "bool", "len", "str")  # what calls of these give is no tensor
 
 
 def row_with_clones(row: ast.expr, held: Any) -> str:
@@ -53,6 +54,8 @@ def row_with_clones(row: ast.expr, held: Any) -> str:
 
 def may_be_kept(what: ast.expr | None) -> TypeGuard[ast.expr]:
     """Whether what a line adds can be another tensor's memory: what is computed there has its own."""
+    if isinstance(what, ast.Call) and last_name(what.func) in _NUMBERS:
+        return False
     return what is not None and not isinstance(what, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.JoinedStr))
 
 

@@ -21,7 +21,7 @@ from paramgraph_kit.doctor.observe.captured_arguments import part_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
 from paramgraph_kit.doctor.observe.gradients import Scope
-from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, has_librarys_lines, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
 from paramgraph_kit.doctor.observe.loop_state import (
     ENTRIES,
@@ -42,7 +42,7 @@ from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, backend_setting, read_at, setting_now
-from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Frame
 
@@ -401,10 +401,9 @@ def _minds(module: torch.nn.Module, name: str) -> bool:
     """Whether what a module does depends on it, where its lines are torch's: those of others tell what they read."""
     if name == MODE:
         return has_modes(module)
-    code = getattr(type(module).forward, "__code__", None)
     if name in (PARTS, HOOKS):
         return True
-    if code is None or not is_library(code.co_filename):
+    if not has_librarys_lines(module):
         return False
     held = [vars(module).get(each, {}) for each in ("_modules", "_parameters", "_buffers")]
     return any(name in each for each in held) or type(vars(module).get(name)) in _NUMBERS

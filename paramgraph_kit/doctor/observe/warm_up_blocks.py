@@ -126,8 +126,9 @@ def _body_of(code: CodeType) -> list[ast.stmt]:
 
 
 def _with_branches(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The same with those in its branches, and in theirs."""
-    inside = [_with_branches([*n.body, *n.orelse]) for n in body if isinstance(n, ast.If)]
+    """The same with those in its branches, in ``with torch.no_grad():`` and ``try:``, and in theirs."""
+    inside = [*(_with_branches([*n.body, *n.orelse]) for n in body if isinstance(n, (ast.If, ast.Try)))]
+    inside += [_with_branches(n.body) for n in body if isinstance(n, ast.With)]
     return [*body, *(n for part in inside for n in part)]
 
 
