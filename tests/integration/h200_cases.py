@@ -273,9 +273,6 @@ kept). Of all those these still differ, beside names of the device, wordings, an
   here, too, and with an illegal memory access where what they read is no memory any more, and the device goes on;
 - when Python collects garbage: a graph that dies in a collection spoils a capture on a GPU, and does not here, because
   nobody's program decides when that is; a `gc.collect()` inside a capture is no other;
-- a gradient whose tensor is given data of another device (`p.data = p.data.cpu()`): it stays where it is on a GPU, and
-  goes along here, which is said; data of a tensor that a view or a backward to come holds is not given another device
-  here, which is said, too;
 - the first Fourier transform of halves in a capture, which runs on a GPU and is refused here;
 - a new shape of a convolution in a capture with `torch.backends.cudnn.benchmark`, after another thread has run it: the
   search for its kernel fails on a GPU, and runs here.

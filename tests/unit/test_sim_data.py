@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from paramgraph_kit.driver.sim.not_known import NotKnownWarning
-
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 
@@ -72,19 +70,21 @@ def test_hooks_stay(sim: torch.device) -> None:
     assert seen == ["cpu", "after"]
 
 
-def test_a_gradient_goes_along_and_that_is_said(sim: torch.device) -> None:
-    # GIVEN a parameter with a gradient, of which a GPU leaves one where it is
+def test_a_gradient_stays_where_it_is(sim: torch.device) -> None:
+    # GIVEN a parameter with a gradient
     weight = nn.Parameter(torch.ones(2, device=sim))
     backward(weight.sum())
     gradient = weight.grad
-    # WHEN its data is offloaded THEN the gradient is, too, and the device says so
-    with pytest.warns(NotKnownWarning, match="a gradient on another device"):
-        weight.data = weight.data.cpu()
+    # WHEN its data is offloaded THEN the gradient stays on the device, where the next one does not fit
+    weight.data = weight.data.cpu()
     assert weight.grad is gradient is not None
-    assert (gradient.device.type, gradient.tolist()) == ("cpu", [1, 1])
-    # and there is nothing to say where there is none
-    weight.grad = None
+    assert (gradient.device, gradient.tolist()) == (sim, [1, 1])
+    with pytest.raises(RuntimeError, match="on the same device"):
+        backward(weight.sum())
+    # and it is of use again where that comes back
     weight.data = weight.data.to(sim)
+    backward(weight.sum())
+    assert gradient.tolist() == [2, 2]
 
 
 def test_what_torch_refuses_is_refused(sim: torch.device) -> None:
@@ -98,16 +98,17 @@ def test_what_torch_refuses_is_refused(sim: torch.device) -> None:
         weight.data = [1.0, 2.0]  # type: ignore[assignment]
 
 
-def test_what_a_backward_or_a_view_holds_is_not_known(sim: torch.device) -> None:
+def test_what_a_backward_or_a_view_holds_moves_under_it(sim: torch.device) -> None:
     # GIVEN a parameter that a backward to come holds, and a tensor with a view WHEN their data moves
     weight, x = nn.Parameter(torch.ones(2, device=sim)), torch.ones(2, device=sim)
-    held = (weight * weight, x[:1])
-    # THEN the device says that it cannot
+    square, view = (weight * weight).sum(), x[:1]
     for each in (weight, x):
-        with pytest.raises(NotImplementedError, match="the simulated device cannot"):
-            each.data = torch.zeros(2)
-        assert each.device == sim
-    del held
+        each.data = torch.zeros(2)
+        assert each.device.type == "cpu"
+    # THEN the view has the memory of then, and the backward meets two devices
+    assert (view.device, view.tolist()) == (sim, [1])
+    with pytest.raises(RuntimeError, match="on the same device"):
+        backward(square)
 
 
 def test_a_loss_that_has_gone_back_holds_nothing(sim: torch.device) -> None:
@@ -121,12 +122,6 @@ def test_a_loss_that_has_gone_back_holds_nothing(sim: torch.device) -> None:
     backward((weight * x).sum())
     assert weight.grad is not None
     assert weight.grad.tolist() == [1, 1]
-    # WHEN a backward to come, which has saved nothing, ends at a parameter that was offloaded THEN it is not known
-    loss = weight.sum()
-    weight.grad = None
-    weight.data = weight.data.cpu()
-    with pytest.raises(NotImplementedError, match="the simulated device cannot"):
-        backward(loss)
 
 
 def test_a_mode_sees_the_assignment(sim: torch.device) -> None:
@@ -137,18 +132,35 @@ def test_a_mode_sees_the_assignment(sim: torch.device) -> None:
     assert x.device.type == "cpu"
 
 
-def test_data_of_an_inference_tensor_and_for_one(sim: torch.device, cuda: Any) -> None:
-    # GIVEN a tensor, and one that was made in inference mode, which torch's C++ exchanges on CUDA [H200]
+def test_data_of_an_inference_tensor_and_for_one(sim: torch.device) -> None:
+    # GIVEN a tensor, and one that was made in inference mode
     plain = torch.zeros(2, device=sim)
     with torch.inference_mode():
         other = torch.ones(2, device=sim)
-    # WHEN either is given the other's data THEN both have that memory, and may be written to as before
+    # WHEN the one is given the other's data THEN it has that memory, and is of inference, too [H200]
     plain.data = other
     assert plain.data_ptr() == other.data_ptr()
-    assert plain.add_(1).tolist() == other.tolist() == [2, 2]
+    assert plain.is_inference()
+    # WHEN the one of inference is given a tensor's data THEN it is none any more, but counts no versions: no view of it
     fresh = torch.full((2,), 5.0, device=sim)
-    with torch.inference_mode():
-        other.data = fresh
-        assert other.mul_(2).tolist() == fresh.tolist() == [10, 10]
-    assert other.is_inference()
-    assert not plain.is_inference()
+    other.data = fresh
+    assert not other.is_inference()
+    assert torch.equal(other * 2, fresh * 2)
+    with pytest.raises(RuntimeError, match="Inference tensors do not track version counter"):
+        other[:1]
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        other.mul_(2)
+    other.requires_grad_()
+    assert (other * fresh).requires_grad
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place"):
+        other.mul_(2)
+
+
+def test_a_module_that_moves_keeps_its_parameters(sim: torch.device) -> None:
+    # GIVEN a module, and a loss of it that lives WHEN it moves THEN its parameters are the same objects, as with CUDA
+    module = nn.Linear(2, 2)
+    before, loss = [*module.parameters()], module(torch.ones(1, 2)).sum()
+    module.to(sim)
+    assert [*map(id, module.parameters())] == [*map(id, before)]
+    assert {each.device for each in before} == {sim}
+    del loss

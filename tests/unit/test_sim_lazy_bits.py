@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,15 @@ from paramgraph_kit.driver.select import device, driver, twin
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
 Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """What torch computes on the host it computes on one thread, as the device: several round transforms otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def plain(value: Tensor) -> Tensor:
@@ -148,3 +157,28 @@ def test_a_result_of_any_layout_holds_what_the_cpus_kernel_gave(make: Callable[[
     # THEN numbers and strides are the same
     assert torch.equal(plain(found), plain(expected))
     assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize(
+    ("lazy", "at_once", "copied"),
+    [
+        (lambda x: torch._neg_view(x), -5 - 5j, 1 + 2j),
+        (lambda x: x.conj(), 5 - 5j, 1 + 2j),
+        (lambda x: torch._neg_view(x.conj()), -5 + 5j, 1 + 2j),
+    ],
+    ids=["negated", "conjugated", "both"],
+)
+def test_a_captured_copy_to_the_host_changes_what_is_there_then(
+    lazy: Callable[[Tensor], Tensor], at_once: complex, copied: complex, cuda: Any
+) -> None:
+    # GIVEN pinned memory, and a capture that copies there what is lazily another number
+    x, host = torch.full((2,), 1 + 2j, device=device()), torch.full((2,), 5 + 5j).pin_memory()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        host.copy_(lazy(x), non_blocking=True)
+    # THEN torch has made that of the numbers of the host, on the host [H200]
+    assert host.tolist() == [at_once] * 2
+    # WHEN it is replayed THEN the numbers come as they lie
+    graph.replay()
+    cuda.synchronize()
+    assert host.tolist() == [copied] * 2

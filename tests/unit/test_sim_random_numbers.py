@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -254,3 +255,27 @@ def test_a_generator_that_is_given_by_its_place_alone_decides(name: str) -> None
 def test_a_gamma_number_of_no_number_is_none() -> None:
     # GIVEN no number WHEN a gamma number of it is drawn THEN it is not the least one of its type
     assert torch._standard_gamma(_ones(2) * float("nan")).isnan().all()
+
+
+def test_a_generator_takes_what_cudas_takes_for_its_state() -> None:
+    # GIVEN a generator of the device WHEN it is given what is no state, seed or offset THEN it refuses that [H200]
+    generator: Any = torch.Generator(device=DEVICE).manual_seed(5)
+    state = generator.get_state()
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (lambda: generator.set_state(torch.Generator().get_state()), RuntimeError, "RNG state is wrong size"),
+        (lambda: generator.set_state(state.to(DEVICE)), TypeError, "RNG state must be a torch.ByteTensor"),
+        (lambda: generator.set_state(state.float()), TypeError, "RNG state must be a torch.ByteTensor"),
+        (lambda: generator.manual_seed(2**65), ValueError, "Overflow when unpacking long long"),
+        (lambda: generator.manual_seed(1.5), RuntimeError, "manual_seed expected a long, but got float"),
+        (lambda: generator.set_offset(1.0), RuntimeError, "manual_offset expected a long, but got float"),
+    ]
+    for call, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            call()
+    # WHEN its offset is below zero THEN that counts from the end of 64 bits, also in its state and in copies
+    generator.set_offset(-4)
+    assert generator.clone_state().initial_seed() == 5
+    assert copy.deepcopy(generator).get_offset() == generator.graphsafe_get_state().get_offset() == 2**64 - 4
+    # WHEN its state is a seed alone THEN it starts there
+    generator.set_state(state[:8])
+    assert (generator.initial_seed(), generator.get_offset()) == (5, 0)

@@ -93,6 +93,7 @@ def register() -> torch.device:
         install_ctc(library)
         install_sparse(library)
         install_transforms(library)
+        install_data(library)
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
     install_factories()
@@ -104,11 +105,9 @@ def register() -> torch.device:
     _make_our_own()
     _be_the_accelerator()
     _tell_of_captures()
-    _keep_parameters()
     _give_to_others()
     _name_types_as_cuda()
     _tell_where_they_lie()
-    install_data()
     install_recurrent()
     install_convolutions()
     install_int_mm()
@@ -413,27 +412,3 @@ def _tell_of_captures() -> None:
         return bool(cuda_twin.is_current_stream_capturing())
 
     setattr(sys.modules[torch.cuda.CUDAGraph.__module__], "_cuda_isCurrentStreamCapturing", asked)  # noqa: B010
-
-
-def _keep_parameters() -> None:
-    """``module.to("sim")`` keeps its parameters, as a move to CUDA does: optimizers and tied weights hold them."""
-    plain: Any = torch.nn.Module._apply
-    swap: Any = torch.utils.swap_tensors
-
-    @functools.wraps(plain)
-    def moved(module: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        before = dict(module._parameters)
-        found = plain(module, fn, *args, **kwargs)
-        for name, old in before.items():
-            new = module._parameters[name]
-            if new is not old and new is not None and "sim" in (old.device.type, new.device.type):
-                kind = type(old)
-                try:
-                    swap(old, new)
-                except RuntimeError:  # autograd holds it, as before a call of old weight_norm: torch swaps nothing then
-                    continue
-                old.__class__ = kind  # lazy ones know by it that they have no values yet
-                module._parameters[name] = old
-        return found
-
-    torch.nn.Module._apply = moved  # type: ignore[method-assign,assignment]

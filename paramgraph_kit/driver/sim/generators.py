@@ -17,11 +17,13 @@ import torch
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .machine import DEVICE_NAME
-from .rng import DeviceGenerator
+from .rng import STATE_BYTES, DeviceGenerator
 from .stream import current_stream
 from .under_way import Capture
 
 OFFSET_MULTIPLE = 4
+SEED_BYTES = 8  # of a state
+_MASK = (1 << 64) - 1
 NOT_IN_CAPTURE = (
     "Cannot {what} during CUDA graph capture. If you need this call to be captured, please file an issue. Current "
     "cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
@@ -91,6 +93,7 @@ class Generator(torch.Generator):
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again from a seed; in a capture only the seed in use is accepted, and does nothing."""
+        super().manual_seed(seed)  # raises for what is no number of 64 bits
         if _capture() is None:
             self.state.manual_seed(int(seed))
         else:
@@ -115,9 +118,13 @@ class Generator(torch.Generator):
     def set_offset(self, offset: int) -> Generator:
         """Move it; RuntimeError in a capture."""
         _not_in_capture("call CUDAGeneratorImpl::set_offset")
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise RuntimeError(f"manual_offset expected a long, but got {type(offset).__name__}")
+        if not -_MASK // 2 - 1 <= offset <= _MASK:
+            raise ValueError("Overflow when unpacking long long")
         if offset % OFFSET_MULTIPLE:
             raise RuntimeError("offset must be a multiple of 4")
-        self.state.offset = offset
+        self.state.offset = offset & _MASK
         return self
 
     def get_state(self) -> torch.Tensor:
@@ -128,12 +135,27 @@ class Generator(torch.Generator):
 
     def set_state(self, new_state: torch.Tensor) -> Generator:
         """Restore what ``get_state`` returned."""
-        capture = _capture()
+        if not isinstance(new_state, torch.Tensor):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        if not new_state.is_cpu or new_state.dtype != torch.uint8:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        capture, state = _capture(), bytes(new_state.flatten().tolist())
+        if len(state) == SEED_BYTES:
+            state = state.ljust(STATE_BYTES, b"\0")  # an offset of zero
+        if len(state) != STATE_BYTES:
+            raise RuntimeError("RNG state is wrong size")
         if capture is None:
-            self.state.set_state(bytes(new_state.tolist()))
+            self.state.set_state(state)
         else:
-            capture.offsets[self.state] = self.state.offset_of(bytes(new_state.tolist()))
+            capture.offsets[self.state] = self.state.offset_of(state)
         return self
+
+    def __reduce__(self) -> Any:
+        """How to make it again, as in copies and pickles: torch's own asks in C++."""
+        return torch.Generator, (self.device,), (self.initial_seed(), self.get_offset(), self.get_state())
+
+    def __setstate__(self, state: tuple[int, int | None, torch.Tensor]) -> None:
+        self.set_state(state[-1])
 
     def clone_state(self) -> Generator:
         """A generator that starts where this one is."""

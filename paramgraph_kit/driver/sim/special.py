@@ -219,16 +219,23 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         forbid_in_capture(stream)
     to_device = device is target
     there = lasting(host)
+    conjugated, negated = host.is_conj() != device.is_conj(), host.is_neg() != device.is_neg()
 
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
         if to_device:
             views[0].copy_(there())
-        else:
-            convert(there(), views[0])
+            return
+        view = views[0].conj() if conjugated else views[0]
+        convert(there(), torch._neg_view(view) if negated else view)
 
     # The host address is baked.
     name = f"{HOST_COPIES[0 if to_device else 1]}, {bytes_text(device.nbytes)}"
     record(stream.capture, stream, NodeKind.MEMCPY, name, [device], pack_scalar(host.data_ptr()), work)
+    if not to_device:  # on the host torch conjugates and negates what is there now, and no replay does [H200]
+        if conjugated:
+            host.conj_physical_()
+        if negated:
+            host.neg_()
 
 
 def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
