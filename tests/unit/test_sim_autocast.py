@@ -142,6 +142,13 @@ def test_what_takes_the_widest_type_takes_no_other() -> None:
         assert [torch.dot(half, half).dtype, torch.dot(half, one).dtype] == [HALF, FLOAT]
         with pytest.raises(RuntimeError, match="Unexpected floating ScalarType in at::autocast::prioritize"):
             torch.dot(half, half.to(BFLOAT16))
+    # and where the region's own type is not the lower one, it is as torch looks at them: one after the other [H200]
+    with torch.autocast("cuda", dtype=BFLOAT16):
+        assert torch.dot(one, half).dtype == FLOAT
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType in at::autocast::prioritize"):
+            torch.dot(half, one)
+    with torch.autocast("cuda", dtype=torch.float64), pytest.raises(RuntimeError, match="promote type is double"):
+        torch.dot(one, one)
 
 
 def test_without_the_device_torch_is_as_it_was(repository: Path) -> None:

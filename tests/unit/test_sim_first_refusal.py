@@ -56,6 +56,31 @@ REFUSED: dict[str, tuple[Callable[[Tensor, Tensor], Any], type[Exception], str]]
     "floats to embed": (lambda x, h: F.embedding(h, x[:, None]), RuntimeError, "Long, Int; but got torch.FloatTensor"),
     "floats of the device": (lambda x, h: F.embedding(x, x[:, None]), RuntimeError, "got torch.cuda.FloatTensor"),
     "a vector of rows": (lambda x, h: F.embedding(h.long(), x), RuntimeError, "'weight' must be 2-D"),
+    "negative padding": (
+        lambda x, h: F.conv1d(x[None, None], x[None, None], padding=-1),
+        RuntimeError,
+        "negative padding",
+    ),
+    "groups that do not divide": (
+        lambda x, h: F.conv1d(x[None, :, None], x.new_ones(3, 1, 1), groups=2),
+        RuntimeError,
+        "Given groups=2, expected weight to be divisible by 2",
+    ),
+    "an order of another size": (
+        lambda x, h: torch.searchsorted(x, x, sorter=x[:1].long()),
+        RuntimeError,
+        "boundary and sorter must have the same size",
+    ),
+    "a strided size below zero": (
+        lambda x, h: torch.empty_strided((2, -1), (1, 1), device=x.device),
+        RuntimeError,
+        r"negative dimension -1: \[2, -1\]",
+    ),
+    "set where it is beyond": (
+        lambda x, h: torch.zeros_like(x).set_(x.untyped_storage(), 1, (2,), (1,)),
+        RuntimeError,
+        "storage offset 1, and itemsize 4 requiring a storage size of 12 are out of bounds for storage of size 8",
+    ),
     "rows of the host": (lambda x, h: F.embedding(h.long(), x[:, None]), RuntimeError, "index is on cpu"),
 }
 
@@ -95,3 +120,44 @@ def test_an_event_takes_flags(cuda: Any) -> None:
             cuda.Event(*given)
     # and numbers are flags
     assert cuda.Event(1, 0).enable_timing
+
+
+def test_a_largest_byte_is_waited_for(sim: torch.device, cuda: Any) -> None:
+    # GIVEN bytes, none of which is below zero WHEN they are counted in a capture THEN the host waits for the largest
+    counted = torch.ones(2, device=sim, dtype=torch.uint8)
+    with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+        captured(cuda, lambda: torch.bincount(counted))
+
+
+def test_events_of_other_kinds_come_from_outside_a_capture(sim: torch.device, cuda: Any) -> None:
+    # GIVEN an event for other processes, recorded ahead WHEN a capture waits for it THEN that is not permitted at all
+    event = cuda.Event(interprocess=True)
+    event.record()
+    with pytest.raises(torch.AcceleratorError) as caught:
+        captured(cuda, lambda: cuda.current_stream().wait_event(event))
+    assert "not permitted when stream is capturing" in str(caught.value.__context__)
+    # GIVEN a stream of torch.Stream's WHEN it waits for an event of torch.cuda's in a capture THEN it does not join
+    x, stream = torch.ones(2, device=sim), torch.Stream(sim)
+    cuda.set_stream(cuda.default_stream())
+
+    def forked() -> torch.Tensor:
+        stream.wait_event(cuda.current_stream().record_event())
+        with stream:
+            y = x * 2
+        cuda.current_stream().wait_event(stream.record_event())
+        return y
+
+    with pytest.raises(torch.AcceleratorError):
+        captured(cuda, forked)
+    cuda.set_stream(cuda.default_stream())
+
+
+def test_a_backward_of_before_is_refused_for_its_stream_first(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a loss of before the capture, whose input has changed WHEN a capture goes back from it THEN both go wrong
+    x = torch.ones(2, device=sim, requires_grad=True)
+    loss = (x * x).sum()
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+        captured(cuda, lambda: torch.autograd.grad(loss, x))
+    cuda.set_stream(cuda.default_stream())

@@ -127,10 +127,6 @@ TYPES: dict[str, tuple[Call, str]] = {
         lambda x: F.interpolate(x.byte()[None, None], scale_factor=2.0, mode="bilinear"),
         "\"upsample_bilinear2d_out_frame\" not implemented for 'Byte'",
     ),
-    "a convolution of whole numbers": (
-        lambda x: F.conv1d(x.long()[None], new(x, 1, 3, 1, dtype=torch.int64)),
-        "\"slow_conv2d_cuda\" not implemented for 'Long'",
-    ),
     "bounds of complex numbers": (lambda x: (x * 1j).clamp(0), "clamp is not supported for complex types"),
     "factors of halves": (
         lambda x: torch.linalg.lu_solve(x[:, :3].half(), new(x, 3, dtype=torch.int32), x[:, :3].half()),

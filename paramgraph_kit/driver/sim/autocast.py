@@ -123,13 +123,25 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
 def _widening(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with _guard(_KEYS):
-            kinds = {value.dtype for value in flatten(args, kwargs)[0] if _eligible(value)}
-            if not kinds <= {_lower(), torch.float32}:
-                raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
-            cast, options = _all_cast(args, kwargs, torch.float32 if torch.float32 in kinds else _lower())
+            cast, options = _all_cast(args, kwargs, _widest(flatten(args, kwargs)[0]))
             return op(*cast, **options)
 
     return call
+
+
+def _widest(values: list[Any]) -> torch.dtype:
+    """The type of arguments that go together, as torch finds it: one after the other."""
+    found = lower = _lower()
+    for value in values:
+        if isinstance(value, torch.Tensor) and found == torch.float64:
+            raise RuntimeError("promote type is double in at::autocast::prioritize")
+        if not _eligible(value):
+            continue
+        if torch.float32 in (found, value.dtype):
+            found = torch.float32
+        elif not found == lower == value.dtype:
+            raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
+    return found
 
 
 def _refused(*args: Any, **kwargs: Any) -> Any:

@@ -88,7 +88,7 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         if stream is None and kind.default_capture_stream is None:
             kind.default_capture_stream = Stream()
             kind.default_capture_stream.captures = True
-        self.pool = pool
+        self.pool = () if pool is None else (pool,)
         self.capture_stream = stream or kind.default_capture_stream
         assert self.capture_stream is not None
         self.stream_ctx = StreamContext(self.capture_stream)
@@ -101,7 +101,8 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
             gc.collect()
         empty_cache()
         self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(pool=self.pool, capture_error_mode=self.capture_error_mode)
+        pool = self.pool[0] if self.pool else None
+        self.cuda_graph.capture_begin(pool, capture_error_mode=self.capture_error_mode)
 
     def __exit__(self, *args: object) -> None:
         self.cuda_graph.capture_end()

@@ -60,6 +60,7 @@ def register() -> torch.device:
     from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel
     from .libraries import install_convolutions
+    from .moving import moving_kernels
     from .pinned import install_factories, is_pinned, pin
     from .recurrent import install_recurrent, recurrent_kernels
     from .refused import install_int_mm, refusing
@@ -74,7 +75,7 @@ def register() -> torch.device:
 
     kernels = _for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
-    kernels.update(writing_kernels())
+    kernels.update(moving_kernels() | writing_kernels())
     kernels.update(nobody_asks(kernels))
     kernels.update(making_sparse(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
@@ -352,7 +353,9 @@ def _make_our_own() -> None:
         device = args[0] if args else options.get("device")
         if device is not None and torch.device(device).type != "sim":
             return plain(*args, **options)
-        return Stream(*args, **options)
+        made = Stream(*args, **options)
+        made.generic = not made.again
+        return made
 
     for name, make in (("Generator", generator), ("Event", event), ("Stream", stream)):
         setattr(torch, name, _made_by(make, getattr(torch, name)))

@@ -228,7 +228,7 @@ class Kernel:
         except NotImplementedError as error:
             types = wider(self.op._opname, error) if len(self.written) <= len(self.out_names) else None
             if types is None:
-                say_as_cuda(error)
+                say_as_cuda(error, self.op._opname)
                 raise
             return self._instead_of(*types, args, kwargs)
         except RuntimeError as error:
@@ -237,13 +237,13 @@ class Kernel:
             if "not implemented on the CPU" in str(error):
                 raise NotImplementedError(f"the simulated device cannot compute this: {error}") from error
             if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
-                say_as_cuda(error)
+                say_as_cuda(error, self.op._opname)
                 raise
         # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
         try:
             return self.op._overloadpacket(*args, **kwargs)
         except RuntimeError as error:
-            say_as_cuda(error)
+            say_as_cuda(error, self.op._opname)
             raise (NotImplementedError(DIVIDED) if str(error).startswith("ZeroDivisionError") else error) from None
 
     def _instead_of(self, dtype: torch.dtype, other: torch.dtype, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -213,10 +213,12 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if op._opname == "convolution":
             check_types(args[0], args[1], args[2], lambda: _check_places(op, args))
+            if (step := min(args[5])) <= 0:
+                raise RuntimeError(f"Dilation must be greater than 0 but got {step}")
         if op._opname == "convolution" and not torch.backends.cudnn.enabled:
             check_convolved(args[0])
         if args[0].numel() and not _is_depthwise(op, args):
-            check = (lambda: _check(op, args, kwargs)) if op._opname == "convolution" else (lambda: None)
+            check = partial(_check_convolution, op, args, kwargs)
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS", check)
             if torch.backends.cudnn.enabled:
                 _try_kernels((op._opname, *map(_shape, args)))
@@ -225,6 +227,13 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
         return run(*args, **kwargs)
 
     return call
+
+
+def _check_convolution(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise what torch has against a convolution, at which it looks before it asks for a handle."""
+    if op._opname == "convolution":
+        _check(op, args, kwargs)
+        _check_places(op, args)
 
 
 def _check_places(op: Any, args: Sequence[Any]) -> None:

@@ -228,6 +228,8 @@ class Machine:
 
     def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor of the device."""
+        if any(each < 0 for each in size):
+            raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {[*size]}")
         tensor: torch.Tensor = _create((0,), dtype)
         storage = self.storage(extent(size, stride) * dtype.itemsize)
         SET_STORAGE.redispatch(CPU_KEY, tensor, storage, 0, size, stride)

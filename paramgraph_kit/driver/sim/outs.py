@@ -103,8 +103,14 @@ def set_storage(
     """``set_`` onto a part of a storage, which grows where that ends beyond it."""
     if tensor.requires_grad:
         note_leaf(tensor)
-    steps = stride or torch.empty(tuple(size), device=META).stride()
-    if storage.device.type == DEVICE_NAME and all(each >= 0 for each in (offset, *size, *steps)) and 0 not in size:
+    steps = tuple(stride) or torch.empty(tuple(size), device=META).stride()
+    as_it_is = tuple(size) == tensor.shape and steps == tensor.stride()  # torch resizes nothing then [H200]
+    if (
+        storage.device.type == DEVICE_NAME
+        and not as_it_is
+        and all(each >= 0 for each in (offset, *size, *steps))
+        and 0 not in size
+    ):
         nbytes = (offset + extent(size, steps)) * tensor.dtype.itemsize
         if nbytes > storage.nbytes():
             resize_storage(storage, nbytes)

@@ -34,6 +34,7 @@ TYPES = {  # and their names in errors
     torch.float8_e4m3fn: "Float8_e4m3fn",
     torch.float8_e5m2: "Float8_e5m2",
 }
+_OLD = ("Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 _HALVES = (torch.float16, torch.bfloat16)
 
 # Products are of floating-point and complex numbers, and these are their kernels' names.
@@ -61,7 +62,15 @@ NO_HALVES = {"histc": "histc", "igamma": "igamma_cuda", "igammac": "igammac_cuda
 
 # Those that take fewer of the unsigned types, or of floating point in 8 bits, than the CPU's, and their names [H200].
 _UNSIGNED, _TINY = (torch.uint16, torch.uint32, torch.uint64), (torch.float8_e4m3fn, torch.float8_e5m2)
+RARE_TYPES = (*_UNSIGNED, torch.complex32, *_TINY)
 _RARE = {
+    "any": ("or_cuda", RARE_TYPES),
+    "all": ("and_cuda", RARE_TYPES),
+    "addcmul": ("addcmul_cuda", (torch.complex32,)),
+    "roll": ("roll_cuda", (*_UNSIGNED, *_TINY)),
+    "index": ("index_cuda", _UNSIGNED),
+    "var": ("std_cuda", _TINY),
+    "std": ("std_cuda", _TINY),
     "mul": ("mul_cuda", (*_UNSIGNED, *_TINY)),
     "div": ("div_true_cuda", _TINY),
     "abs": ("abs_cuda", _TINY),
@@ -138,7 +147,7 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
     if name == "mm" and operands[0].dtype != operands[1].dtype:
         return  # for which it is refused first
     matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
-    if matrix is None or matrix.is_floating_point() or matrix.is_complex():
+    if matrix is None or not (_is_whole(matrix.dtype) or matrix.dtype in RARE_TYPES):
         return
     if name == "addmm":  # its sizes are looked at first
         operands[0].expand(operands[1].size(0), operands[2].size(1))
@@ -178,13 +187,26 @@ def check_types(
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
             first()
-            one, two = (each.type() for each in (tensor, other))
+            one, two = map(_named, (tensor, other))
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
 
 
+def _named(tensor: torch.Tensor) -> str:
+    """A type as torch's C++ has it, of which it says the older ones as Python does."""
+    kind, where = TYPES[tensor.dtype], "" if tensor.is_cpu else "cuda."
+    return f"torch.{where}{kind}Tensor" if kind in _OLD else f"{'CPU' if tensor.is_cpu else 'CUDA'}{kind}Type"
+
+
 def check_convolved(tensor: torch.Tensor) -> None:
-    """Raise NotImplementedError for a convolution of whole numbers."""
-    check_numbers("slow_conv2d_cuda", _is_whole, tensor)
+    """Raise for a convolution of whole numbers, or of floating point in 8 bits: cuDNN has some, but no kernels."""
+    if not (_is_whole(tensor.dtype) or tensor.dtype in _TINY):
+        return
+    kind = TYPES[tensor.dtype]
+    if not torch.backends.cudnn.enabled:
+        raise NotImplementedError(f"\"slow_conv2d_cuda\" not implemented for '{kind}'")
+    if tensor.dtype in (torch.int32, torch.int8, torch.uint8):
+        raise RuntimeError("GET was unable to find an engine to execute this computation")
+    raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {kind}")
 
 
 def check_rows(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> None:

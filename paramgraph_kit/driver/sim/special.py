@@ -13,7 +13,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
-from .asking import ASKING, asking_kernel, equal
+from .asking import ASKING, asking_kernel, equal, host_copy_kernel
 from .devices import check_devices, check_sizes
 from .errors import require_device
 from .foreach import foreach_kernels
@@ -360,20 +360,6 @@ def zero_(target: torch.Tensor) -> torch.Tensor:
 
 def record_stream(tensor: torch.Tensor, stream: Any) -> None:
     """``aten::record_stream``: nothing to wait for, since work here is never outstanding."""
-
-
-def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., Any]:
-    """An operation that copies a number to pageable host memory unless ``harmless(*args, **kwargs)``."""
-    run = Kernel(op)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not harmless(*args, **kwargs):
-            pageable_copy_forbidden(current_stream(), after=op._opname)
-            note_wait()  # once for the smallest value,
-            note_wait()  # once for the largest
-        return run(*args, **kwargs)
-
-    return call
 
 
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:

@@ -25,6 +25,8 @@ from .not_known import not_known
 from .streams import Streams
 from .under_way import Capture, forbid_in_capture
 
+# How the engine refuses a backward pass before a kernel of it runs.
+BEFORE_IT_RUNS = ("through the graph a second time", "has been modified by an inplace operation")
 MOST_PASSES = 64  # backward passes of which it is known whose they are
 HIGHEST = 3  # torch has pools of streams for four priorities
 AGAIN = "what this stream has: a process has 32 of each priority, and this one served before"
@@ -41,6 +43,7 @@ class Stream(torch.Stream):
     captures = False  # whether torch.cuda.graph captures on it where nobody names another one
     instead = False  # whether it was given where a GPU gives that one again,
     again = False  # and whether it was given more than once
+    generic = False  # whether torch.Stream has made it
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A stream of torch's with this one's number."""
@@ -74,6 +77,11 @@ class Stream(torch.Stream):
         """The same number as ``cuda_stream``."""
         return self.cuda_stream
 
+    @property
+    def native_handle(self) -> int:
+        """The same number once more."""
+        return self.cuda_stream
+
     @staticmethod
     def priority_range() -> tuple[int, int]:
         """The lowest and the highest priority that torch gives a stream."""
@@ -81,6 +89,12 @@ class Stream(torch.Stream):
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 1, 902, 905 or 906 in or around a capture."""
+        if (
+            not self.generic or event.given is not None
+        ):  # of others torch.Stream has a part that is never recorded [H200]
+            self._wait(event)
+
+    def _wait(self, event: Event) -> None:
         if event.external and current_stream().capture is not None:
             if self.capture is None:
                 raise cuda_error(401)
@@ -91,7 +105,7 @@ class Stream(torch.Stream):
         if event.capture is None:
             if self.capture is not None and event.created:
                 self.capture.check()
-                raise self.capture.fail(905)
+                raise self.capture.fail(900 if event.interprocess else 905)
             return
         if self.capture is not None:
             self.capture.check()
@@ -113,11 +127,13 @@ class Stream(torch.Stream):
 
     def wait_stream(self, stream: Stream) -> None:  # type: ignore[override]
         """Order all later work of this stream after all work now on ``stream``."""
-        self.wait_event(stream.record_event())
+        self._wait(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         """Record an event (a new one by default) at this point of the stream."""
-        event = event or Event()
+        if event is None:
+            event = Event()
+            event.given = self.device if self.generic else None
         event.record(self)
         return event
 
@@ -365,7 +381,7 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
         yield
     except RuntimeError as error:
         capture, root = current_stream().capture, autograd.root_stream_of(roots, _table.engine_log) or _default
-        if capture and capture is not root.capture and "through the graph a second time" in str(error):
+        if capture and capture is not root.capture and any(words in str(error) for words in BEFORE_IT_RUNS):
             capture.fail(906)  # before the engine looked, the root's stream was to wait for this one
         raise
     finally:

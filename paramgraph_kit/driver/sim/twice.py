@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from .kernels import Doubt, Kernel
+from .moving import as_whole, moved
 from .not_known import not_known
 from .overlap import WARP
 
@@ -73,7 +75,8 @@ def _unpooled(target: torch.Tensor, pooled: torch.Tensor, index: torch.Tensor, s
 
 def _doubt(name: str, read: _Read, takes_target: bool = True) -> Doubt:
     def look(args: list[Any], kwargs: dict[str, Any], results: list[Any]) -> None:
-        target, rest = results[0], [*(args[1:] if takes_target else args), *kwargs.values()]
+        given = [*(args[1:] if takes_target else args), *kwargs.values()]
+        target, rest = tree_map_only(torch.Tensor, as_whole, (results[0], given))
         found = read(target, *rest)
         if found is None:
             return
@@ -102,7 +105,8 @@ def writing_kernels() -> dict[str, Any]:
         for name in names:
             packet, _, overload = name.partition(".")
             op = getattr(getattr(aten, packet), overload or "default")
-            found[name] = Kernel(op, doubt=_doubt(packet.rstrip("_"), read, read is not _unpooled))
+            moves = moved(op) if name in ("scatter.src", "scatter_.src") else None
+            found[name] = Kernel(op, moves, doubt=_doubt(packet.rstrip("_"), read, read is not _unpooled))
     return found
 
 

@@ -18,6 +18,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 _UNKNOWN = re.compile(r"\"([\w.]+)\" not implemented for '(\w+)'")
 _WIDER = {
     "Half": (torch.float16, torch.float32),
+    "ComplexHalf": (torch.complex32, torch.complex64),
     "BFloat16": (torch.bfloat16, torch.float32),
     "Bool": (torch.bool, torch.uint8),
     "Byte": (torch.uint8, torch.float64),
@@ -33,9 +34,36 @@ _OTHER_NAMES = {
     "GeluKernelImpl": "GeluCUDAKernelImpl",
     "add_stub": "ufunc_add_CUDA",
     **dict.fromkeys(("lerp_kernel_scalar", "lerp_kernel_tensor"), "lerp_cuda"),
+    **dict.fromkeys(("addcmul_cpu_out", "addcmul_cpu"), "addcmul_cuda"),
+    "pow": "pow_cuda",
+    "cdist": "cdist_cuda",
+    "masked_fill": "masked_fill_",
+    "index_add_": "index_add",
+    "div_floor_cpu_reduced_float": "div_floor_cuda",
+    "cumsum_out_cpu": "cumsum_cuda",
+    "cumprod_out_cpu": "cumprod_cuda",
+    "prod_out_cpu": "prod_cuda",
+    "topk_cpu": "topk_out_cuda",
+    **dict.fromkeys(("tril", "triu"), "triu_tril_cuda_template"),
+    "softmax_lastdim_kernel_impl": "host_softmax",
+    "max_pool2d": "max_pool2d_with_indices_out_cuda_frame",
+    "avg_pool2d": "avg_pool2d_out_cuda_frame",
+    "adaptive_avg_pool2d": "adaptive_avg_pool2d_cuda",
+    "adaptive_max_pool2d": "adaptive_max_pool2d_cuda",
+    "reflection_pad1d": "reflection_pad1d_out",
     "max_all": "max_all_cuda",
     "min_all": "min_all_cuda",
     **dict.fromkeys(("lt_cpu", "le_cpu", "gt_cpu", "ge_cpu"), "compare_cuda"),
+}
+# The same of those that several operations share, by operation.
+_NAMES_OF = {
+    ("mean", "sum_cpu"): "mean_cuda",
+    ("scatter_add", "scatter_gather_tensor_cpu"): "cuda_scatter_gather_base_kernel_func",
+    ("index_put", "index_put"): "indexing_backward_kernel_stride_1",  # where it adds up
+    **{
+        (f"upsample_nearest{d}d", "compute_indices_weights_nearest"): f"upsample_nearest{d}d_out_frame"
+        for d in (1, 2, 3)
+    },
 }
 _OTHER_WORDS = {
     "masked_fill_ only supports boolean masks, but got mask with dtype unsigned char": (
@@ -45,6 +73,8 @@ _OTHER_WORDS = {
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
 _BOOLEAN = frozenset(("abs", "trace", "median", "nanmedian"))
+# Of complex halves [H200].
+_COMPLEX_HALVES = frozenset(("div", "pow", "sqrt", "lerp", "sum", "prod"))
 # Most operations of halves, but for these and for the special functions.
 _NO_HALVES = frozenset(
     (
@@ -71,6 +101,8 @@ def wider(operation: str, error: NotImplementedError) -> tuple[torch.dtype, torc
     kind = found[2] if found is not None else ""
     if kind in _HALVES:
         takes = operation not in _NO_HALVES and not operation.startswith("special_")
+    elif kind == "ComplexHalf":
+        takes = operation in _COMPLEX_HALVES
     else:
         takes = operation in (_BOOLEAN if kind == "Bool" else _WHOLE)
     return _WIDER.get(kind) if takes else None
@@ -90,11 +122,12 @@ def as_loaded(flat: list[Any], slots: Sequence[int]) -> None:
                 flat[i] = flat[i].to(kind)
 
 
-def say_as_cuda(error: RuntimeError) -> None:
+def say_as_cuda(error: RuntimeError, operation: str = "") -> None:
     """Let the refusal name CUDA's kernel, which is called as the CPU's but for the device in most names."""
     found = _UNKNOWN.search(str(error))
     if found is not None:
-        name = _OTHER_NAMES.get(found[1], found[1].replace("cpu", "cuda"))
+        name = _OTHER_NAMES.get(found[1], found[1].replace("_vml_cpu", "_cuda").replace("cpu", "cuda"))
+        name = _NAMES_OF.get((operation.strip("_").removesuffix("_impl"), found[1]), name)
         error.args = (str(error).replace(found[1], name, 1),)
     elif (other := _OTHER_WORDS.get(str(error).strip())) is not None:
         error.args = (other,)
