@@ -37,7 +37,7 @@ from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.graphed_by_torch import minds_its_mode
 from paramgraph_kit.doctor.observe.held import addresses_of, is_a
-from paramgraph_kit.doctor.observe.kept_results import KEEPS, is_read_later, kept_by, with_clone
+from paramgraph_kit.doctor.observe.kept_results import KEEPS, kept_by, with_clone
 from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes_of
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,
@@ -49,6 +49,7 @@ from paramgraph_kit.doctor.observe.named_anew import named_anew
 from paramgraph_kit.doctor.observe.named_there import may_read
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
+from paramgraph_kit.doctor.observe.read_later import is_read_later
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor

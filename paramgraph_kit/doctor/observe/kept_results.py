@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_if_better import is_read_elsewhere, kept_in_some_rounds, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
+from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -44,7 +45,6 @@ _RESULTS = (torch.Tensor, dict, list, tuple)
 _HAVE_WORDS = (*_RESULTS, str, int, float, type(None))
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
-_NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
 
 
 def _is_none(_: torch.Tensor) -> bool:
@@ -196,7 +196,7 @@ def _copies(value: ast.expr) -> bool:
 def _not_joined(nodes: list[ast.AST], place: Place) -> set[int]:
     """Comprehensions of the statement that joins tensors which are no arguments of the join: they stand beside it."""
     frame = place.frame()
-    now = _statement(nodes, frame.line) if frame is not None else None
+    now = statement_at(nodes, frame.line) if frame is not None else None
     inside = [*ast.walk(now)] if now is not None else []
     joins = [n for n in inside if isinstance(n, ast.Call) and last_name(n.func) in _JOINS]
     given = {id(n) for call in joins for part in call.args for n in ast.walk(part)}
@@ -404,14 +404,14 @@ def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
     Who gives the name the same ahead of the replay, too, means what is there now.
     """
     nodes = [*nodes_of(code)]
-    now = _statement(nodes, line)
+    now = statement_at(nodes, line)
     ahead = now.end_lineno or line if now is not None else line
     assigns = [n for n in nodes if isinstance(n, ast.Assign)]
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
     found = []
-    rounds = [n for n in nodes if isinstance(n, LOOPS) and _spans(n, line)]
+    rounds = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
     for node in (n for n in assigns if n.lineno > ahead and len(n.targets) == 1):
-        if taken_by(node) and any(_spans(each, node.lineno) for each in rounds):
+        if taken_by(node) and any(spans(each, node.lineno) for each in rounds):
             found.append(node)
             continue
         if not isinstance(node.targets[0], _PATHS) or not isinstance(node.value, _PATHS):
@@ -419,7 +419,7 @@ def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
         path, kept = ast.unparse(node.targets[0]), ast.unparse(node.value)
         named = [n for n in nodes if isinstance(n, _PATHS) and ast.unparse(n) == path]
         between = [n for n in named if ahead < n.lineno < node.lineno]
-        read = [n for n in between if not isinstance(n, ast.Name) or not _is_about(n, parents)]
+        read = [n for n in between if not isinstance(n, ast.Name) or not is_about(n, parents)]
         others = [n for n in assigns if n is not node and {*elements_of(n.targets[0])} & {*named}]
         pairs = [pair for n in others for pair in zip(elements_of(n.targets[0]), elements_of(n.value), strict=False)]
         same = any(ast.unparse(part) == kept for target, part in pairs if target in named)
@@ -434,7 +434,7 @@ def _result_of(frame: FrameType, name: str) -> tuple[Any, Any] | None:
     With the part of a choice that is the result, where it is one: ``best = loss if loss < low else best``.
     """
     nodes = [*nodes_of(frame.f_code)]
-    now = _statement(nodes, frame.f_lineno)
+    now = statement_at(nodes, frame.f_lineno)
     running = {ast.unparse(n.func) for n in ast.walk(now) if isinstance(n, ast.Call)} if now is not None else set()
     node = _stored(nodes, name, frame.f_lineno)
     parts = [*may_be(node.value)] if node is not None else []
@@ -453,51 +453,3 @@ def _stored(nodes: list[ast.AST], name: str, line: int) -> Any:
     targets = ((n, t) for n in assigns for target in n.targets for t in elements_of(target))
     found = [n for n, t in targets if isinstance(t, ast.Name) and t.id == name]
     return max([n for n in found if n.lineno < line] or found, key=lambda n: n.lineno, default=None)
-
-
-def _statement(nodes: list[ast.AST], line: int) -> ast.stmt | None:
-    return next((n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and _spans(n, line)), None)
-
-
-def is_read_later(nodes: list[ast.AST], name: str, line: int) -> bool:
-    """Whether a function reads a variable behind a line, or in the next round, before it surely is something else."""
-    now = _statement(nodes, line)
-    first, last = (now.lineno, now.end_lineno or line) if now is not None else (line, line)
-    loops = [n for n in nodes if isinstance(n, LOOPS) and _spans(n, line)]
-    begins = min((n.lineno for n in loops), default=first)
-    ends = max((n.end_lineno or last for n in loops), default=last)
-    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-    names = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and not _is_about(n, parents)]
-
-    def order(node: ast.Name) -> tuple[int, int, bool]:
-        """The statement's own targets, the rest of the loop, its next round, and what is behind it."""
-        at = node.lineno
-        turn = 0 if first <= at <= last else 1 if last < at <= ends else 2 if begins <= at < first else 3
-        return turn, at, isinstance(node.ctx, ast.Store)  # an assignment's value comes before its targets
-
-    later = [n for n in names if n.lineno > last or begins <= n.lineno < first or isinstance(n.ctx, ast.Store)]
-    later = [
-        n for n in later if n.lineno >= begins and not (isinstance(n.ctx, ast.Store) and _perhaps(n, parents, line))
-    ]
-    return isinstance(min(later, key=order).ctx, ast.Load) if later else False
-
-
-def _perhaps(node: ast.AST, parents: dict[ast.AST, ast.AST], line: int) -> bool:
-    """Whether something runs in some rounds only."""
-    while node in parents:
-        node = parents[node]
-        if isinstance(node, (ast.If, ast.Try, *LOOPS)) and not _spans(node, line):
-            return True
-    return False
-
-
-def _spans(node: Any, line: int) -> bool:
-    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
-
-
-def _is_about(node: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a variable is only asked whether there is something, or what shape it has."""
-    above = parents.get(node)
-    if isinstance(above, ast.Compare):
-        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops)
-    return isinstance(above, ast.Attribute) and above.attr in _NO_VALUE
