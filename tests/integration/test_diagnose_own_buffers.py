@@ -277,7 +277,7 @@ def main():
     found = diagnosed(program, tmp_path).failures
     # THEN
     assert [f.code for f in found] == ["scalar-frozen"]
-    assert "`if str(self.tables) not in graphs:`" in found[0].fix
+    assert "`if str(paged.tables) not in paged.graphs:`" in found[0].fix
 
 
 @pytest.mark.parametrize(

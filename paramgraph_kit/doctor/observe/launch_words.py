@@ -151,18 +151,20 @@ def _in_own_table(after: str, at: list[ast.stmt], parents: _Parents) -> str:
     found = _EACH.search(after)
     words = same_table(found["what"], at[0] if at else None, parents) if found is not None else ""
     if found is None or not words:
-        return _in_table_of_each(after, found)
+        return _in_table_of_each(after, found, ast.unparse(at[0]) if at else "")
     start, last = found.start(), ", and that one is replayed"
     end = after.find(last, found.end())
     return f"{after[:start]}{words}{after[end + len(last) if end >= 0 else len(after) :]}"
 
 
-def _in_table_of_each(after: str, found: re.Match[str] | None) -> str:
+def _in_table_of_each(after: str, found: re.Match[str] | None, line: str) -> str:
     """The same, where an object has the graph, as each bucket has one: then each has a table of its own."""
     owner = found["graph"].rpartition(".")[0] if found is not None else ""
     if found is None or owner in ("", "self") or not owner.replace(".", "").isidentifier():
         return after
     own = found[0].replace("not in graphs", f"not in {owner}.graphs").replace("`graphs[", f"`{owner}.graphs[")
+    if f"{owner}." in line:  # which gives that object another value: `self` is what its own lines call it
+        own = own.replace("self.", f"{owner}.")
     return after.replace(found[0], own, 1)
 
 
