@@ -132,3 +132,12 @@ def test_a_graph_for_each_value_is_one_of_each_bucket(tmp_path: Path) -> None:
     (found,) = pgk.diagnose(load(PRELUDE + BUCKETS, tmp_path / "program.py")["main"]).failures
     # THEN the graphs for each value are those of a bucket, as one of another would be replayed
     assert "if self.scaled not in b.graphs:` a new capture goes to `b.graphs[self.scaled]`" in found.fix, found.fix
+
+
+def test_rows_whose_trial_does_not_come_to_its_end_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN an encoder that leaves what a longer text had, and no time to try that WHEN diagnosed
+    monkeypatch.setattr("paramgraph_kit.doctor.observe.tried_tails._made_with", lambda *_, **__: None)
+    found = pgk.diagnose(load(PRELUDE + ROWS.replace("CLEARS", "pass"), tmp_path / "program.py")["main"])
+    # THEN what is not known is said
+    assert not found.failures
+    assert "whether results depend on what is behind self.mask[i, :len(text)]" in str(found).replace("\n         ", " ")

@@ -234,7 +234,7 @@ class _Examiner(Caller):
         forget_unread(found.regions, self.graphs.passed.moved, self.graphs.numbers.moved)
         told = self.graphs.with_held([*told, *around])
         told += self.graphs.numbers.entries(told)
-        told += tried_in_program(self, told)
+        told += tried_in_program(self, told, found.notes)
         told += ended_in(last.ended or watched.ended, told, found.notes, found.regions)
         self.graphs.kept = KeptResults()  # which holds lists of the program's
         if last.ended is not None and BY_ID[last.ended.code].category != FUNCTION:

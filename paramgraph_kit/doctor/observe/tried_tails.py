@@ -41,8 +41,8 @@ def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
     return [*(f for f in told if f.frame not in known), *places]
 
 
-def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
-    """The same of a program that captures by itself, whose replays were seen: what is told more."""
+def tried_in_program(caller: Caller, told: list[Failure], notes: list[str]) -> list[Failure]:
+    """The same of a program that captures by itself, whose replays were seen: what is told more; or noted, untried."""
     graphs = caller.graphs
     if not graphs.tails.found or any(f.code == "size-frozen" for f in told):
         return []  # a line that uses the other rows is told already
@@ -58,10 +58,20 @@ def tried_in_program(caller: Caller, told: list[Failure]) -> list[Failure]:
         depends = _depends(made)
     finally:
         graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, 0.0, False
+    if depends is None:
+        notes += [_untried(failure) for failure in graphs.tails.failures()]
     if not depends:
         return []
     frozen = {f.message.partition(" is ")[0] for f in told if f.code == "scalar-frozen"}
     return [f for f in graphs.tails.failures() if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
+
+
+def _untried(failure: Failure) -> str:
+    """What is not known of a line that fills the first part, where no call with other numbers came to its end."""
+    said = failure.message.removeprefix("the replay also reads ")
+    label = failure.frame.label() if failure.frame is not None else "a line"
+    more = "with more time, `limit_s=120`, it is, or where all calls give the same"
+    return f"{label}: whether results depend on {said} was not tried: {more}"
 
 
 def _depends(made: Callable[[float], list[torch.Tensor] | None]) -> bool | None:
