@@ -191,6 +191,7 @@ class Flow(Calls):
             return self._either([case.body for case in node.cases] + [[]], run, [{}] * (len(node.cases) + 1))
         self._calls(node.test, run)
         known = self._truth(node.test, run)
+        known = _makes_once(node) if known is None else known
         if known is not None:
             return self._block(node.body if known else node.orelse, run)
         narrow, names = {}, run.names.own
@@ -352,3 +353,16 @@ class Flow(Calls):
             return None
         sides = [self._method(made, name) for name in ("__enter__", "__exit__")]
         return ("object", sides) if any(sides) else None
+
+
+def _makes_once(node: ast.If) -> bool | None:
+    """What ``if hasattr(self, "near"):`` says where its other way makes that: it is there behind the first time."""
+    asks, absent = node.test, node.orelse
+    is_not = isinstance(asks, ast.UnaryOp) and isinstance(asks.op, ast.Not)
+    if isinstance(asks, ast.UnaryOp) and is_not:
+        asks, absent = asks.operand, node.body
+    if not isinstance(asks, ast.Call) or last_name(asks.func) != "hasattr" or len(asks.args) != 2:
+        return None
+    name = asks.args[1].value if isinstance(asks.args[1], ast.Constant) else None
+    made = (n for s in absent for n in ast.walk(s) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return not is_not if any(n.attr == name for n in made) else None
