@@ -135,8 +135,11 @@ class Use:
         """What its line reads of entries that a variable picks, where its function says what that is."""
         value = self.value()
         if is_dict(value) or type(value) in (list, tuple):
+            key = picked_by(self.code, self.node)
+            is_known = _value(key, self.names) is not NOTHING  # whose entry is one of its parts
             for node in self._picked(self.node, self.node, False):
-                yield Use(self.code, node, self.decides, self.names)
+                if not is_known or getattr(node, "value", None) is not self.node:
+                    yield Use(self.code, node, self.decides, self.names)
 
     def _picked(self, node: ast.expr, whole: Any, picked: bool) -> Iterator[ast.expr]:
         """Paths that begin at a path, ``node``, and have a key in place of each variable; ``whole``: this one so."""
