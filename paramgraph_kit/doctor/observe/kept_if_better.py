@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from types import CodeType
-from typing import TypeGuard
+from types import CodeType, FrameType
+from typing import Any, TypeGuard
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.kept_choices import is_choice
+from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans
 
 _PICKS = ("max", "min")
+_PATHS = (ast.Name, ast.Attribute)
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
@@ -28,16 +33,117 @@ def may_be(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def taken_by(node: ast.Assign) -> list[ast.expr]:
-    """What else than what it has a line may give its name, where it may leave that, too; none for another line.
+    """What else than what it has a line may give its name, where it may leave that, or goes on from it; else none.
 
     Who asks only whether there is something has that from the first time on: a default.
     """
     target, value = ast.unparse(node.targets[0]), node.value
     parts = [*may_be(value)]
-    others = [each for each in parts if ast.unparse(each) != target]
+    others: list[ast.expr] = [each for each in parts if isinstance(each, _PATHS) and ast.unparse(each) != target]
+    if any(not isinstance(each, _PATHS) and target in map(ast.unparse, _paths_in(each)) for each in parts):
+        return others if len(parts) > 1 else []  # total = loss if total is None else total + loss
     asks = value.test if isinstance(value, ast.IfExp) else value.values[0] if isinstance(value, ast.BoolOp) else None
     is_default = asks is not None and ast.unparse(asks) in (target, f"{target} is None", f"{target} is not None")
-    return others if len(parts) > len(others) and not is_default else []
+    return others if any(ast.unparse(each) == target for each in parts) and not is_default else []
+
+
+def added_to_what_was(node: ast.Assign) -> ast.expr | None:
+    """What a line adds to a list, or a dictionary, of which it makes another: ``log = {**log, i: loss}``."""
+    target, value = ast.unparse(node.targets[0]), node.value
+    if isinstance(value, ast.Dict):
+        was = [each for key, each in zip(value.keys, value.values, strict=True) if key is None]
+        new = [each for key, each in zip(value.keys, value.values, strict=True) if key is not None]
+    elif isinstance(value, (ast.List, ast.Tuple)):
+        was = [each.value for each in value.elts if isinstance(each, ast.Starred)]
+        new = [each for each in value.elts if not isinstance(each, ast.Starred)]
+    elif isinstance(value, ast.BinOp) and isinstance(value.right, (ast.List, ast.Tuple)):
+        was, new = [value.left], [*value.right.elts]
+    else:
+        return None
+    return new[0] if len(new) == 1 and target in map(ast.unparse, was) else None
+
+
+def kept_now(
+    frames: list[FrameType], holds: Callable[[Any], bool]
+) -> Iterator[tuple[CodeType, ast.Assign, str, ast.expr]]:
+    """Lines that keep what the graph which is replayed now writes over, with what they give it to, and what that is.
+
+    Args:
+        frames: of the functions that run now, the innermost first.
+        holds: whether something has memory that the graph writes.
+    """
+    for frame in frames[1:]:
+        for node, target, part in kept_in_some_rounds(frame.f_code, frame.f_lineno):
+            if holds(path_value(target, frame.f_locals, frame.f_globals)) and _is_read_on(frame, node, target):
+                yield frame.f_code, node, ast.unparse(target), part
+    for owner in reachable(value for frame in frames for value in frame.f_locals.values()):
+        kind: Any = type(owner)
+        for code, node, target, part in _kept_by_methods(kind):
+            if holds(attributes_of(owner).get(target.attr)):
+                yield code, node, ast.unparse(target), part
+
+
+@lru_cache(256)
+def _kept_by_methods(kind: type) -> tuple[tuple[CodeType, ast.Assign, ast.Attribute, ast.expr], ...]:
+    """Lines of an object's methods that keep what they are given: in some rounds, or until it is read in the next."""
+    found = []
+    for code in (each.__code__ for each in methods_by_user(kind) if each.__name__ != "__init__"):
+        own, given = code.co_varnames[:1], code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        nodes = [*nodes_of(code)]
+        assigns = [n for n in nodes if isinstance(n, ast.Assign)]
+        if any(isinstance(n, ast.Call) and last_name(n.func) == "replay" for n in nodes):
+            continue  # what comes ahead of it and what behind is looked at by itself
+        for node in assigns:
+            for target, value in pairs_of(node):
+                if not isinstance(target, ast.Attribute) or ast.unparse(target.value) not in own:
+                    continue
+                taken = taken_by(node) if target is node.targets[0] else []
+                parts = [each for each in (taken or _parts(value)) if isinstance(each, ast.Name) and each.id in given]
+                if parts and (taken or _is_kept_on(code, nodes, assigns, node, target)):
+                    found.append((code, node, target, parts[0]))
+    return tuple(found)
+
+
+def _is_kept_on(
+    code: CodeType, nodes: list[ast.AST], assigns: list[ast.Assign], node: ast.Assign, target: ast.Attribute
+) -> bool:
+    path = ast.unparse(target)
+    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
+    named = [
+        n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and ast.unparse(n) == path
+    ]
+    read = [n for n in named if not isinstance(parents.get(n), ast.Compare)]
+    if any(n.lineno < node.lineno and not is_about(n, parents) for n in read):
+        return True  # of the round before
+    tests = [
+        n for n in nodes if isinstance(n, ast.If) and any(each is node for part in n.body for each in ast.walk(part))
+    ]
+    if any(_goes_on(each, path) for each in tests):
+        return True
+    return any(is_choice(n.test, assigns, n, code) for n in tests) and is_read_elsewhere(code, node, target)
+
+
+def _goes_on(test: ast.If, path: str) -> bool:
+    """Whether one way begins with something, and the other adds to it: ``if t is None: t = x`` and ``else: t += x``."""
+    for node in (n for part in test.orelse for n in ast.walk(part)):
+        if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == path:
+            return True
+        if isinstance(node, ast.Assign) and path in map(ast.unparse, node.targets):
+            return path in map(ast.unparse, _paths_in(node.value))
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr[-1:] == "_"
+        if is_call and ast.unparse(node.func.value) == path:  # type: ignore[attr-defined]
+            return True
+    return False
+
+
+def _paths_in(node: ast.AST) -> Iterator[ast.expr]:
+    return (n for n in ast.walk(node) if isinstance(n, _PATHS))
+
+
+def _is_read_on(frame: FrameType, node: ast.Assign, target: ast.expr) -> bool:
+    if isinstance(target, ast.Name):
+        return is_read_later([*nodes_of(frame.f_code)], target.id, frame.f_lineno)
+    return is_read_elsewhere(frame.f_code, node, target)
 
 
 @lru_cache(256)
@@ -48,20 +154,23 @@ def kept_in_some_rounds(code: CodeType, line: int) -> tuple[tuple[ast.Assign, as
     """
     nodes, found = [*nodes_of(code)], list[tuple[ast.Assign, ast.expr, ast.expr]]()
     assigns = [n for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1]
-    running = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call) and _spans(n, line)}
+    running = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call) and spans(n, line)}
     made = [n for n in assigns if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) in running]
     results = {each.id for n in made for each in elements_of(n.targets[0]) if isinstance(each, ast.Name)}
-    rounds = [n for n in nodes if isinstance(n, LOOPS) and _spans(n, line)]
+    rounds = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
     tests = [n for each in rounds for n in ast.walk(each) if isinstance(n, ast.If) and n.lineno > line]
     counted = {n.id for each in rounds if isinstance(each, ast.For) for n in elements_of(each.target) if _is_name(n)}
-    for test in (n for n in tests if is_choice(n.test, assigns, n, code) or _picks(n.test, counted)):
+    for test in tests:
+        chosen = is_choice(test.test, assigns, test, code) or _picks(test.test, counted)
         for node in (n for part in test.body for n in ast.walk(part) if isinstance(n, ast.Assign)):
             for target, value in pairs_of(node):
                 parts = [*_parts(value)]
                 plain = isinstance(target, ast.Name) and target is node.targets[0]
                 is_path = isinstance(target, (ast.Name, ast.Attribute)) and not plain
-                held = [part for part in parts if isinstance(part, ast.Name) and part.id in results]
-                if is_path and held:
+                held: list[ast.expr] = [part for part in parts if _is_name(part) and part.id in results]
+                held += [part for part in parts if isinstance(part, ast.Attribute) and part.attr == "grad"]
+                goes_on = _goes_on(test, ast.unparse(target))
+                if held and ((is_path and chosen) or goes_on):
                     found.append((node, target, held[0]))
     return tuple(found)
 
@@ -107,7 +216,3 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
         yield from value.elts
     else:
         yield value
-
-
-def _spans(node: ast.stmt | ast.expr, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

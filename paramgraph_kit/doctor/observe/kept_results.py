@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
-from paramgraph_kit.doctor.observe.kept_if_better import is_read_elsewhere, kept_in_some_rounds, may_be, taken_by
+from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
@@ -31,6 +31,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 KEEPS = ("append", "add", "appendleft", "setdefault")
 _GROW = (*KEEPS, "extend", "insert", "update")
+_MOST_LOOKS = 64  # replays behind which all objects are looked at
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 _SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
@@ -69,6 +70,7 @@ class KeptResults:
         self._names: dict[tuple[CodeType, str], Failure] = {}
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
+        self._looks = 0
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
@@ -79,16 +81,16 @@ class KeptResults:
         ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it.
         """
         self._settle(owns)
+        self._looks += 1
+        if self._looks <= _MOST_LOOKS:
+            for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
+                self._names[code, target] = _cloned(code, line, part)
         for number, frame in enumerate(frames_of_all()):
             for line in _of_round_before(frame.f_code, frame.f_lineno):
                 value = path_value(line.targets[0], frame.f_locals, frame.f_globals)
                 if is_a(value, torch.Tensor) and owns(value):
                     name, taken = ast.unparse(line.targets[0]), taken_by(line) or [line.value]
                     self._names[frame.f_code, name] = _cloned(frame.f_code, line, taken[0])
-            for line, target, part in kept_in_some_rounds(frame.f_code, frame.f_lineno) if number else ():
-                value = path_value(target, frame.f_locals, frame.f_globals)
-                if any(map(owns, _tensors(value))) and _is_read_on(frame, line, target):
-                    self._names[frame.f_code, ast.unparse(target)] = _cloned(frame.f_code, line, part)
             for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
                 if issubclass(kind, (list, dict, deque)):
@@ -349,6 +351,8 @@ def _added(node: ast.AST, name: str) -> ast.expr | None:
         return node.value if _is_named(node.targets[0].value, name) else None
     if isinstance(node, ast.AugAssign) and _is_named(node.target, name):
         return _each(node.value)
+    if isinstance(node, ast.Assign) and last_name(node.targets[0]) == name and (more := added_to_what_was(node)):
+        return more
     comprehends = isinstance(node, ast.Assign) and isinstance(node.value, (ast.ListComp, ast.DictComp))
     if isinstance(node, ast.Assign) and comprehends and last_name(node.targets[0]) == name:
         return node.value.elt if isinstance(node.value, ast.ListComp) else node.value.value  # type: ignore[attr-defined]
@@ -373,12 +377,6 @@ def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Fai
     before, after = with_clone(node, what, held)
     frame = frame_at(code, node.lineno)
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
-
-
-def _is_read_on(frame: FrameType, node: ast.Assign, target: ast.expr) -> bool:
-    if isinstance(target, ast.Name):
-        return is_read_later([*nodes_of(frame.f_code)], target.id, frame.f_lineno)
-    return is_read_elsewhere(frame.f_code, node, target)
 
 
 def _cloned(code: CodeType, node: ast.Assign, what: ast.expr) -> Failure:

@@ -1,4 +1,4 @@
-"""Whether a function reads a variable behind a line, or in the next round of a loop, as it was left there."""
+"""Whether a function reads a variable behind a line, before that surely is something else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cud
 
 
 def statement_at(nodes: list[ast.AST], line: int) -> ast.stmt | None:
-    """The innermost statement of one line or more that stands there."""
+    """The plain statement at a line."""
     return next((n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and spans(n, line)), None)
 
 
@@ -48,11 +48,11 @@ def _perhaps(node: ast.AST, parents: dict[ast.AST, ast.AST], line: int) -> bool:
 
 
 def spans(node: Any, line: int) -> bool:
-    """Whether a node's lines have that one among them."""
+    """Whether a line is one of those of a node."""
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
 
-def is_about(node: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
+def is_about(node: ast.Name | ast.Attribute, parents: dict[ast.AST, ast.AST]) -> bool:
     """Whether a variable is only asked whether there is something, or what shape it has."""
     above = parents.get(node)
     if isinstance(above, ast.Compare):

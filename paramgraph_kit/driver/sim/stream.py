@@ -89,12 +89,8 @@ class Stream(torch.Stream):
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 1, 902, 905 or 906 in or around a capture."""
-        if (
-            not self.generic or event.given is not None
-        ):  # of others torch.Stream has a part that is never recorded [H200]
-            self._wait(event)
-
-    def _wait(self, event: Event) -> None:
+        if self.generic and event.given is None:
+            return  # torch.Stream looks at a part of torch.cuda's events that is never recorded [H200]
         if event.external and current_stream().capture is not None:
             if self.capture is None:
                 raise cuda_error(401)
@@ -127,7 +123,10 @@ class Stream(torch.Stream):
 
     def wait_stream(self, stream: Stream) -> None:  # type: ignore[override]
         """Order all later work of this stream after all work now on ``stream``."""
-        self._wait(stream.record_event())
+        event = stream.record_event()
+        if self.generic:
+            event.given = self.device  # torch.Stream makes one of its own
+        self.wait_event(event)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         """Record an event (a new one by default) at this point of the stream."""
