@@ -48,7 +48,6 @@ from paramgraph_kit.doctor.observe.loop_state import (
     Run,
 )
 from paramgraph_kit.doctor.observe.loop_values import (
-    DTYPES,
     PLAIN,
     Held,
     Names,
@@ -97,9 +96,11 @@ class Calls(Meanings):
             self._name(target.id, value, node, run)
         elif isinstance(target, ast.Attribute):
             for owner in all_of(self._value(target.value, run)):
-                self._attribute(owner, target.attr, value, text, node, run)
+                if target.attr != MEMORY or not self._is_put_back(owner, node, run):
+                    self._attribute(owner, target.attr, value, text, node, run)
         elif isinstance(target, ast.Subscript):
             key = self._value(target.slice, run)
+            self._keep(target.value, node, run)
             for owner in all_of(self._value(target.value, run)):
                 self._entry(owner, key, value, text, node, run)
 
@@ -135,7 +136,8 @@ class Calls(Meanings):
     def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
         if is_exchange(node) and self._exchanged_back(owner, name, node, run):
             return
-        at = (id(node), id(owner), name, self.state.has_stepped)
+        way = repr(value) if type(value) in PLAIN else ""  # one line of a helper sets what each call of it is given
+        at = (id(node), id(owner), name, self.state.has_stepped, way)
         number = self.numbers.setdefault(at, len(self.numbers) + 1)
         self.found.owners[id(owner)] = owner
         self.found.given[number] = Given(run.file, run.name, node, text, owner, name, self.state.has_stepped)
@@ -159,11 +161,41 @@ class Calls(Meanings):
         self.state.last |= {(id(owner), name): then} if then is not None else {}
         return True
 
+    def _keep(self, holds: ast.expr, node: ast.AST, run: Run) -> None:
+        """An entry keeps the memory of parameters, ``backup[k] = p.data``: what had set it is known then."""
+        value, at = getattr(node, "value", None), self._kept_in(holds, run)
+        if not isinstance(value, ast.Attribute) or value.attr != MEMORY:
+            self.kept.pop(at, None)
+            return
+        by, known = self.kept.get(at, (run, {}))
+        known = known if by is run else {}
+        for owner in all_of(self._value(value.value, run)):
+            known.setdefault(id(owner), self.state.last.get((id(owner), MEMORY)))
+        self.kept[at] = run, known
+
+    def _is_put_back(self, owner: Any, node: ast.AST, run: Run) -> bool:
+        """Whether a parameter gets the memory again that an entry has kept of it: ``p.data = backup[k]``."""
+        value = getattr(node, "value", None)
+        at = self._kept_in(value.value, run) if isinstance(value, ast.Subscript) else None
+        _, known = self.kept.get(at, (run, {}))
+        if id(owner) not in known:
+            return False
+        self.state.last.pop((id(owner), MEMORY), None)
+        then = known[id(owner)]
+        self.state.last |= {(id(owner), MEMORY): then} if then is not None else {}
+        return True
+
+    def _kept_in(self, holds: ast.expr, run: Run) -> tuple[int, str]:
+        value = self._value(holds, run)
+        return (id(run.owner), ast.unparse(holds)) if value is NOTHING else (id(value), "")
+
     def _is_in_place(self, node: ast.AugAssign, run: Run) -> bool:
         """Whether ``+=`` leaves the same object, a tensor or a list."""
         held = all_of(self._value(node.target, run))
         for each in (each for each in held if type(each) in HOLDS):
             self._set(each, ENTRIES, self._value(node.value, run), ast.unparse(node.target), node, run)
+            if is_table(each):
+                self._enter_all(each, node.value, ast.unparse(node.target), node, run)
         return any((is_a(each, torch.Tensor) and writes_in_place(node)) or type(each) in HOLDS for each in held)
 
     def _delete(self, node: ast.Delete, run: Run) -> None:
@@ -226,7 +258,7 @@ class Calls(Meanings):
             base = self._value(call.func.value, run)
             if self._sets_by_call(call, name, base, run):
                 return
-        if name == "setattr" and isinstance(call.func, ast.Name) and len(call.args) == 3:
+        if ast.unparse(call.func) in ("setattr", "object.__setattr__") and len(call.args) == 3:
             key = self._value(call.args[1], run)
             for owner in all_of(self._value(call.args[0], run)) if isinstance(key, str) else ():
                 text = f"{ast.unparse(call.args[0])}.{key}"
@@ -310,8 +342,8 @@ class Calls(Meanings):
             ):
                 self._set(owner, HOOKS, NOTHING, text, call, run)
                 done = True
-            elif is_a(owner, torch.nn.Module) and self._gives_memory(call, name, owner, run):
-                for each in owner.parameters():
+            elif is_a(owner, torch.nn.Module) and (moved := self._gives_memory(call, name, owner, run)):
+                for each in moved:
                     self._set(each, MEMORY, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.optim.Optimizer) and name == "load_state_dict" and has_state(owner):
@@ -339,29 +371,22 @@ class Calls(Meanings):
                 done = True
         return done
 
-    def _gives_memory(self, call: ast.Call, name: str, module: torch.nn.Module, run: Run) -> bool:
-        """Whether a call gives the parameters of a module other memory, as far as it is known what it is given."""
-        given = [self._value(each, run) for each in (*call.args, *(k.value for k in call.keywords if k.arg == "dtype"))]
-        if name == "load_state_dict":
-            return any(k.arg == "assign" and self._value(k.value, run) is True for k in call.keywords)
-        if name in ("cpu", "to_empty"):
-            return True
-        kinds = [DTYPES[name]] if name in DTYPES else given if name in ("to", "type") else []
-        if name == "to" and "cpu" in [each for each in given if type(each) is str]:
-            return True
-        kinds = [each for each in kinds if isinstance(each, torch.dtype)]
-        return any(p.is_floating_point() and p.dtype != kind for kind in kinds for p in module.parameters())
-
     def _update(self, call: ast.Call, name: str, owner: Any, run: Run) -> None:
         pairs: list[tuple[Any, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]
+        base = ast.unparse(call.func.value)  # type: ignore[attr-defined]
         if name != "update":
             pairs += [(self._value(call.args[0], run), call.args[1])] if len(call.args) == 2 else []
-        elif call.args and isinstance(call.args[0], ast.Dict):
-            given = call.args[0]
-            pairs += [(self._value(k, run), v) for k, v in zip(given.keys, given.values, strict=True) if k is not None]
-        base = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+        elif call.args:
+            self._enter_all(owner, call.args[0], base, call, run)
         for key, value in pairs:
             self._entry(owner, key, self._value(value, run), f"{base}[{key!r}]", call, run)
+
+    def _enter_all(self, owner: Any, given: ast.expr, base: str, node: ast.AST, run: Run) -> None:
+        """A dictionary gets the entries of one that is written there."""
+        for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+            if key is not None:
+                known = self._value(key, run)
+                self._entry(owner, known, self._value(value, run), f"{base}[{known!r}]", node, run)
 
     def _is_step(self, call: ast.Call, run: Run) -> bool:
         func = call.func
@@ -388,14 +413,6 @@ class Calls(Meanings):
             return True
         return any(each is self.owner for each in all_of(value))
 
-    def _given_to(self, call: ast.Call) -> list[tuple[ast.expr, Any]]:
-        """What the arguments of a call of the step are, as its own names mean that."""
-        code = getattr(self.step, "__code__", None)
-        names = code.co_varnames[: code.co_argcount] if code is not None else ()
-        pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
-        known = ((node, self.given.get(name, NOTHING)) for name, node in pairs)
-        return [(node, v) for node, v in known if type(v) not in PLAIN and not is_a(v, torch.Tensor)]
-
     def _made_by(self, node: ast.expr, run: Run) -> Any:
         """An object of a class of the user's that a line makes, or copies."""
         if isinstance(node, ast.Call) and last_name(node.func) in ("copy", "deepcopy") and node.args:
@@ -412,17 +429,6 @@ class Calls(Meanings):
         thing = Thing(*found)
         self._made(thing, node, run)
         return thing
-
-    def _bind(self, node: ast.expr, value: Any, run: Run) -> None:
-        """What a path is said to mean that is not known yet."""
-        if value is NOTHING or type(value) in PLAIN or is_a(value, torch.Tensor):
-            return
-        if isinstance(node, ast.Name) and run.names.get(node.id) is NOTHING:
-            run.names.own[node.id] = value
-        elif isinstance(node, ast.Attribute):
-            owner = self._value(node.value, run)
-            if isinstance(owner, Thing) and owner.has.get(node.attr, NOTHING) is NOTHING:
-                owner.has[node.attr] = value
 
     def _stepped(self) -> None:
         """The step is called: what each thing was set by last is what it finds."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -17,8 +18,18 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, las
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, cells_of, is_a
-from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, MOST_STATEMENTS, Called, Found, Function, Run, State
+from paramgraph_kit.doctor.observe.loop_state import (
+    LEARNS,
+    MOST_ALIKE,
+    MOST_STATEMENTS,
+    Called,
+    Found,
+    Function,
+    Run,
+    State,
+)
 from paramgraph_kit.doctor.observe.loop_values import (
+    DTYPES,
     PLAIN,
     Held,
     Some,
@@ -56,8 +67,9 @@ class Meanings:
         self.stack: list[tuple[str, int]] = []
         self.left = MOST_STATEMENTS
         self.found = Found()
-        self.numbers: dict[tuple[int, int, str, bool], int] = {}
+        self.numbers: dict[tuple[int, int, str, bool, str], int] = {}
         self.before: dict[int, frozenset[int] | None] = {}  # what had set a thing when a line set it first
+        self.kept: dict[Any, tuple[Run, dict[int, frozenset[int] | None]]] = {}  # memory of parameters, in containers
         self.exchanged: dict[tuple[int, int, str], Run] = {}  # the last that ran ``a, b = b, a``
         self.state = State()
 
@@ -138,6 +150,39 @@ class Meanings:
         for method, kind, file in alike if len(alike) <= MOST_ALIKE else ():
             yield Called(method, self._object_of(kind, file), file, call.args, keywords)
 
+    def _given_to(self, call: ast.Call) -> list[tuple[ast.expr, Any]]:
+        """What the arguments of a call of the step are, as its own names mean that."""
+        code = getattr(self.step, "__code__", None)
+        names = code.co_varnames[: code.co_argcount] if code is not None else ()
+        pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+        known = ((node, self.given.get(name, NOTHING)) for name, node in pairs)
+        return [(node, v) for node, v in known if type(v) not in PLAIN and not is_a(v, torch.Tensor)]
+
+    def _bind(self, node: ast.expr, value: Any, run: Run) -> None:
+        """What a path is said to mean that is not known yet."""
+        if value is NOTHING or type(value) in PLAIN or is_a(value, torch.Tensor):
+            return
+        if isinstance(node, ast.Name) and run.names.get(node.id) is NOTHING:
+            run.names.own[node.id] = value
+        elif isinstance(node, ast.Attribute):
+            owner = self._value(node.value, run)
+            if isinstance(owner, Thing) and owner.has.get(node.attr, NOTHING) is NOTHING:
+                owner.has[node.attr] = value
+
+    def _gives_memory(self, call: ast.Call, name: str, module: torch.nn.Module, run: Run) -> Sequence[torch.Tensor]:
+        """The parameters of a module to which a call gives other memory, as far as it is known what it is given."""
+        given = [self._value(each, run) for each in (*call.args, *(k.value for k in call.keywords if k.arg == "dtype"))]
+        every = [*module.parameters()]
+        if name == "load_state_dict":
+            return every * any(k.arg == "assign" and self._value(k.value, run) is True for k in call.keywords)
+        if name in ("cpu", "to_empty") or (name == "to" and "cpu" in [each for each in given if type(each) is str]):
+            return every
+        layouts = [self._value(k.value, run) for k in call.keywords if name == "to" and k.arg == "memory_format"]
+        moved = [p for p in every if any(_is_laid_otherwise(p, each) for each in layouts)]
+        kinds = [DTYPES[name]] if name in DTYPES else given if name in ("to", "type") else []
+        kinds = [each for each in kinds if isinstance(each, torch.dtype)]
+        return moved or every * any(p.is_floating_point() and p.dtype != kind for kind in kinds for p in every)
+
     # What expressions mean
 
     def _truth(self, node: ast.expr, run: Run) -> bool | None:
@@ -149,12 +194,26 @@ class Meanings:
             return bool(node.value)
         if isinstance(node, ast.Compare) and ast.unparse(node) in ("__name__ == '__main__'",):
             return True
+        if is_call_of(node, "isinstance") and isinstance(node, ast.Call) and len(node.args) == 2:
+            held, kinds = self._value(node.args[0], run), self._kinds(node.args[1], run)
+            unknown = held is NOTHING or isinstance(held, (Some, Thing, Held))
+            return None if unknown or not are_types(kinds) else is_a(held, kinds)
         value = self._value(node, run) if isinstance(node, (ast.Name, ast.Attribute)) else NOTHING
+        if isinstance(node, ast.Attribute) and node.attr == LEARNS and len({*map(repr, all_of(value))}) == 1:
+            owners = all_of(self._value(node.value, run))
+            return None if any((id(each), LEARNS) in self.state.last for each in owners) else all_of(value)[0] is True
         if type(value) not in (bool, type(None)):
             return None
         if isinstance(node, ast.Name):
             return bool(value) if node.id in run.names.own else None
         return None if isinstance(node, ast.Attribute) and node.attr in self._stored else bool(value)
+
+    def _kinds(self, node: ast.expr, run: Run) -> Any:
+        """What ``isinstance`` is given: Python's own have their names everywhere."""
+        if isinstance(node, ast.Tuple):
+            return tuple(self._kinds(each, run) for each in node.elts)
+        value = self._value(node, run)
+        return vars(builtins).get(ast.unparse(node), value) if value is NOTHING else value
 
     @cached_property
     def _stored(self) -> set[str]:
@@ -190,7 +249,10 @@ class Meanings:
                 return NOTHING
             return -value if isinstance(node.op, ast.USub) else not value
         if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):
-            return tuple(self._value(each, run) for each in node.elts)
+            every = [self._value(each, run) for each in node.elts]
+            return every if isinstance(node, ast.List) else tuple(every)
+        if isinstance(node, ast.IfExp) and (known := self._truth(node.test, run)) is not None:
+            return self._value(node.body if known else node.orelse, run)
         if isinstance(node, ast.Call):
             return given_by(node, names, lambda each, _: self._value(each, run))
         return NOTHING
@@ -213,6 +275,12 @@ class Meanings:
             return found
         values = [v for n in numbers for v in (self.found.values[n] if n else [found])]
         return values[0] if all(type(v) in PLAIN and v == values[0] for v in values) else NOTHING
+
+
+def _is_laid_otherwise(parameter: torch.Tensor, layout: Any) -> bool:
+    """Whether a parameter gets other memory by that order of its dimensions."""
+    known = layout is torch.channels_last and parameter.dim() == 4
+    return known and not parameter.is_contiguous(memory_format=layout)
 
 
 def both(a: dict[str, Any], b: dict[str, Any], *, keep: bool = False) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def elements(value: Any) -> tuple[Any, ...] | None:
 
 
 def in_kinds(value: Any) -> tuple[Any, ...]:
-    """Some modules in groups of one class each, so that a test of their class is known; others as they are."""
+    """Some modules in groups of one class each, parameters by whether they learn: a test of that is known then."""
     if isinstance(value, Pairs):
         ways = [in_kinds(each) for each in value.parts]
         many = [number for number, way in enumerate(ways) if len(way) > 1]
@@ -94,11 +94,11 @@ def in_kinds(value: Any) -> tuple[Any, ...]:
             return (value,)
         at = many[0]
         return tuple(Pairs((*value.parts[:at], way, *value.parts[at + 1 :])) for way in ways[at])
-    if not isinstance(value, Some) or not all(is_a(each, torch.nn.Module) for each in value.each):
+    if not isinstance(value, Some) or not all(is_a(each, (torch.nn.Module, torch.Tensor)) for each in value.each):
         return (value,)
-    groups: dict[type, list[Any]] = {}
+    groups: dict[Any, list[Any]] = {}
     for each in value.each:
-        groups.setdefault(type(each), []).append(each)
+        groups.setdefault((type(each), is_a(each, torch.Tensor) and each.requires_grad), []).append(each)
     return tuple(group[0] if len(group) == 1 else Some(tuple(group)) for group in groups.values())
 
 
@@ -121,8 +121,8 @@ def attribute(owner: Any, name: str) -> Any:
         return Held(owner)
     if name == "__class__":
         return type(owner)
-    if is_a(owner, torch.Tensor) and name in ("data", "grad"):
-        return NOTHING
+    if is_a(owner, torch.Tensor) and name in ("data", "grad", "requires_grad"):
+        return owner.requires_grad if name == "requires_grad" else NOTHING
     return path_value(ast.Attribute(ast.Name("it"), name), {"it": owner}, {})
 
 

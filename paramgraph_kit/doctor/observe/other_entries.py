@@ -32,7 +32,10 @@ class Change:
     def make(self, holds: Any) -> None:
         """Do what the line does; where its value is not known, with one like the last entry."""
         node = self.node
-        if isinstance(node, ast.Call):
+        if keys := _keys_written(node) if isinstance(holds, dict) else []:
+            for key in keys:
+                Change(ast.Pass(), NOTHING)._enter(holds, key)
+        elif isinstance(node, ast.Call):
             self._call(holds, last_name(node.func), node)
         elif isinstance(node, ast.Delete):
             target = node.targets[0]
@@ -129,6 +132,16 @@ def _key(target: ast.Subscript) -> Any:
         return ast.literal_eval(target.slice)
     except (ValueError, TypeError):
         return NOTHING
+
+
+def _keys_written(node: ast.AST) -> list[Any]:
+    """The keys of a dictionary that a line adds: ``d |= {"a": 1}``, ``d.update({"a": 1}, b=2)``; none of others."""
+    is_update = isinstance(node, ast.Call) and last_name(node.func) == "update"
+    given = node.args[0] if is_update and node.args else node.value if isinstance(node, ast.AugAssign) else None  # type: ignore[attr-defined]
+    named = [k.arg for k in node.keywords] if isinstance(node, ast.Call) and is_update else []
+    keys = [k for k in given.keys if isinstance(k, ast.Constant)] if isinstance(given, ast.Dict) else []
+    whole = given is None or (isinstance(given, ast.Dict) and len(keys) == len(given.keys))
+    return [*named, *(k.value for k in keys)] if whole and None not in named else []
 
 
 def _has_gaps(value: Any) -> bool:

@@ -119,7 +119,7 @@ def _filled(found: Found, uses_of: Callable[[], list[Use]], given: dict[str, Any
             continue
         if not holds and all(isinstance(e.node, ast.Call) and last_name(e.node.func) == "clear" for e in late):
             continue
-        every = (part for use in uses_of() for part in (use, *_counted_from_behind(use)))
+        every = (part for use in uses_of() for part in (use, *_of_entries(use)))
         use = next((u for u in every if u.value() is holds and not _only_grows(u)), None)
         if use is None:
             continue
@@ -200,10 +200,10 @@ def _with_owners(use: Use) -> Iterator[Use]:
         yield Use(use.code, node, use.decides, use.names)
 
 
-def _counted_from_behind(use: Use) -> Iterator[Use]:
-    """The lists of which the last entries are read, which are others where one is added: ``self.rows[-1]``."""
+def _of_entries(use: Use) -> Iterator[Use]:
+    """The lists of which entries are read, which are others where one is added, or they are sorted."""
     for part in _with_owners(use):
-        if isinstance(part.node, ast.Subscript) and isinstance(part.node.slice, ast.UnaryOp):
+        if isinstance(part.node, ast.Subscript):
             yield Use(part.code, part.node.value, part.decides, part.names)
 
 
