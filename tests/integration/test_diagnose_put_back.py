@@ -108,3 +108,18 @@ def test_memory_that_an_object_of_the_loop_alone_has_kept_is_put_back(tmp_path: 
     # WHEN it is diagnosed THEN there is no problem
     diagnosis = pgk.diagnose(names["f"], *names["inputs"])
     assert not diagnosis, str(diagnosis)
+
+
+@pytest.mark.parametrize(
+    "loop", ["trainer.fit(rows)", "for k, x in enumerate(rows): step(x); trainer.table['beta'] = k"]
+)
+def test_loops_around_the_method_that_a_function_only_calls_are_read(loop: str, tmp_path: Path) -> None:
+    # GIVEN a function that hands on what it is given to a method, and a loop around either
+    inside = "pass" if "beta" in loop else "self.table['beta'] = 0.1 * k"
+    text = _program(inside).replace(
+        "f = Trainer().step", "trainer = Trainer()\ndef step(x):\n    return trainer.step(x)\nf = step"
+    )
+    names = load(f"{text}def main(rows):\n    {loop}\n", tmp_path / "program.py")
+    # WHEN the function is diagnosed THEN what the loop sets is told
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert any("self.table['beta'] is set between calls, at" in f.message for f in diagnosis), str(diagnosis)

@@ -405,7 +405,8 @@ class Calls(Meanings):
             return True
         if not isinstance(func, ast.Attribute) or func.attr != self.name:
             value = self._value(func, run)
-            return value is not NOTHING and not isinstance(value, (Some, Thing, Held)) and is_same(value, self.step)
+            known = value is not NOTHING and not isinstance(value, (Some, Thing, Held))
+            return known and (value is self.asked or is_same(value, self.step))
         value = self._value(func.value, run)
         alone = value is NOTHING and is_named_alone(call, len(self.given))
         if alone or (value is NOTHING and is_used_alike(call, run.file, self.owner)):

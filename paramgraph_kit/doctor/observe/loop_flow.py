@@ -116,6 +116,7 @@ class Flow(Calls):
     def _names_that_lead(self) -> set[str]:
         """Names of functions that call the step, or call one that does."""
         found = {self.name} if self.name else {n for s in self.scopes for n, v in s.names.items() if v is self.step}
+        found |= {getattr(self.asked, "__name__", "")} - {"", "<lambda>"}
         called: dict[str, set[str]] = {}
         for node in (n for file in self.spaces for n in functions_in(file)):
             called.setdefault(node.name, set()).update(calls_in(node))

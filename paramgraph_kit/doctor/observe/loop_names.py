@@ -50,6 +50,7 @@ class Meanings:
 
     def __init__(self, function: Any, given: dict[str, Any], scopes: list[Scope], ran: Iterable[CodeType]) -> None:
         self.step, self.given, self.scopes = called_by(function), given, scopes
+        self.asked = function  # which lines call, too, where it only hands on what it is given
         self.own = {(code.co_filename, code.co_firstlineno) for code in ran}
         self.name = getattr(self.step, "__name__", "")
         self.owner = getattr(self.step, "__self__", None)
@@ -345,15 +346,22 @@ def makes_once(call: ast.Call, function: Function, file: str) -> bool:
 
 
 def called_by(function: Any) -> Any:
-    """The function that one calls which does nothing else: ``lambda x: trainer.step(x)``."""
+    """The user's method that one calls which does nothing else: ``lambda x: trainer.step(x)``, or a ``def`` of that."""
     code = getattr(function, "__code__", None)
-    if code is None or code.co_name != "<lambda>":
+    if not isinstance(function, FunctionType) or not isinstance(code, CodeType):
         return function
-    bodies = [n.body for n in nodes_of(code) if isinstance(n, ast.Lambda)]
-    call = bodies[0] if len(bodies) == 1 else None
+    if code.co_name == "<lambda>":
+        bodies = [n.body for n in nodes_of(code) if isinstance(n, ast.Lambda)]
+        call = bodies[0] if len(bodies) == 1 else None
+    else:
+        node = definition_of(function)
+        lines = node.body if node is not None else []
+        call = getattr(lines[0], "value", None) if len(lines) == 1 else None
+        call = call if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
     known = {name: cell.cell_contents for name, cell in cells_of(function).items()}
     found = path_value(call.func, known, function.__globals__) if isinstance(call, ast.Call) else NOTHING
-    return found if function_of(found)[0] is not None else function
+    inner, _ = function_of(found)
+    return found if inner is not None and not is_library(inner.__code__.co_filename) else function
 
 
 def written_in(kind: type) -> str:
