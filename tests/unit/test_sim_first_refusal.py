@@ -56,6 +56,14 @@ REFUSED: dict[str, tuple[Callable[[Tensor, Tensor], Any], type[Exception], str]]
     "floats to embed": (lambda x, h: F.embedding(h, x[:, None]), RuntimeError, "Long, Int; but got torch.FloatTensor"),
     "floats of the device": (lambda x, h: F.embedding(x, x[:, None]), RuntimeError, "got torch.cuda.FloatTensor"),
     "a vector of rows": (lambda x, h: F.embedding(h.long(), x), RuntimeError, "'weight' must be 2-D"),
+    "a condition that is none": (
+        lambda x, h: torch.where(x, h[:2], x),
+        RuntimeError,
+        "condition to be a boolean tensor",
+    ),
+    "another type to go to": (lambda x, h: x.lerp(h[:2].double(), 0.5), RuntimeError, "expected dtype float for"),
+    "into whole numbers": (lambda x, h: x.long().add_(h[:1]), RuntimeError, "result type Float can't be cast"),
+    "several numbers for a mask": (lambda x, h: x.masked_fill(h > 0, h), RuntimeError, "The size of tensor a"),
     "negative padding": (
         lambda x, h: F.conv1d(x[None, None], x[None, None], padding=-1),
         RuntimeError,

@@ -294,3 +294,17 @@ def test_factories_make_pinned_memory(cuda: Any) -> None:
         torch.empty(3, device=sim, pin_memory=True)
     with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors"):
         x.pin_memory()
+
+
+def test_what_lies_in_rows_behind_some_operations(cuda: Any) -> None:
+    # GIVEN an image whose channels lie last WHEN it is rolled, or its groups are normed THEN rows lie last [H200]
+    x = torch.arange(16.0, device=device()).view(1, 2, 2, 4).contiguous(memory_format=torch.channels_last)
+
+    def both() -> list[torch.Tensor]:
+        return [x.roll(1, 1), F.group_norm(x, 1)]
+
+    with cuda.graph(cuda.CUDAGraph()):
+        captured = both()
+    for found in (*both(), *captured):
+        assert found.stride() == (16, 8, 4, 1)
+    assert torch.equal(both()[0].cpu(), x.cpu().roll(1, 1))

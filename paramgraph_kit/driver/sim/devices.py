@@ -22,7 +22,8 @@ _FUNCTION = re.compile(r"^- func: (\S+?)\(", re.MULTILINE)
 _PASSED_ON = {"embedding": ("_index_select", {"weight": "self", "indices": "index"})}
 
 TWO_DEVICES = f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
-UNFIT = ("The size of tensor a", "output with shape")  # how TensorIterator begins what it has against sizes
+# How torch begins what it has against sizes and types, where it looks at them before it does at devices.
+UNFIT = ("The size of tensor a", "output with shape", "where expected condition", "expected dtype", "result type")
 
 # Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
 _DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})

@@ -44,8 +44,18 @@ def is_among(elements: torch.Tensor, among: torch.Tensor, *, assume_unique: bool
     return found.logical_not() if invert else found
 
 
+def _in_rows(op: Any) -> Callable[..., Any]:
+    """An operation whose result lies in rows on CUDA, and as its operand on the CPU."""
+
+    def run(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return op(tensor.contiguous(), *args, **kwargs)
+
+    return run
+
+
 def moving_kernels() -> dict[str, Any]:
     """By the names of their operations."""
-    return {
-        name: Kernel(op, moved(op)) for name, op in (("flip", _aten.flip.default), ("gather", _aten.gather.default))
-    }
+    ops = {"flip": _aten.flip.default, "gather": _aten.gather.default}
+    in_rows = {"roll": _aten.roll.default, "native_group_norm": _aten.native_group_norm.default}
+    found = {name: Kernel(op, moved(op)) for name, op in ops.items()}
+    return found | {name: Kernel(op, _in_rows(op)) for name, op in in_rows.items()}

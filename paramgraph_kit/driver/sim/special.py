@@ -429,6 +429,7 @@ def valued_kernel(op: Any, position: int) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         value = args[position]
         if value.dim():
+            check_sizes(op, args, {})
             raise RuntimeError(
                 f"{op._opname.rstrip('_')}_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.dim()} dimension(s)."
