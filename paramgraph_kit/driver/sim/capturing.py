@@ -102,7 +102,7 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         empty_cache()
         self.stream_ctx.__enter__()
         pool = self.pool[0] if self.pool else None
-        self.cuda_graph.capture_begin(pool, capture_error_mode=self.capture_error_mode)
+        self.cuda_graph.capture_begin(pool=pool, capture_error_mode=self.capture_error_mode)
 
     def __exit__(self, *args: object) -> None:
         self.cuda_graph.capture_end()
