@@ -124,6 +124,8 @@ ALONE = (
     "zg.edge.jagged_values_moved_under_replays",
     "zg.edge.storage_set_with_offsets_between_replays_and_self",
     "zg.edge.subclassed_capture_contexts_and_the_shared_stream",
+    "zh.edge.before_the_first_use_wrong_devices_and_replays",
+    "zh.edge.generic_events_and_streams_fork_inside_a_capture",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read

@@ -152,7 +152,12 @@ class Generator(torch.Generator):
 
     def __reduce__(self) -> Any:
         """How to make it again, as in copies and pickles: torch's own asks in C++."""
-        return torch.Generator, (self.device,), (self.initial_seed(), self.get_offset(), self.get_state())
+        try:
+            offset = self.get_offset()
+        except RuntimeError as error:  # in a capture, of which torch's says so
+            text = f"<built-in method __reduce__ of {object.__repr__(self)} returned a result with an exception set"
+            raise SystemError(text) from error
+        return torch.Generator, (self.device,), (self.initial_seed(), offset, self.get_state())
 
     def __setstate__(self, state: tuple[int, int | None, torch.Tensor]) -> None:
         self.set_state(state[-1])
