@@ -45,10 +45,11 @@ def is_among(elements: torch.Tensor, among: torch.Tensor, *, assume_unique: bool
 
 
 def _in_rows(op: Any) -> Callable[..., Any]:
-    """An operation whose result lies in rows on CUDA, and as its operand on the CPU."""
+    """An operation whose result lies in rows on CUDA, and on the CPU with its channels last where its operand does."""
 
     def run(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return op(tensor.contiguous(), *args, **kwargs)
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
+        return op(tensor.contiguous() if tensor.is_contiguous(memory_format=last) else tensor, *args, **kwargs)
 
     return run
 
