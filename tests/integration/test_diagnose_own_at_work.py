@@ -106,6 +106,31 @@ PUT_BACK = f"""with torch.no_grad():
             self.u.zero_()
             {CAPTURE}"""
 
+NORMED = """
+torch.manual_seed(0)
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.shape, self.stage = nn.Linear(6, 4).to(device), None, torch.zeros(5, 6, device=device)
+    def run(self, x):
+        return F.silu(self.fc(x)).amin(1)
+    @torch.no_grad()
+    def forward(self, x):
+        if self.shape != x.shape:
+            self.shape, self.x = x.shape, torch.zeros_like(x)
+            self.run(self.x)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                INSIDE
+                self.out = self.run(self.x)
+        AHEAD
+        self.graph.replay()
+        return self.out.clone()
+f, args = Normed(), (torch.randn(5, 6, device=device),)
+CALLED
+"""
+COPY = "self.x.copy_(x)"
+
 
 def diagnosed(text: str, folder: Path) -> pgk.Report:
     """What is found of the program's own function."""
@@ -144,3 +169,24 @@ def test_what_a_warm_up_in_a_block_has_moved_is_said(warm: str, is_said: bool, t
     # THEN its count is no problem, and what the warm-up has moved is said unless it is put back
     assert not found.failures
     assert any("has moved `self.u`" in note for note in found.notes) == is_said
+
+
+@pytest.mark.parametrize("called", ["", "f(torch.randn(5, 6, device=device))"])
+@pytest.mark.parametrize(
+    ("inside", "ahead", "is_told"),
+    [
+        (COPY, COPY, True),
+        ("pass", COPY, False),
+        ("self.x.copy_(self.stage)", "self.stage.copy_(x)", False),
+        ("self.x.copy_(self.stage)", "self.x.zero_(); self.stage.copy_(x)", False),
+    ],
+)
+def test_a_copy_that_was_captured_writes_over_what_calls_copy(
+    inside: str, ahead: str, is_told: bool, called: str, tmp_path: Path
+) -> None:
+    # GIVEN a module that copies its input within the capture, or ahead of it, and is called before, or not
+    text = NORMED.replace("INSIDE", inside).replace("AHEAD", ahead).replace("CALLED", called)
+    # WHEN it is diagnosed
+    found = diagnosed(text, tmp_path)
+    # THEN the captured copy is told, of an input of before as one that is gone
+    assert [f.code for f in found.failures] == ([("freed" if called else "stale") + "-input"] if is_told else [])

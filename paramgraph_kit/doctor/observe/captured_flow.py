@@ -13,6 +13,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.copied_over import CopiedOver
 from paramgraph_kit.doctor.observe.given_objects import GivenObjects
 from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
@@ -20,6 +21,7 @@ from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead, is_moving
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
 
 _OVERWRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "set_")
 _MAY_ZERO = ("zero_", "fill_", "copy_", "mul_")
@@ -50,6 +52,7 @@ class _Order:
     zeroed: set[int] = field(default_factory=set)  # and that which may be cleared there
     replays: int = 0
     given: GivenObjects = field(default_factory=GivenObjects)
+    over: CopiedOver = field(default_factory=CopiedOver)
     sums: bool = False  # weights have been moved between two replays, and the gradients were not cleared
     weights: dict[int, int] = field(default_factory=dict)  # the memory of weights, by that of their gradients
     held: list[Any] = field(default_factory=list)  # weak references that keep a key of such gradients theirs
@@ -99,6 +102,8 @@ class CapturedFlow:
                 own.cleared.add(key)
                 given = [t for t in tensors_of((args, [*kwargs.values()])) if storage_key(t) == key]
                 own.parts |= {key} if all(t.nbytes < t.untyped_storage().nbytes() for t in given) else set()
+                if op.name == "copy_" and key not in own.parts and not read & own.made.keys() and len(read) == 1:
+                    own.over.captures(key, next(iter(read)), at)
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
         own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
@@ -115,10 +120,15 @@ class CapturedFlow:
                 own.made.setdefault(key, at)
 
     def wrote(self, op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], at: Place) -> None:
-        """An operation outside of all captures has written to something."""
-        if not op.written or not self._known:
+        """An operation runs outside of all captures, which perhaps writes to something."""
+        if not self._known or (not any(own.over.inside for own in self._known.values()) and not op.written):
             return
-        written, _ = written_and_read(op, args, kwargs)
+        written, read = written_and_read(op, args, kwargs)
+        target = next(iter(written), 0) if op.name == "copy_" and len(read) == 1 else 0
+        for own in (each for each in self._known.values() if each.over.inside):
+            own.over.runs(read, target, next(iter(read), 0), at)
+        if not op.written:
+            return
         zeroes = op.name.removeprefix("_foreach_") in _MAY_ZERO and not any(_CLIPS in file for file in at.files)
         for own in self._known.values():
             if len(own.since) < _MOST:
@@ -136,6 +146,7 @@ class CapturedFlow:
             moved = now.since | now.written
             now.sums = any(now.weights.get(key) in moved for key in left)
         now.replays += 1
+        now.over.launched(now.since)
         now.since, now.zeroed = set(), {*now.wiped}
         for own in self._known.values():
             if own is not now:
@@ -197,6 +208,12 @@ class CapturedFlow:
         """Whether something was written since its latest replay that a graph reads, or writes."""
         own = self._known.get(id(graph), _Order())
         return not own.since.isdisjoint(own.met)
+
+    def copied_over(self, given: Iterable[torch.Tensor]) -> list[Failure]:
+        """Copies to what graphs copy to themselves, each once; ``given``: the arguments of the function."""
+        keys = {storage_key(tensor) for tensor in given}
+        found = (f for own in self._known.values() for f in own.over.failures(keys))
+        return [*dict.fromkeys(found)]
 
     def uses(self, graph: object) -> list[Use]:
         """What the functions that have run for a graph read of the objects that they were given."""

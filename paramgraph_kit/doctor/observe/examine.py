@@ -54,6 +54,7 @@ from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.graphs_memory import owned, states
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone, settled
@@ -448,6 +449,7 @@ class _Examiner(Caller):
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
         problems += self.graphs.early.failures()
+        problems += self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))
         if is_result and not any(f.code == "output-alias" for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         elif said := note_of_kept(call.result, states(self.graphs), self.graphs):
