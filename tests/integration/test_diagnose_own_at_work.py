@@ -131,6 +131,37 @@ CALLED
 """
 COPY = "self.x.copy_(x)"
 
+DECODER = """
+torch.manual_seed(0)
+class Decoder:
+    def __init__(self):
+        self.table, self.graph = torch.randn(12, 4).to(device), None
+        self.angle, self.x = self.table[0:1].clone(), torch.zeros(1, 4, device=device)
+    def compute(self):
+        return torch.tanh(self.x * self.angle).sum()
+    def step(self, x, at):
+        self.x.copy_(x)
+        if at > 0 and self.graph is None and self.wanted:
+            self.compute()
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.compute()
+        if TEST:
+            if at > 4:
+                self.angle = self.table[at : at + 1]
+                return self.compute()
+            self.angle.copy_(self.table[at : at + 1])
+            self.graph.replay()
+            return self.out
+        self.angle = self.table[at + 0 : at + 1]
+        return self.compute()
+decoder = Decoder()
+decoder.wanted = True
+def f(x):
+    return [decoder.step(x, at).item() for at in (1, 2, 5, 3)]
+args = (torch.randn(1, 4, device=device),)
+"""
+
 
 def diagnosed(text: str, folder: Path) -> pgk.Report:
     """What is found of the program's own function."""
@@ -190,3 +221,12 @@ def test_a_copy_that_was_captured_writes_over_what_calls_copy(
     found = diagnosed(text, tmp_path)
     # THEN the captured copy is told, of an input of before as one that is gone
     assert [f.code for f in found.failures] == ([("freed" if called else "stale") + "-input"] if is_told else [])
+
+
+@pytest.mark.parametrize("test", ["isinstance(self.graph, cuda.CUDAGraph)", "self.graph is not None", "self.graph"])
+def test_a_line_for_calls_without_a_graph_is_not_told(test: str, tmp_path: Path) -> None:
+    # GIVEN a buffer that a way beside the replay exchanges, and a way without any graph, too
+    # WHEN the loop is diagnosed
+    found = diagnosed(DECODER.replace("TEST", test), tmp_path)
+    # THEN the way of calls that have a graph is told alone
+    assert [f.frame.text for f in found.failures if f.frame is not None] == ["self.angle = self.table[at : at + 1]"]

@@ -94,6 +94,36 @@ def leaves_ahead(region: Region, node: Any) -> bool:
     return any(isinstance(n.body[-1], ast.Return) for n in around)
 
 
+def runs_without_graph(file: str, node: Any) -> bool:
+    """Whether a line stands behind, or beside, a branch for a graph that is there, which replays it and leaves."""
+    for test in (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, ast.If)):
+        calls = [n.func for s in test.body for n in ast.walk(s) if isinstance(n, ast.Call)]
+        replayed = {ast.unparse(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "replay"}
+        if _is_there(test.test) not in replayed:
+            continue
+        beside = any(s.lineno <= node.lineno <= (s.end_lineno or 0) for s in test.orelse)
+        behind = isinstance(test.body[-1], ast.Return) and not test.orelse and _is_behind(file, test, node)
+        if beside or behind:
+            return True
+    return False
+
+
+def _is_there(test: ast.expr) -> str:
+    """What a test asks for whether it is there: ``self.graph is not None``, ``isinstance(self.graph, CUDAGraph)``."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+        return ast.unparse(test.left)
+    if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and test.args:
+        return ast.unparse(test.args[0])
+    return ast.unparse(test)
+
+
+def _is_behind(file: str, test: ast.If, node: Any) -> bool:
+    """Whether a line comes later in the function that has a branch as one of its own statements."""
+    tree = tree_of(file) or ast.Module([], [])
+    own = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and test in n.body)
+    return any((test.end_lineno or 0) < node.lineno <= (n.end_lineno or 0) for n in own)
+
+
 def _nodes_around(region: Region) -> list[ast.AST]:
     """What stands in the function of a capture, or in its file, without what is defined there."""
     tree = tree_of(region.code.co_filename)

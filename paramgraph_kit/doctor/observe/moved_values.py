@@ -15,7 +15,13 @@ from paramgraph_kit.doctor.cell import NAME, is_made_of
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, MAKERS, here, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
-from paramgraph_kit.doctor.observe.called_beside import filled_where_given, found_there_too, leaves_ahead, made_for_all
+from paramgraph_kit.doctor.observe.called_beside import (
+    filled_where_given,
+    found_there_too,
+    leaves_ahead,
+    made_for_all,
+    runs_without_graph,
+)
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
@@ -110,6 +116,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         ]
         lines = [_Line(*moved.given)] if moved.given else without_data_of_others(done or lines, moved)
         lines = [line for line in lines if not leaves_ahead(region, line.node)] or lines
+        lines = [line for line in lines if not runs_without_graph(line.file, line.node)] or lines
         if any(is_switched_back(region, line.node) for line in lines) or is_handed_on(region.code, name):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
