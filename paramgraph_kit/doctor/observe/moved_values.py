@@ -60,6 +60,7 @@ from paramgraph_kit.doctor.observe.object_words import into_its_tensors
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
+from paramgraph_kit.doctor.observe.read_later import spans
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import is_number_elsewhere, takes_a_tensor
@@ -214,7 +215,7 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
 def _stands_behind(line: _Line) -> bool:
     """Whether a line stands behind the replays of its function: moved ahead of them, the first would read it, too."""
     functions = [f for f in _functions_in(tree_of(line.file) or ast.Module([], [])) if f.name == line.function]
-    own = [f for f in functions if _holds(f, line.node.lineno)]
+    own = [f for f in functions if spans(f, line.node.lineno)]
     calls = [n for f in own for n in ast.walk(f) if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
     return bool(calls) and all(call.lineno < line.node.lineno for call in calls)
 
@@ -270,7 +271,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
         kept = _kept_as_it_is(line) if target.endswith(".data") else ""
         tree = tree_of(line.file) or ast.Module([], [])
-        around = [f for f in _functions_in(tree) if _holds(f, line.node.lineno)]
+        around = [f for f in _functions_in(tree) if spans(f, line.node.lineno)]
         if first := "" if made_there or launches(around) else is_made_first(around, line.target, tree):
             return f"{first} {target}{data}.copy_({given})`, and else this line as it is"
         where = f", {where}" if made_there or launches(around) else ""
@@ -490,14 +491,10 @@ def _comes_behind(line: _Line, region: Region, file: str) -> bool:
 def is_at_each_call(region: Region, node: Any) -> bool:
     """Whether a line ahead of a capture also runs where that does not: ``if graph is None:`` holds it alone."""
     code = region.code
-    branches = [n for n in nodes_of(code) if isinstance(n, ast.If) and _holds(n, region.line)]
+    branches = [n for n in nodes_of(code) if isinstance(n, ast.If) and spans(n, region.line)]
     return node.lineno >= code.co_firstlineno and any(node.lineno < n.lineno for n in branches)
-
-
-def _holds(node: Any, line: int) -> bool:
-    return bool(node.lineno <= line <= (node.end_lineno or 0))
 
 
 def _in_common_loop(file: str, first: int, second: int) -> bool:
     loops = (n for n in ast.walk(tree_of(file) or ast.Module([], [])) if isinstance(n, LOOPS))
-    return any(_holds(n, first) and _holds(n, second) for n in loops)
+    return any(spans(n, first) and spans(n, second) for n in loops)
