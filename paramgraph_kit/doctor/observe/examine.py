@@ -76,6 +76,7 @@ from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
+from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -231,7 +232,7 @@ class _Examiner(Caller):
         around = [*self.graphs.around()]
         for region in found.regions:
             sums = summed_up(region, self.graphs.flow.sums_up, [*told, *around])
-            told += [*begun_in_capture(region, self.graphs.flow), *sums]
+            told += [*begun_in_capture(region, self.graphs.flow), *sums, *given_one_of_each(region)]
         forget_unread(found.regions, self.graphs.passed.moved, self.graphs.numbers.moved)
         told = self.graphs.with_held([*told, *around])
         told += self.graphs.numbers.entries(told)
@@ -480,6 +481,7 @@ class _Examiner(Caller):
             about, adds = (self.function, self.given(), self.codes(call), self.graphs.writes), self.graphs.adds_to
             problems += [*zeroed_ahead(region, *about, adds)] or added_to(region, adds)
             problems += [*begun_inside(region, self.graphs.writes)] or begun_in_capture(region, self.graphs.flow)
+            problems += given_one_of_each(region)
         found.inside = [region for region in launched if region.function is not None]
         if self.graphs.has_others(region.graph for region in found.inside):
             found.notes.append(NOT_ASKED)

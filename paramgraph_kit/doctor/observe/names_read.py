@@ -38,7 +38,7 @@ def inside_of(code: CodeType) -> set[str]:
 def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
     if isinstance(statement, _CLOSED):
         return
-    if isinstance(statement, ast.Expr) and _tells(statement.value):
+    if isinstance(statement, ast.Expr) and tells(statement.value):
         return
     if isinstance(statement, ast.Assert) or (isinstance(statement, ast.If) and _is_idle(statement)):
         return  # no graph has anything of it
@@ -63,13 +63,13 @@ def _is_idle(branch: ast.If) -> bool:
     """Whether both ways only tell, wait or raise."""
     for node in (*branch.body, *branch.orelse):
         call = node.value if isinstance(node, ast.Expr) else None
-        calls = isinstance(call, ast.Call) and (_tells(call) or last_name(call.func) in ("warn", "synchronize"))
+        calls = isinstance(call, ast.Call) and (tells(call) or last_name(call.func) in ("warn", "synchronize"))
         if not calls and not isinstance(node, (ast.Pass, ast.Raise)) and not isinstance(call, ast.Constant):
             return False
     return True
 
 
-def _tells(node: ast.expr) -> bool:
+def tells(node: ast.expr) -> bool:
     """Whether a statement only says something; ``torch.log(x)`` does not, nor does a ``write()`` of the user's."""
     if not isinstance(node, ast.Call) or last_name(node.func) not in _TELLS:
         return False

@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.passed_words import passed_on
 from paramgraph_kit.doctor.observe.places import Places, order_of
 from paramgraph_kit.doctor.observe.threads import threads_watched
+from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
 from paramgraph_kit.doctor.observe.zeroed_ahead import summed_up
 from paramgraph_kit.doctor.restore.keeper import Keeper
 from paramgraph_kit.driver.select import driver
@@ -77,6 +78,7 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
     told += [f for region in regions for f in around_replays.problems(region, regions)]
     for region in regions:
         told += [*begun_in_capture(region, graphs.flow), *summed_up(region, graphs.flow.sums_up, told)]
+        told += given_one_of_each(region)
     told += [*graphs.around(), *passed_on(graphs.passed, graphs.device, told)]
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
