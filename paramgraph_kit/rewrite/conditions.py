@@ -8,7 +8,6 @@ given one. Where the original runs with such, the rewritten lines have to give t
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
@@ -18,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
@@ -157,16 +157,16 @@ class Conditions:
 
         From then on ``asked`` has that one, which the trial of each rewritten line runs with.
         """
-        until, ran = time.monotonic() + LIMIT_S, dict[str, tuple[Seen, str]]()
+        until, ran = worked_s() + LIMIT_S, dict[str, tuple[Seen, str]]()
         self._untried = []
         for name, change in self._changes.items():
-            if name not in self._known and time.monotonic() < until:
+            if name not in self._known and worked_s() < until:
                 self._known[name] = self._plainly(name, change)
         with lines.applied():
             for name, known in self._known.items():
                 if known is None or name in self.asked:
                     continue
-                if time.monotonic() < until + LIMIT_S:
+                if worked_s() < until + LIMIT_S:
                     ran[name] = self._now(name, *known, lines.around)
                 else:
                     self._untried.append(name)

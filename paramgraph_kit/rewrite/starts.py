@@ -7,7 +7,6 @@ the rewritten lines have to give the same. So have replays that come to what the
 from __future__ import annotations
 
 import ast
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.around.later import ran_in
 from paramgraph_kit.rewrite.conditions import Lent, steady
 from paramgraph_kit.rewrite.counting.advance import Kept
@@ -69,7 +69,7 @@ def wrong_later(
     ``launched``: runs the function with a part of it from graphs, where it is not one graph itself.
     """
     run = launched or (lambda: attempt.prover.from_now().captured(lines.around))
-    until, untried = time.monotonic() + LIMIT_S, dict[str, None]()
+    until, untried = worked_s() + LIMIT_S, dict[str, None]()
     asked = list(_asked_of_host(attempt))
     moved = [each for each in _all_counters(attempt) if not each.made and not each.real] if asked else []
     done = set[tuple[int, frozenset[str]]]()
@@ -82,7 +82,7 @@ def wrong_later(
         before = (n.lasting for n in asked if n.lasting and n.number < each.number + STEPS)
         if lasting := each.lasting or next(before, ""):
             untried[UNTRIED.format(line=each.line, text=each.text, called=lasting)] = None
-        elif len(done) >= MOST or time.monotonic() >= until:
+        elif len(done) >= MOST or worked_s() >= until:
             untried[TIME_UP.format(line=each.line, text=each.text, number=each.number)] = None
         else:
             done.add(key)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 
@@ -35,7 +35,7 @@ class Known:
     """A function's truth, which ways of rewriting ask for one after the other: only the first has all of it run."""
 
     def __init__(self, until: float | None = None) -> None:
-        self.until = time.monotonic() + LIMIT_S if until is None else until
+        self.until = worked_s() + LIMIT_S if until is None else until
         self.cut_short = False
         self._prover: Prover | None = None
         self._truth: Truth | None = None
@@ -43,7 +43,7 @@ class Known:
 
     def is_late(self) -> bool:
         """Whether no more ways should be begun; whoever asks begins none then."""
-        self.cut_short |= (late := time.monotonic() > self.until)
+        self.cut_short |= (late := worked_s() > self.until)
         return late
 
     def prover(self) -> Prover | None:

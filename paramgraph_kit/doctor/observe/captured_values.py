@@ -7,7 +7,6 @@ module count its numbers and its parameters' memory, of an optimizer the numbers
 from __future__ import annotations
 
 import ast
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from paramgraph_kit.doctor.observe.names_read import body_of, inside_of, outermo
 from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.work import worked_s
 
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
@@ -239,7 +239,7 @@ class CapturedValues:
         self.looks += 1
         if self.spent_s > _MOST_S and self.looks & (self.looks - 1):
             return
-        begun = time.monotonic()
+        begun = worked_s()
         for number, (use, then) in enumerate(zip(self.uses, self.then, strict=True)):
             owner = use.value()
             now = use.parts()
@@ -257,7 +257,7 @@ class CapturedValues:
                     may_be_meant = [o for o in others if o.order == max(each.order for each in (self, *others))]
                 if is_moved and not any(o.knows(number, part, now[part]) for o in may_be_meant):
                     self.moved[number, part] = Moved(use, part, then[part], now[part], owner)
-        self.spent_s += time.monotonic() - begun
+        self.spent_s += worked_s() - begun
 
     def left(self) -> None:
         """A call has ended: parameters that a module has got in place of those of the capture are there at the next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -81,6 +80,7 @@ from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zero
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -251,14 +251,14 @@ class _Examiner(Caller):
             return []
         known = {(f.code, f.frame) for f in [*seen, *base.found]}
         more: dict[tuple[str, Frame | None], Failure] = {}
-        last, begun, rare = base, time.monotonic(), set(chance.tests(self.codes(base)))
+        last, begun, rare = base, worked_s(), set(chance.tests(self.codes(base)))
         others = list[list[Step]]()
         for number in range(chance.MOST_CALLS):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
             branches = any(f.code == "branch-frozen" for f in told)
             lines = lines_of(told)
-            waits = any((at.file, at.line) not in lines for at in rare) and time.monotonic() - begun < chance.CALLS_S
+            waits = any((at.file, at.line) not in lines for at in rare) and worked_s() - begun < chance.CALLS_S
             if number >= 2 * MOST_DRAWS and not waits:
                 break
             if number >= MOST_DRAWS and (not picked or branches) and not waits:

@@ -11,7 +11,6 @@ import ast
 import inspect
 import re
 import sys
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.trace.model import Failure
 
 _MOST_ENTRIES, _MOST_PLACES = 256, 4096
@@ -100,7 +100,7 @@ class HeldInputs:
 
     def launched(self, graph: object, read: Collection[int] | None, device: str, place: Place) -> None:
         """A graph is replayed; ``read``: memory that it reads, None where that is not known."""
-        number, begun = id(graph), time.monotonic()
+        number, begun = id(graph), worked_s()
         if self._spent_s > _MOST_S or (read is None and all(of != number for of, _ in self._then)):
             return
         places, frames = _places(device, ()), [*frames_of_the_user()]
@@ -114,7 +114,7 @@ class HeldInputs:
                 self.gone.add(then.address)
         if read is not None:
             self._note(number, ((key, held) for key, held in places.items() if held.key in read))
-        self._spent_s += time.monotonic() - begun
+        self._spent_s += worked_s() - begun
 
     def _note(self, number: int, held: Iterable[tuple[Key, _Held]]) -> None:
         for key, each in held:

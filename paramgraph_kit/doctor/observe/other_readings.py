@@ -6,7 +6,6 @@ with it, which no two calls on the same tensors show. ``x * n`` is not told: it 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -23,6 +22,7 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.source_lines import lines_of, written_at
 from paramgraph_kit.doctor.restore.holder import same
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.trace.model import Failure, Frame
 
 READ = "where what is read from the device is another value"
@@ -90,16 +90,16 @@ def problems(caller: Caller, base: Call, seen: Collection[Failure]) -> list[Fail
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             grow(caller, base)
-            begun = time.monotonic()
-            if (plain := _as_ever(caller, base)) is None or time.monotonic() - begun > SECONDS:
+            begun = worked_s()
+            if (plain := _as_ever(caller, base)) is None or worked_s() - begun > SECONDS:
                 return []
             # On a GPU a number that is too large may be an index, whose assertion would end the process's context.
             for more in (False, True) if driver().device.type != "cuda" else (False,):
-                begun = time.monotonic()
+                begun = worked_s()
                 for each in _with_others(caller, base, plain, more):
                     if each.frame is not None and (each.frame.file, each.frame.line) not in lines:
                         found.setdefault((each.code, each.frame), each)
-                if time.monotonic() - begun > SECONDS:
+                if worked_s() - begun > SECONDS:
                     break
     finally:
         caller.readings = None

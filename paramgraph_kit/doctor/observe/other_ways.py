@@ -7,7 +7,6 @@ there is told at its line; what they leave in Python, and a call behind them rea
 from __future__ import annotations
 
 import ast
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from paramgraph_kit.doctor.observe.source_lines import Line, frame_at, lines_of,
 from paramgraph_kit.doctor.restore.holder import Change, same
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST = 12  # ways that are gone
@@ -87,13 +87,13 @@ class OtherWays:
         self.more += read_tests.problems(self.moving, self.base.steps, lines_of(known))
         if not self.tests:
             return
-        led, begun, gone = Led(self.caller.state.functions), time.monotonic(), 0
+        led, begun, gone = Led(self.caller.state.functions), worked_s(), 0
         held = self.caller.state.read()
         try:
             grow(self.caller, self.base)
             self.plain = self._call(led, {}, self.base.number)
             todo, self.passed = self._open(led, {}), frozenset(led.asked)
-            while todo and gone < MOST and time.monotonic() - begun < SECONDS:
+            while todo and gone < MOST and worked_s() - begun < SECONDS:
                 way = todo.pop(0)
                 gone += 1
                 todo += self._go(led, way)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from types import CodeType
 
@@ -10,6 +9,7 @@ from paramgraph_kit.doctor.observe import chance, drawn_copies
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import lines_of
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.trace.model import Failure, Frame
 
 CALLS = 16  # a coin falls the same way in all of them once in 65,000 examinations
@@ -27,11 +27,11 @@ def problems(caller: Caller, base: Call, seen: Iterable[Failure], codes: list[Co
     known = {(f.code, f.frame) for f in [*seen, *base.found]}
     more: dict[tuple[str, Frame | None], Failure] = {}
     last, copied = base, set[Frame | None]()
-    begun, rare = time.monotonic(), set(chance.tests(codes))
+    begun, rare = worked_s(), set(chance.tests(codes))
     held = caller.state.read()
     try:
         for number in range(chance.MOST_CALLS):
-            slow, told = time.monotonic() - begun > chance.CALLS_S, lines_of([*seen, *more.values()])
+            slow, told = worked_s() - begun > chance.CALLS_S, lines_of([*seen, *more.values()])
             waits = any((at.file, at.line) not in told for at in rare)
             if number >= LEAST and (slow or (number >= CALLS and not waits)):
                 break

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paramgraph_kit.doctor.observe.limit import TimeUp
+from paramgraph_kit.driver.work import worked_s
 
 STEP_S = 60.0
 FEWEST_S = 5.0  # of a step that is known to be quick, on a machine that has other things to do
@@ -34,12 +34,12 @@ class Deadline:
     @contextmanager
     def step(self) -> Iterator[None]:
         """One step, which raises TooLongError outside: no ``except Exception`` of the user's hears what ends it."""
-        known, begun = self._longest, time.monotonic()
+        known, begun = self._longest, worked_s()
         limit = self.seconds if known is None else min(self.seconds, max(FEWEST_S, TIMES * known))
         self._until = begun + limit
         try:
             yield
-            self._longest = max(known or 0.0, time.monotonic() - begun)
+            self._longest = max(known or 0.0, worked_s() - begun)
         except TimeUp:
             raise TooLongError(
                 f"a step was ended after {limit:.0f} s, as others are done in {known or 0.0:.2g}"
@@ -53,5 +53,5 @@ class Deadline:
         Raises:
             TimeUp: the step has taken too long.
         """
-        if time.monotonic() > self._until:
+        if worked_s() > self._until:
             raise TimeUp
