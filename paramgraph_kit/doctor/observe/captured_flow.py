@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead, is_moving
+from paramgraph_kit.doctor.observe.written_parts import WrittenParts
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
@@ -45,6 +46,7 @@ class _Order:
     written: set[int] = field(default_factory=set)
     cleared: set[int] = field(default_factory=set)  # memory of before that it writes over, and has not read
     parts: set[int] = field(default_factory=set)  # of that, what it has begun with a part of
+    in_parts: WrittenParts = field(default_factory=WrittenParts)  # and whether it goes on from the rest
     wiped: set[int] = field(default_factory=set)  # memory of before that it leaves written over, and added to no more
     codes: dict[CodeType, None] = field(default_factory=dict)  # the user's functions that have run for it
     around: set[CodeType] = field(default_factory=set)  # those that were running when it began
@@ -106,9 +108,13 @@ class CapturedFlow:
                     own.over.captures(key, next(iter(read)), at)
             if key in own.made and key not in own.met and not (whole and key in written):
                 own.read.add(key)
+        given = [t for t in tensors_of((args, [*kwargs.values()])) if storage_key(t) not in own.made]
+        goes_on = read | written if is_moving(op.name) else read
+        own.in_parts.reads(t for t in given if storage_key(t) in goes_on)
+        own.in_parts.writes((t for t in given if storage_key(t) in written), written - own.met, over=whole)
         own.wiped = own.wiped | (written - own.made.keys()) if whole else own.wiped - written
         own.carried |= written & own.read
-        own.asked |= read - own.written - own.made.keys()
+        own.asked |= (read - own.written - own.made.keys()) | own.in_parts.goes_on
         own.stepped |= written - own.written - own.made.keys() if is_moving(op.name) else set()
         own.reads |= read
         own.met |= read | written
@@ -183,7 +189,7 @@ class CapturedFlow:
     def moved(self, graph: object) -> set[int]:
         """Memory of before that a graph goes on from, and leaves otherwise."""
         own = self._known.get(id(graph), _Order())
-        return own.written - own.made.keys() - own.cleared - own.added
+        return own.written - own.made.keys() - (own.cleared - own.in_parts.goes_on) - own.added
 
     def codes(self, graph: object, where: CodeType) -> list[CodeType]:
         """The functions whose lines are in a graph: that in which its capture stands, and those called from there."""
