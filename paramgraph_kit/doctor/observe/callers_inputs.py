@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.callers_tensors import CAUSE, ENTRIES, NAMED, TITLE, WHOLE, arguments_of
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
+from paramgraph_kit.doctor.observe.rebound_states import ReboundStates
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
@@ -65,6 +66,7 @@ class CallersInputs:
         self._known: dict[int, _Input] = {}
         self._told: dict[tuple[Frame | None, str], Failure] = {}
         self._over: dict[tuple[Frame | None, str], str] = {}
+        self.states = ReboundStates()
 
     def begin(self) -> None:
         """A capture begins: what the functions that run now were given."""
@@ -89,6 +91,7 @@ class CallersInputs:
 
     def copied(self, tensors: list[torch.Tensor]) -> None:
         """A tensor is copied to itself, by the function that is looked at, which has kept it and copies more there."""
+        self.states.copied(tensors)
         keys = {storage_key(each) for each in tensors}
         own = self._known.get(key := max(keys)) if len(keys) == 1 else None
         if own is not None and own.read:
@@ -98,6 +101,8 @@ class CallersInputs:
 
     def read(self, keys: Iterable[int]) -> None:
         """An operation outside of all captures reads these."""
+        keys = [*keys]
+        self.states.read(keys)
         for key in keys:
             own = self._known.get(key)
             if own is not None and own.over:
@@ -107,6 +112,7 @@ class CallersInputs:
 
     def launched(self, reads: Collection[int]) -> None:
         """A graph is replayed that reads this memory."""
+        self.states.launched(reads)
         for key, own in self._known.items():
             if key in reads:
                 own.read = True
@@ -117,7 +123,7 @@ class CallersInputs:
 
     def failures(self) -> Iterator[Failure]:
         """Lines that keep them, where the caller has another use for them."""
-        yield from self._told.values()
+        yield from [*self._told.values(), *self.states.failures()]
 
     def notes(self) -> list[str]:
         """The same where none is seen."""
