@@ -65,14 +65,20 @@ def of_held(moved: Moved, kind: str) -> str:
     return graph_for_each(whole) if whole else of_entries(path, kind)
 
 
-def if_absent(moved: Moved) -> str:
+def if_absent(moved: Moved, *, as_key: bool = False) -> str:
     """What asks for an entry that was not there at the capture, as it is written; "" for others.
 
-    ``cfg.get("bias", 1.0)``, ``"bias" in cfg``.
+    ``cfg.get("bias", 1.0)``, ``"bias" in cfg``; ``as_key``: so that it tells apart what is read behind such a test.
     """
     node: Any = moved.use.node
     is_absent = hasattr(node, "written") and not moved.part and moved.then[1] == node.absent
-    return node.written if is_absent and moved.now[0] != "memory" else ""
+    asked = node.written if is_absent and moved.now[0] != "memory" else ""
+    if as_key and asked and node.only_asks and any(ast.unparse(n) == moved.use.text for n in nodes_of(moved.use.code)):
+        owner = ast.unparse(node.value)
+        if isinstance(node, ast.Attribute):
+            return f"getattr({owner}, {node.attr!r}, None)"
+        return f"{owner}.get({ast.unparse(node.slice)})" if hasattr(moved.use.owner(), "get") else asked
+    return asked
 
 
 def of_one(moved: Moved, kind: str) -> str:

@@ -21,9 +21,12 @@ from paramgraph_kit.doctor.observe.loop_values import PLAIN
 from paramgraph_kit.doctor.observe.one_call import Caller
 from paramgraph_kit.doctor.observe.other_entries import Change, Entries, other
 from paramgraph_kit.doctor.observe.set_by_loops import moved, value_of
+from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.select import driver
 
 _MOST = 12  # lines that are tried
+_NUMBERS = ("min", "max", "abs", "float", "int", "round", "len", "math")
 _DEEP = 3  # lists in dictionaries in which a graph may be
 
 
@@ -98,6 +101,9 @@ def _by_line(found: Found, is_ahead: bool) -> Iterator[tuple[Given, list[tuple[A
     for line, now in moved(found, is_ahead=is_ahead):
         known = [v for n, e in found.given.items() if e is line for v in found.values[n] if type(v) in PLAIN]
         value = next((v for v in known if v != now or type(v) is not type(now)), NOTHING)
+        table, key = _place(line.owner, line.name)
+        if value is NOTHING is now and table is not None and key not in table:
+            value = _given_first(line)
         lines.setdefault(id(line.node), (line, []))[1].append((line.owner, line.name, value))
     for (owner_id, name), numbers in found.at_step.items():
         late = [n for n in sorted(numbers) if n > 0 and found.given[n].is_late] if name == ENTRIES else []
@@ -107,6 +113,15 @@ def _by_line(found: Found, is_ahead: bool) -> Iterator[tuple[Given, list[tuple[A
                 (found.owners[owner_id], ENTRIES, Change(line.node, value))
             )
     yield from lines.values()
+
+
+def _given_first(line: Given) -> Any:
+    """A value of the kind that a line gives to what was not there: a tensor of torch's, or else a number."""
+    value = getattr(line.node, "value", None)
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)] if isinstance(value, ast.expr) else []
+    is_number = isinstance(value, ast.Call) and first_of(value.func) in _NUMBERS
+    of_torch = any(first_of(n.func) == "torch" for n in calls) and not is_number
+    return NOTHING if value is None else torch.ones((), device=driver().device) if of_torch else 1.5
 
 
 def _leave(owner: Any, name: str, value: Any) -> Iterator[Callable[[], None]]:
@@ -127,7 +142,12 @@ def _leave(owner: Any, name: str, value: Any) -> Iterator[Callable[[], None]]:
             yield lambda: setattr(owner, "requires_grad", learns)
         return
     table, key = _place(owner, name)
-    if table is None or key not in table:
+    if table is None:
+        return
+    if key not in table:  # a capture may have asked for it in vain
+        if value is not NOTHING and not isinstance(owner, type):
+            table[key] = value
+            yield lambda: table.pop(key, None)
         return
     then = table[key]
     new = value if value is not NOTHING else (not then if name == MODE else _another(then))

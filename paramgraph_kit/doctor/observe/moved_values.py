@@ -235,7 +235,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return written
     if code == "parameter-rebound" and isinstance(line.node, ast.Call):
         return in_place(line.node)
-    if asked := if_absent(moved):
+    if asked := if_absent(moved, as_key=True):
         return graph_for_each(asked)
     if moved.then[0] == "none":
         return of_none(moved.use.text)

@@ -95,6 +95,8 @@ class Setting:
         """Whether the lines of a capture read it, and it is known to be set between."""
         if self.is_called is False or self.failure is not None or self.entries is not None:
             return False
+        if getattr(self.use.node, "only_asks", False):  # told where it is set, with what is read behind the test
+            return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
         return any(self.key or u.node.lineno == self.use.node.lineno for u in same)
