@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -191,6 +192,9 @@ def _in_object(owner: int, chain: Chain, value: Any, device: str, found: dict[Ke
             _note_tensor((owner, (*chain, name)), part, device, found)
         elif is_a(part, (list, dict, tuple)):
             _in_table(owner, (*chain, name), part, device, found, _DEEP)
+        elif type(part) is partial:
+            for held in ("args", "keywords"):
+                _in_table(owner, (*chain, name, held), getattr(part, held), device, found, 1)
         elif deep > 1 and _is_users(part):
             _in_object(owner, (*chain, name), part, device, found, deep - 1)
 
@@ -273,7 +277,11 @@ def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, given = node.targets[0], ast.unparse(node.value)
             is_tuple = isinstance(node.value, (ast.Tuple, ast.List))
-            if _is_place(target, chain) and not is_tuple:
+            if new := _in_partial(node.value, chain) if _is_place(target, chain[:-2]) else None:
+                held = f"{ast.unparse(target)}.{chain[-2]}[{chain[-1][0]!r}].copy_({ast.unparse(new)})"
+                has = f"hasattr({ast.unparse(target.value)}, {target.attr!r})"  # type: ignore[attr-defined]
+                yield node, f"`if {has}: {held}`, and else this line as it is"
+            elif _is_place(target, chain) and not is_tuple:
                 yield node, f"{ast.unparse(target)}.copy_({given})"
             elif len(chain) > 2 and is_tuple and _is_place(target, chain[:-1]):
                 yield node, f"for held, new in zip({ast.unparse(target)}, {given}): held.copy_(new)"
@@ -292,16 +300,24 @@ def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, f"for key, new in {given}.items(): {path}[key].copy_(new)"
 
 
+def _in_partial(value: ast.expr, chain: Chain) -> ast.expr | None:
+    """What a line gives to a ``partial`` at the end of the way: ``new`` of ``partial(loss, weights=new)``."""
+    if not isinstance(value, ast.Call) or last_name(value.func) != "partial" or chain[-2] not in ("args", "keywords"):
+        return None
+    given: dict[Any, ast.expr] = {i: each for i, each in enumerate(value.args[1:])}  # noqa: C416 - of both kinds
+    return (given | {k.arg: k.value for k in value.keywords}).get(chain[-1][0])
+
+
 def _is_list(value: ast.expr) -> bool:
     return isinstance(value, (ast.List, ast.ListComp))
 
 
 def _is_place(target: ast.expr, chain: Chain) -> bool:
     """Whether a target may be the last part of the way: ``x.inputs[n]`` for ``inputs[4]``."""
-    last = chain[-1]
+    last = chain[-1] if chain else ()
     if type(last) is not tuple:
         return isinstance(target, ast.Attribute) and target.attr == last
-    if not isinstance(target, ast.Subscript) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
+    if not last or not isinstance(target, ast.Subscript) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
         return False
     if isinstance(target.slice, ast.Constant):
         return bool(target.slice.value == last[0])
