@@ -338,12 +338,20 @@ def test_first_steps_of_the_programs_own_are_no_warm_up(tmp_path: Path) -> None:
     assert not _notes(STEPS, tmp_path)
 
 
-def test_a_step_on_a_side_stream_that_waits_for_nothing_is_told_without_a_name_for_it(tmp_path: Path) -> None:
+def test_a_step_on_a_side_stream_that_waits_for_nothing_is_told_with_the_name_that_its_caller_has(
+    tmp_path: Path,
+) -> None:
     # GIVEN the same whose side stream does not wait for what fills the input
     names = load(
         PRELUDE + STEPS.replace("            s.wait_stream(cuda.current_stream())\n", ""), tmp_path / "program.py"
     )
-    # WHEN it is diagnosed THEN which of the two streams has to wait is told, as nothing in that line has their names
+    # WHEN it is diagnosed THEN the stream has to wait around the line that calls this, which has its name
     (told,) = pgk.diagnose(names["f"], *names["args"]).failures
     assert told.code == "work-elsewhere"
-    assert "the stream of this line waits for that line's, `this.wait_stream(that)`" in told.fix
+    line = next(
+        i
+        for i, each in enumerate((tmp_path / "program.py").read_text().split("\n"), 1)
+        if "with cuda.stream(s)" in each
+    )
+    words = f"the `with` around line {line + 1}, which calls this: s.wait_stream(torch.cuda.current_stream())"
+    assert words in told.fix

@@ -133,6 +133,9 @@ class Unordered:
         fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or CURRENT}.wait_stream({waited})"
         if not inside and waited == CURRENT:  # the lines that name their streams are those that call these
             fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
+            (around, name), (_, theirs) = _of_callers(place), _of_callers(other)
+            if name and not theirs:
+                fix = f"ahead of the `with` around line {around}, which calls this: {name}.wait_stream({CURRENT})"
         fix = with_name(fix, inside, waited)
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
@@ -140,6 +143,15 @@ class Unordered:
 
 def _line(place: Place) -> int:
     return line_of(*place.user) if place.user is not None else 0
+
+
+def _of_callers(place: Place) -> tuple[int, str]:
+    """The line that calls this in a ``with`` of a stream, and what that stream is called there; "" where none does."""
+    for deep in range(len(place.stack) - 1, 0, -1):
+        outer = Place(place.stack[:deep])
+        if name := next(streams_at(outer), ""):
+            return _line(outer), name
+    return 0, ""
 
 
 def _learn(knows: dict[int, int], more: dict[int, int]) -> None:
