@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_i
 from paramgraph_kit.doctor.observe.captured_entries import CHANGES, TAKES
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.loop_forms import Forms
 from paramgraph_kit.doctor.observe.loop_names import (
-    Meanings,
     calls_in,
     classes_in,
     has_state,
@@ -77,7 +78,7 @@ _REMAKES = re.compile(
 )  # whose functions change modules
 
 
-class Calls(Meanings):
+class Calls(Forms):
     """Follows calls into the functions of the user's, and keeps what is set."""
 
     def _block(self, body: list[ast.stmt], run: Run) -> bool:
@@ -127,9 +128,13 @@ class Calls(Meanings):
         if isinstance(owner, Held):
             if isinstance(key, str):
                 self._attribute(owner.of, key, value, text, node, run)
+            else:
+                self._sets_any(owner, node, run)
         elif not is_a(owner, torch.Tensor):
             if type(key) in PLAIN:
                 self._set(owner, f"[{key!r}]", value, text, node, run)
+            elif type(owner) is dict:
+                self._sets_any(owner, node, run)
             if type(owner) in HOLDS or is_a(owner, ROWS):
                 self._set(owner, PARTS if is_a(owner, ROWS) else ENTRIES, value, text, node, run)
 
@@ -161,34 +166,6 @@ class Calls(Meanings):
         self.state.last |= {(id(owner), name): then} if then is not None else {}
         return True
 
-    def _keep(self, holds: ast.expr, node: ast.AST, run: Run) -> None:
-        """An entry keeps the memory of parameters, ``backup[k] = p.data``: what had set it is known then."""
-        value, at = getattr(node, "value", None), self._kept_in(holds, run)
-        if not isinstance(value, ast.Attribute) or value.attr != MEMORY:
-            self.kept.pop(at, None)
-            return
-        by, known = self.kept.get(at, (run, {}))
-        known = known if by is run else {}
-        for owner in all_of(self._value(value.value, run)):
-            known.setdefault(id(owner), self.state.last.get((id(owner), MEMORY)))
-        self.kept[at] = run, known
-
-    def _is_put_back(self, owner: Any, node: ast.AST, run: Run) -> bool:
-        """Whether a parameter gets the memory again that an entry has kept of it: ``p.data = backup[k]``."""
-        value = getattr(node, "value", None)
-        at = self._kept_in(value.value, run) if isinstance(value, ast.Subscript) else None
-        _, known = self.kept.get(at, (run, {}))
-        if id(owner) not in known:
-            return False
-        self.state.last.pop((id(owner), MEMORY), None)
-        then = known[id(owner)]
-        self.state.last |= {(id(owner), MEMORY): then} if then is not None else {}
-        return True
-
-    def _kept_in(self, holds: ast.expr, run: Run) -> tuple[int, str]:
-        value = self._value(holds, run)
-        return (id(run.owner), ast.unparse(holds)) if value is NOTHING else (id(value), "")
-
     def _is_in_place(self, node: ast.AugAssign, run: Run) -> bool:
         """Whether ``+=`` leaves the same object, a tensor or a list."""
         held = all_of(self._value(node.target, run))
@@ -212,6 +189,9 @@ class Calls(Meanings):
         if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
             if not isinstance(node, ast.Lambda):
                 self._comprehension(node, run)
+            return
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            self._branches_within(node, run)
             return
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
@@ -243,6 +223,9 @@ class Calls(Meanings):
         if self._is_step(call, run):
             self._stepped()
             return
+        if (ways := self._ways(call, run)) is not None:
+            self._one_of(partial(self._call, each, run) for each in ways)
+            return
         name = last_name(call.func)
         if name in CAPTURES:
             self._captured()
@@ -260,9 +243,12 @@ class Calls(Meanings):
                 return
         if ast.unparse(call.func) in ("setattr", "object.__setattr__") and len(call.args) == 3:
             key = self._value(call.args[1], run)
-            for owner in all_of(self._value(call.args[0], run)) if isinstance(key, str) else ():
+            if not isinstance(key, str):
+                self._sets_any(self._value(call.args[0], run), call, run)
+                return
+            for owner in all_of(self._value(call.args[0], run)):
                 text = f"{ast.unparse(call.args[0])}.{key}"
-                self._attribute(owner, str(key), self._value(call.args[2], run), text, call, run)
+                self._attribute(owner, key, self._value(call.args[2], run), text, call, run)
             return
         if name == "vector_to_parameters" and len(call.args) == 2:
             for owner in all_of(self._value(call.args[1], run)):
@@ -346,7 +332,9 @@ class Calls(Meanings):
                 for each in moved:
                     self._set(each, MEMORY, NOTHING, text, call, run)
                 done = True
-            elif is_a(owner, torch.optim.Optimizer) and name == "load_state_dict" and has_state(owner):
+            elif is_a(owner, torch.optim.Optimizer) and (
+                name == "__init__" or (name == "load_state_dict" and has_state(owner))
+            ):
                 self._set(owner, STATE, NOTHING, text, call, run)
                 done = True
             elif is_a(owner, torch.optim.Optimizer) and name == "add_param_group":
@@ -383,7 +371,10 @@ class Calls(Meanings):
 
     def _enter_all(self, owner: Any, given: ast.expr, base: str, node: ast.AST, run: Run) -> None:
         """A dictionary gets the entries of one that is written there."""
-        for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+        if not isinstance(given, ast.Dict):
+            self._sets_any(owner, node, run)
+            return
+        for key, value in zip(given.keys, given.values, strict=True):
             if key is not None:
                 known = self._value(key, run)
                 self._entry(owner, known, self._value(value, run), f"{base}[{known!r}]", node, run)

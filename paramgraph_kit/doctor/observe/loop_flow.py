@@ -244,6 +244,11 @@ class Flow(Calls):
                 after.append(self.state.copy())
                 for _ in range(2):
                     self._follow(generator, run, lambda value: self._given_round(node, value, run))
+            elif (rows := self._rows(node.iter, run)) is not None:
+                for row in (*rows, *rows):
+                    for part, each in names_given(node.target, row):
+                        self._assign(part, each, node, run)
+                    self._round(node, run)
             else:
                 given = self._value(node.iter, run)
                 each = elements(given)

@@ -73,6 +73,7 @@ class Meanings:
         self.kept: dict[Any, tuple[Run, dict[int, frozenset[int] | None]]] = {}  # memory of parameters, in containers
         self.exchanged: dict[tuple[int, int, str], Run] = {}  # the last that ran ``a, b = b, a``
         self.state = State()
+        self.forms: dict[tuple[int, str], ast.Call] = {}  # a call in other words
 
     def _class_of(self, body: ast.AST, file: str) -> ast.ClassDef | None:
         return next((kind for method, kind, of in self.methods if method is body and of == file), None)
@@ -254,6 +255,8 @@ class Meanings:
             return every if isinstance(node, ast.List) else tuple(every)
         if isinstance(node, ast.IfExp) and (known := self._truth(node.test, run)) is not None:
             return self._value(node.body if known else node.orelse, run)
+        if is_call_of(node, "globals"):
+            return self.spaces.get(run.file, names.space)
         if isinstance(node, ast.Call):
             return given_by(node, names, lambda each, _: self._value(each, run))
         return NOTHING

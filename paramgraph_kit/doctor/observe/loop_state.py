@@ -17,6 +17,7 @@ PARTS = "_modules"  # what a module is made of, and its hooks
 HOOKS = "_backward_hooks"  # of a module or a parameter, where gradients pass
 STATE, GROUPS = "state", "param_groups"  # of an optimizer
 ENTRIES = "[...]"  # what a list or a dictionary has
+ANY = "*"  # something of an object, which no text tells
 DEEP = 8  # functions that call each other
 MOST_STATEMENTS = 20_000
 MOST_ALIKE = 8  # methods of one name

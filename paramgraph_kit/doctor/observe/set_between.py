@@ -76,6 +76,7 @@ class Setting:
     is_called: bool | None = None  # between two calls, as is known of a function that sets it; None of other lines
     failure: Failure | None = None  # what is told of it, where that is no number
     entries: Entries | None = None  # of a list or a dictionary that lines fill between
+    note: str = ""  # what is only said, as nobody knows what is set
 
     @property
     def said(self) -> str:

@@ -131,6 +131,9 @@ def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examin
 def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
+        if each.note:
+            found.notes.append(each.note)
+            continue
         is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None
         if is_apart and type(each.use.value()) not in _NUMBERS:
             yield from _told_apart(each, found)

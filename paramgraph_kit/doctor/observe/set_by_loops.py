@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, has_librarys_lines, is_a
 from paramgraph_kit.doctor.observe.loop_flow import Flow
 from paramgraph_kit.doctor.observe.loop_state import (
+    ANY,
     ENTRIES,
     GROUPS,
     HOOKS,
@@ -60,7 +61,7 @@ def set_by_loops(
         for each in flow.all():
             for line, now in moved(each):
                 for setting in _read_by(line, now, uses_of(), ran):
-                    said = setting.failure.message if setting.failure is not None else setting.said
+                    said = setting.note or (setting.failure.message if setting.failure is not None else setting.said)
                     found.setdefault(said.partition(SET_BETWEEN)[0], setting)
             told = {setting.at for setting in found.values()}
             for setting in (s for s in _filled(each, uses_of, given) if s.at not in told):
@@ -133,6 +134,9 @@ def _filled(found: Found, uses_of: Callable[[], list[Use]], given: dict[str, Any
 
 def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Iterator[Setting]:
     at = _at(line)
+    if line.name == ANY:
+        yield from _not_followed(line, uses, at)
+        return
     every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
     direct = [use for use in every if _is_read(use, line)]
     if direct:
@@ -172,6 +176,19 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
     yield from _of_part(line, uses, ran, at)
     if line.owner is os.environ:
         yield from _of_environment(line, ran, at)
+
+
+def _not_followed(line: Given, uses: list[Use], at: Frame) -> Iterator[Setting]:
+    """A line that sets something of what the step reads, by a name that only a run knows."""
+    every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
+    read = next((use for use in every if use.owner() is line.owner and _counts(use.value())), None)
+    if read is None and is_a(line.owner, torch.nn.Module):
+        modules = (use for use in every if is_a(use.value(), torch.nn.Module))
+        read = next((use for use in modules if any(m is line.owner for m in use.value().modules())), None)
+    if read is not None:
+        said = f"what `{at.text}` sets (at {at.label()}) is not followed, by a name that only a run knows: if that is"
+        note = f"{said} `{read.text}`, or something of it, capture again behind that line"
+        yield Setting(read, ANY, at, line.node, line.target, note=note)
 
 
 def _at(line: Given) -> Frame:
@@ -300,6 +317,8 @@ def _of_state(use: Use, line: Given, at: Frame) -> Setting:
         f"{given}['state'].values()):` with `for k in s: s[k].copy_(new[k])`: the graph reads and writes those of its "
         "capture"
     )
+    if last_name(getattr(line.node, "func", line.node)) == "__init__":
+        does = f"capture again behind {by}, with one call ahead of that, in which it makes its states and rates anew"
     if type(line.owner) is defaultdict:
         zeroed = f"there, in place of it, `{ZERO.format(use.text)}`, in the memory that the graph reads; or "
         does = f"{zeroed if zeros_begin(use.value()) else ''}capture again behind {by}, with one call ahead of that"
