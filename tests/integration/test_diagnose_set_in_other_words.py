@@ -58,7 +58,6 @@ NOTED = {
     "vars(cfg).update(pick(k))": "cfg.scale",
     "cfg.__dict__[pick(k)] = 0.1 * k": "cfg.scale",
     "TABLE.update(pick(k))": "TABLE['gain']",
-    "TABLE[pick(k)] = 0.1 * k": "TABLE['gain']",
 }
 RIGHT = (
     'globals()["C"] = 0.1 * k',

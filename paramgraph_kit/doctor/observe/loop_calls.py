@@ -133,8 +133,6 @@ class Calls(Forms):
         elif not is_a(owner, torch.Tensor):
             if type(key) in PLAIN:
                 self._set(owner, f"[{key!r}]", value, text, node, run)
-            elif type(owner) is dict:
-                self._sets_any(owner, node, run)
             if type(owner) in HOLDS or is_a(owner, ROWS):
                 self._set(owner, PARTS if is_a(owner, ROWS) else ENTRIES, value, text, node, run)
 

@@ -63,10 +63,11 @@ def set_by_loops(
                 for setting in _read_by(line, now, uses_of(), ran):
                     said = setting.note or (setting.failure.message if setting.failure is not None else setting.said)
                     found.setdefault(said.partition(SET_BETWEEN)[0], setting)
-            told = {setting.at for setting in found.values()}
+            told = {setting.at for setting in found.values() if not setting.note}
             for setting in (s for s in _filled(each, uses_of, given) if s.at not in told):
                 found.setdefault(setting.said.partition(SET_BETWEEN)[0], setting)
-    return [*found.values()]
+    told = {setting.at for setting in found.values() if not setting.note}
+    return [each for each in found.values() if not each.note or each.at not in told]
 
 
 def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]]:
