@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import chooses_sized, marked, once_before, picks_by_masks, unmarked
 from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_a_tensor_now, is_only_around, is_touched, lines_of
+from paramgraph_kit.rewrite.own_neighbours import is_a_neighbours, told_around
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.settled import ALREADY, is_settled
@@ -171,8 +172,11 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
                 words = PICKED if is_picked(failure) else FOLLOWS_AHEAD if ahead else FOLLOWS
                 pair = [failure.frame.text], [words]
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
-        elif pair[1] == [IN_DIFF]:
-            pair = _moved(failure, at, fix)
+        elif pair[1] == [IN_DIFF] or (at is not None and is_a_neighbours(at[1], pair)):
+            moved = _moved(failure, at, fix)
+            pair = pair if pair[1] != [IN_DIFF] and moved[1] == [IN_DIFF] else moved
+        elif failure.code == "scalar-frozen" and at is not None and fix is not None and is_only_around(at, fix):
+            pair = told_around(pair)
         if pair and pair[1] == [IN_DIFF] and fix is not None and failure.code in _KEPT and (kept := _kept(fix, at)):
             pair = pair[0], [kept]
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at

@@ -302,3 +302,48 @@ def f(x):
     # THEN the number lives in a tensor, and what is added hangs on it, also in calls that no trial made
     assert found.complete, found
     assert "+        self.state[:, 1] += torch.where(self.count % 4 == 0, 0.1, 0)" in found.diff.splitlines()
+
+
+SLOW = """
+class Learner:
+    def __init__(self):
+        self.online, self.target = nn.Linear(3, 3).to(device), nn.Linear(3, 3).to(device)
+        self.opt = torch.optim.SGD(self.online.parameters(), lr=0.1)
+        self.seen, self.it = [], 0
+    def now(self):
+        return 1 - 0.1 * math.cos(math.pi * self.it / 100)
+    @torch.no_grad()
+    def follow(self):
+        m = self.now()
+        for p, q in zip(self.online.parameters(), self.target.parameters()):
+            q.data = q.data * m + p.data * (1 - m)
+    def step(self, rows):
+        self.it += 1
+        x = torch.FloatTensor(rows).to(device)
+        loss = (self.online(x) - self.target(x).detach()).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.follow()
+        if self.it % 5 == 0:
+            self.seen.append(loss.item())
+        return loss.detach()
+import math
+learner = Learner()
+f = learner.step
+args = ([[0.1, 0.2, 0.3]] * 4,)
+"""
+
+
+def test_a_line_beside_one_that_is_rewritten_and_a_number_behind_the_launch_have_words_of_their_own(
+    tmp_path: Path,
+) -> None:
+    # GIVEN a count beside a line that reads a tensor by the diff, and an average that goes behind the launch by it
+    names = run(SLOW, tmp_path)
+    # WHEN it is rewritten
+    told = [f for f in pgk.diagnose(names["f"], *names["args"], fix=True) if f.frame is not None]
+    count = next(str(failure.fix) for failure in told if failure.frame.text == "self.it += 1")  # type: ignore[union-attr]
+    # THEN the count is not said to be what its neighbour becomes, and the number is said to be in no graph
+    assert "FloatTensor" not in count, count
+    frozen = [str(f.fix) for f in told if f.code == "scalar-frozen"]
+    assert all("launch" in words for words in frozen), frozen
