@@ -11,12 +11,12 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.host_results import RETURNED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
-from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind
+from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind, read_here
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
-from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, READS, assignments
+from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
@@ -392,6 +392,8 @@ def at_least(place: Place) -> str:
         return told
     if code == "scalar-frozen" and len(local) == 1 and (told := _given_to_a_helper(place, function, local[0])):
         return told
+    if code == "branch-frozen" and isinstance(node, ast.If) and (told := _decided_behind(place, function, node)):
+        return told
     if code in DECIDED and (kept := numbers or _of_the_host(place, local)):
         what = f"`{'`, `'.join(kept)}`, where the host decides it,"
         return f"give {what} to the function: {ANSWERED}"
@@ -480,3 +482,15 @@ def _ended_before(place: Place, chosen: Sequence[str]) -> str:
     what = f", return `{'`, `'.join(returned)}`" if returned else ""
     kept = kept_in_place(place, node.lineno)
     return f"end what is captured before {line}{what}, and do that line with all after it behind the launch{kept}"
+
+
+def _decided_behind(place: Place, function: Function | None, node: ast.If) -> str:
+    """``if random() < p:`` of a step's ``p = x.exp().item()``, where nothing from there on trains."""
+    if function is None or function.name != place.entry or node not in function.body:
+        return ""
+    known = read_here(place)
+    names = [name for name in known if name in names_in(node.test)]
+    rest = [n for part in function.body[function.body.index(node) :] for n in within(part)]
+    if not names or any(map(is_training, rest)):
+        return ""
+    return f"`{'`, `'.join(names)}` comes of what line {max(known[name] for name in names)} reads: it {LEFT}"

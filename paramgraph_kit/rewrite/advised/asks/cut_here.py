@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -60,11 +61,32 @@ def decided_here(place: Place, text: str) -> bool:
     """Whether what an object has is given another value in the step itself, behind a number that the host reads."""
     function = place.source.function_of(place.statement)
     every = [n for part in function.body for n in within(part)] if function is not None else []
-    reads = [n.lineno for n in every if isinstance(n, ast.Call) and called(n) in ("item", "tolist") and not n.args]
+    reads = [n.lineno for n in every if isinstance(n, ast.Call) and _reads(n)]
     targets = [each for n in every if isinstance(n, ast.Assign) for each in n.targets]
     targets += [n.target for n in every if isinstance(n, ast.AugAssign)]
     kept = [n for n in targets if isinstance(n, (ast.Subscript, ast.Attribute)) and n.lineno < place.statement.lineno]
-    return any(place.text(n) in text and any(line < n.lineno for line in reads) for n in kept)
+    if any(place.text(n) in text and any(line < n.lineno for line in reads) for n in kept):
+        return True
+    with suppress(SyntaxError):
+        return not names_in(ast.parse(text, mode="eval")).isdisjoint(read_here(place))
+    return False
+
+
+def read_here(place: Place) -> dict[str, int]:
+    """Variables that come of numbers which the step has read ahead of a line, ``p = min(1.0, x.item())``: where."""
+    function = place.source.function_of(place.statement)
+    found = dict[str, int]()
+    for node in (n for part in (function.body if function is not None else ()) for n in within(part)):
+        if isinstance(node, ast.Assign) and node.lineno < place.statement.lineno:
+            of_others = [found[name] for name in names_in(node.value) if name in found]
+            line = node.lineno if any(map(_reads, ast.walk(node.value))) else max(of_others, default=0)
+            found = {name: at for name, at in found.items() if name not in stored([node])}
+            found |= dict.fromkeys(stored([node]), line) if line else {}
+    return found
+
+
+def _reads(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and called(node) in ("item", "tolist") and not node.args
 
 
 def trained_between(place: Place, node: ast.If) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
@@ -69,7 +70,7 @@ def held_in_a_tensor(place: Place) -> str:
     comes = " and what it comes of" * (len(made) > 1)  # given anew, it is another number than at first
     first = "".join(f", with line {n.lineno} (`{place.text(n)}`){comes} done before that" for n in made[-1:])
     here = "`, `".join(f"{new}` for `{name}" for name, new in held.items())
-    rounds = place.loops()
+    rounds = [each for each in place.loops() if _sets(each, names)]  # in others it is the same in all rounds
     alone = f"make one round of the loop of line {rounds[-1].lineno} what is captured: " if rounds else ""
     helper = function.name if place.entry and function.name != place.entry else ""
     several = f"; where a launch calls `{helper}` several times, one for each of them" if helper else ""
@@ -77,6 +78,12 @@ def held_in_a_tensor(place: Place) -> str:
         f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`"
         f"{first}, and here `{here}`{several}"
     )
+
+
+def _sets(loop: ast.AST, names: Sequence[str]) -> bool:
+    """Whether a loop gives one of them other values."""
+    paths = (n for n in ast.walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return not {*names, *(name.partition(".")[0] for name in names)}.isdisjoint(map(path_of, paths))
 
 
 def _number(place: Place, node: ast.AST, operation: str) -> str:
