@@ -9,9 +9,11 @@ a graph. Names are looked up, so code about other parameters or other functions 
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -83,6 +85,8 @@ def around(function: Callable[..., Any]) -> list[Scope]:
     inner = getattr(function, "__func__", function)
     if not isinstance(inner, torch.nn.Module) and not hasattr(inner, "__code__"):  # an object that can be called
         inner = vars(type(inner)).get("__call__")
+    with suppress(ValueError):  # it wraps itself
+        inner = inspect.unwrap(inner)  # of `@torch.no_grad()`, whose lines are torch's
     code, space = getattr(inner, "__code__", None), getattr(inner, "__globals__", None)
     if code is not None and space is not None and not is_library(code.co_filename):
         cells = [file for file in list(linecache.cache) if is_cell(file)] if is_cell(code.co_filename) else []
