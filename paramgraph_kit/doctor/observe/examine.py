@@ -73,6 +73,7 @@ from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
+from paramgraph_kit.doctor.observe.steps_around import steps_around
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
@@ -416,13 +417,15 @@ class _Examiner(Caller):
     def between_calls(self, call: Call, found: Examination) -> list[Failure]:
         """What happens to gradients and results between calls, as far as it can be read."""
         codes = self.codes(call)
+        scopes = around(self.function)
+        known = steps_around(scopes, self.function, self.given(), call.ran())
         if has_tensor(call.result):
-            for frame in kept(around(self.function), self.function, codes, call.result, has_tensor):
+            for frame in kept(scopes, self.function, codes, call.result, has_tensor, known.calls):
                 text = "its results are kept, and each replay writes to the same memory: keep a clone()"
                 found.notes.append(f"{text} at {frame.label()}")
         if not (call.left.made or call.left.added) or sets_to_none(codes):
             return unscaled(call.steps)
-        problems = unscaled(call.steps) + problems_between(call.left, around(self.function), self.function, codes)
+        problems = unscaled(call.steps) + problems_between(call.left, scopes, self.function, codes, known.nulled)
         if not problems and (text := note(call.left)):
             found.notes.append(text)
         return problems

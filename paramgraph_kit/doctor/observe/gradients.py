@@ -39,6 +39,7 @@ from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.loop_state import Given
     from paramgraph_kit.doctor.observe.observer import Step
 
 CODE = "gradients-rebound"
@@ -99,21 +100,31 @@ def around(function: Callable[..., Any]) -> list[Scope]:
     return found
 
 
-def problems(left: Left, scopes: Iterable[Scope], function: Any, own: Iterable[CodeType]) -> list[Failure]:
-    """Lines outside of the function that set its gradients to None between calls."""
+def problems(
+    left: Left, scopes: Iterable[Scope], function: Any, own: Iterable[CodeType], nulled: Iterable[Given] = ()
+) -> list[Failure]:
+    """Lines outside of the function that set its gradients to None between calls.
+
+    ``nulled``: lines that do so of something, where its name alone does not tell of what.
+    """
     meant = left.added if left.stepped else (*left.added, *left.made)
     if not meant or left.zeroed:
         return []
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
-    rule, found = BY_ID[CODE], {}
-    for scope in scopes:
-        search = Search(scope.names, function, {id(p) for p in meant})
-        for line in search.lines(scope.body):
-            if not any(scope.file == file and first <= line <= last for file, first, last in mine):
-                text = f"sets {len(meant)} gradients to None that a graph of this function goes on writing to"
-                name = getattr(scope.body, "name", "<module>")
-                frame = Frame(display_name(scope.file), line, name, linecache.getline(scope.file, line).strip())
-                found[scope.file, line] = rule.failure(text, frame)
+    rule, found = BY_ID[CODE], dict[tuple[str, int], Failure]()
+    ours = {id(p) for p in meant}
+    spots = [
+        (scope.file, line, getattr(scope.body, "name", "<module>"))
+        for scope in scopes
+        for line in Search(scope.names, function, ours).lines(scope.body)
+    ]
+    inside = Search({}, function, ours)
+    spots += [(g.file, g.node.lineno, g.function) for g in nulled if inside.has_ours(g.owner)]  # type: ignore[attr-defined]
+    for file, line, name in spots:
+        if not any(file == of and first <= line <= last for of, first, last in mine):
+            text = f"sets {len(meant)} gradients to None that a graph of this function goes on writing to"
+            frame = Frame(display_name(file), line, name, linecache.getline(file, line).strip())
+            found.setdefault((file, line), rule.failure(text, frame))
     return list(found.values())
 
 
@@ -125,6 +136,12 @@ def note(left: Left) -> str:
         f"it makes {len(left.made)} gradients: a graph fills these very tensors at each replay, so p.grad must stay "
         "between replays; zero_grad() sets it to None, zero_grad(set_to_none=False) does not"
     )
+
+
+def nulls(call: ast.Call) -> bool:
+    """Whether a zero_grad() sets gradients to None."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "set_to_none")]
+    return not (given and isinstance(given[0], ast.Constant) and given[0].value is False)
 
 
 def sets_to_none(codes: Iterable[CodeType]) -> bool:
@@ -202,12 +219,10 @@ class Search:
 
     def _nulls(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and isinstance(node.func, ast.Attribute):
-            given = [*node.args, *(k.value for k in node.keywords if k.arg == "set_to_none")]
-            keeps = given and isinstance(given[0], ast.Constant) and given[0].value is False
-            return not keeps and self._has_ours(self._value(node.func.value))
-        return any(self._has_ours(self._value(target.value)) for target in _nulled(node))
+            return nulls(node) and self.has_ours(self._value(node.func.value))
+        return any(self.has_ours(self._value(target.value)) for target in _nulled(node))
 
-    def _has_ours(self, value: Any) -> bool:
+    def has_ours(self, value: Any) -> bool:
         """Whether an optimizer, a module or a parameter is about the gradients in question."""
         if isinstance(value, torch.optim.Optimizer):
             return any(id(p) in self.parameters for group in value.param_groups for p in group["params"])

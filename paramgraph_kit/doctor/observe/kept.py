@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, here, last_line, nodes_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.parts_of_results import Holds, Results, kept_from_round_to_round
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Frame
 
@@ -19,21 +21,32 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _KEEPS = ("append", "add", "appendleft", "setdefault")
 _MOST = 3  # functions that hand a result on
 _Line = tuple[str, int, str]  # a file, a line, and its function
-Holds = Callable[[Any], bool]
 
 
 def kept(
-    scopes: Iterable[Scope], function: Any, own: Iterable[CodeType], result: Any = None, holds: Holds | None = None
+    scopes: Iterable[Scope],
+    function: Any,
+    own: Iterable[CodeType],
+    result: Any,
+    holds: Holds,
+    known: Iterable[ast.Call] = (),
 ) -> list[Frame]:
     """The lines outside of the function that keep what it returns as it is, in a loop around its call.
 
-    ``result`` is one of those, and ``holds`` says of a part of it whether a replay writes there.
+    ``result`` is one of those, and ``holds`` says of a part of it whether a replay writes there; ``known``: calls of
+    the function that their names alone do not tell.
     """
+    also = [*known]
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
     found: dict[tuple[str, int], Frame] = {}
     for scope in scopes:
         own_name = getattr(scope.body, "name", "<module>")
-        for file, line, name in _lines(scope, Search(scope.names, function, set()), result, holds):
+        search = Search(scope.names, function, set())
+
+        def calls(node: ast.AST, search: Search = search) -> bool:
+            return search.calls(node) or any(node is each for each in also)
+
+        for file, line, name in _lines(scope, search, Results({}, calls, result, holds)):
             is_around = (file, name) == (scope.file, own_name)  # not of a method beside it, which is handed results
             if not (is_around and any(file == of and first <= line <= last for of, first, last in mine)):
                 text = linecache.getline(file, line).strip()
@@ -41,44 +54,26 @@ def kept(
     return list(found.values())
 
 
-def _lines(scope: Scope, search: Search, result: Any, holds: Holds | None) -> Iterator[_Line]:
+def _lines(scope: Scope, search: Search, results: Results) -> Iterator[_Line]:
     own = getattr(scope.body, "name", "<module>")
-    for node in (n for statement in scope.body.body for n in here(statement)):
-        if isinstance(node, _COMPREHENSIONS) and search.calls(node.elt):
+    every = [n for statement in scope.body.body for n in here(statement)]
+    for node in every:
+        if isinstance(node, _COMPREHENSIONS) and results.has(node.elt):
             yield scope.file, node.lineno, own
         if isinstance(node, LOOPS):
             inside = [n for statement in node.body for n in here(statement)]
-            results = {*_named(inside, search, result, holds)}
-            yield from ((scope.file, line, own) for line in _kept_in(inside, results, search.calls))
+            there = results.named_in(inside)
+            if not there.names and not any(map(results.calls, inside)):
+                continue
+            lines = [*_kept_in(inside, there), *kept_from_round_to_round(node, every, there)]
+            yield from ((scope.file, line, own) for line in lines)
             for call in (n for n in inside if isinstance(n, ast.Call)):
                 called = _function(call.func, search._value)
-                if called is not None and not search.calls(call):
-                    given = _given(call, called, results, lambda each: _are_results(each, search, result, holds))
-                    yield from _kept_by(*called, given)
+                if called is not None and not results.calls(call):
+                    yield from _kept_by(*called, _given(call, called, there), results.holds)
 
 
-def _named(inside: list[ast.AST], search: Search, result: Any, holds: Holds | None) -> Iterator[str]:
-    """The names that a loop gives to results, and of several to those of their parts that count."""
-    for n in (n for n in inside if isinstance(n, ast.Assign) and search.calls(n.value)):
-        for target in n.targets:
-            if isinstance(target, ast.Name):
-                yield target.id
-            elif isinstance(target, (ast.Tuple, ast.List)):
-                parts = _are_results(ast.Starred(n.value), search, result, holds)
-                pairs = zip(target.elts, parts, strict=False) if len(parts) == len(target.elts) else ()
-                yield from (each.id for each, counts in pairs if counts and isinstance(each, ast.Name))
-
-
-def _are_results(node: ast.expr, search: Search, result: Any, holds: Holds | None) -> list[bool]:
-    """For each argument that an expression stands for whether it is a result: ``step(x)``, ``*step(x)``."""
-    if not isinstance(node, ast.Starred):
-        return [search.calls(node)]
-    if not search.calls(node.value) or not isinstance(result, (tuple, list)):
-        return []
-    return [holds is None or holds(part) for part in result]
-
-
-def _kept_in(nodes: list[ast.AST], results: set[str], calls: Callable[[ast.AST], bool]) -> Iterator[int]:
+def _kept_in(nodes: list[ast.AST], results: Results) -> Iterator[int]:
     """Lines that append a result to something, or put it at a key that moves."""
     for n in nodes:
         what: ast.expr | None = None
@@ -86,18 +81,13 @@ def _kept_in(nodes: list[ast.AST], results: set[str], calls: Callable[[ast.AST],
             what = n.args[-1]
         elif isinstance(n, ast.Assign) and isinstance(target := n.targets[0], ast.Subscript):
             constant = isinstance(target.slice, (ast.Constant, ast.Slice, ast.Tuple))  # a place of a tensor's is a copy
-            what = None if constant or not isinstance(n.value, ast.Name) else n.value
+            what = None if constant or isinstance(n.value, (ast.Tuple, ast.List, ast.Dict)) else n.value
+            what = what if isinstance(what, (ast.Name, ast.Attribute, ast.Subscript)) else None
         if what is None:
             continue
-        names = {e.id for e in elements_of(what) if isinstance(e, ast.Name)}
-        if calls(what) or any(not _is_given_anew(name, nodes, n, calls) for name in names & results):
+        parts = what.values if isinstance(what, ast.Dict) else [*elements_of(what)]
+        if any(results.has(each) and not results.is_given_anew(each, nodes, n) for each in parts):
             yield n.lineno  # type: ignore[attr-defined]
-
-
-def _is_given_anew(name: str, nodes: list[ast.AST], at: ast.AST, calls: Callable[[ast.AST], bool]) -> bool:
-    """Whether a name is something else by a line: ``loss = loss.item()``."""
-    made = [n for n in nodes if isinstance(n, ast.Assign) and not calls(n.value) and n.lineno < at.lineno]  # type: ignore[attr-defined]
-    return any(isinstance(t, ast.Name) and t.id == name for n in made for each in n.targets for t in elements_of(each))
 
 
 def _function(node: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[FunctionType, Any] | None:
@@ -113,24 +103,19 @@ def _function(node: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[Functio
     return found, owner
 
 
-def _given(
-    call: ast.Call, called: tuple[FunctionType, Any], results: set[str], are: Callable[[ast.expr], list[bool]]
-) -> set[str]:
+def _given(call: ast.Call, called: tuple[FunctionType, Any], results: Results) -> dict[str, Any]:
     """What a function calls the results that it is given."""
     code, owner = called[0].__code__, called[1]
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = [
-        counts
-        for each in call.args
-        for counts in ([True] if isinstance(each, ast.Name) and each.id in results else are(each))
-    ]
-    found = {name for name, counts in zip(names[owner is not None :], given, strict=False) if counts}
-    return found | {
-        k.arg for k in call.keywords if k.arg in names and isinstance(k.value, ast.Name) and k.value.id in results
-    }
+    given = [part for each in call.args for part in results.parts(each)]
+    found = dict(zip(names[owner is not None :], given, strict=False))
+    found |= {k.arg: results.of(k.value) for k in call.keywords if k.arg in names}
+    return {name: part for name, part in found.items() if part is not NOTHING and results.holds(part)}
 
 
-def _kept_by(function: FunctionType, owner: Any, given: set[str], most: int = _MOST) -> Iterator[_Line]:
+def _kept_by(
+    function: FunctionType, owner: Any, given: dict[str, Any], holds: Holds, most: int = _MOST
+) -> Iterator[_Line]:
     """Lines of a function that keep what it is given, in what outlives its call."""
     if not given or not most:
         return
@@ -138,19 +123,20 @@ def _kept_by(function: FunctionType, owner: Any, given: set[str], most: int = _M
     nodes = [*nodes_of(code)]
     made = {t.id for n in nodes if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
     known = {code.co_varnames[0]: owner} if owner is not None else {}
+    results = Results(given, lambda _: False, None, holds).named_in(nodes)
 
     def is_own(node: ast.AST) -> bool:
         holder = node.func.value if isinstance(node, ast.Call) else node.targets[0].value  # type: ignore[attr-defined]
         return isinstance(holder, ast.Name) and holder.id in made - {*_outer(nodes)}
 
     keeping = [n for n in nodes if not _keeps(n) or not is_own(n)]
-    for line in _kept_in(keeping, given, lambda _: False):
+    for line in _kept_in(keeping, results):
         yield code.co_filename, line, code.co_name
     for call in (n for n in nodes if isinstance(n, ast.Call)):
         inner = _function(call.func, lambda n: path_value(n, known, function.__globals__))
         if inner is not None and inner[0] is not function:
-            names = {name for name in given if not _is_given_anew(name, nodes, call, lambda _: False)}
-            yield from _kept_by(*inner, _given(call, inner, names, lambda _: [False]), most - 1)
+            as_is = {n: v for n, v in results.names.items() if not results.is_given_anew(ast.Name(n), nodes, call)}
+            yield from _kept_by(*inner, _given(call, inner, replace(results, names=as_is)), holds, most - 1)
 
 
 def _keeps(node: ast.AST) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -15,19 +14,16 @@ from torch.utils.hooks import RemovableHandle
 from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
 from paramgraph_kit.doctor.observe.captured_entries import CHANGES, TAKES
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
+from paramgraph_kit.doctor.observe.gradients import nulls
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_forms import Forms
 from paramgraph_kit.doctor.observe.loop_names import (
     calls_in,
     classes_in,
-    has_state,
     is_call_of,
-    is_exchange,
     is_inner,
     is_named_alone,
     is_same,
-    is_table,
-    is_torchs,
     is_used_alike,
     makes_once,
     outer_in,
@@ -36,6 +32,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
 from paramgraph_kit.doctor.observe.loop_state import (
     DEEP,
     ENTRIES,
+    GRADIENT,
     GROUPS,
     HOOKS,
     LEARNS,
@@ -56,8 +53,13 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Thing,
     all_of,
     elements,
+    has_state,
     in_kinds,
+    is_exchange,
+    is_table,
+    is_torchs,
     names_given,
+    remakes,
 )
 from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
@@ -73,9 +75,6 @@ HOOKED = (
 )
 ROWS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _EACH = "<each>"  # the name of what a function is run with
-_REMAKES = re.compile(
-    r"torch\.nn\.utils\.(parametriz|prune|weight_norm|spectral_norm)"
-)  # whose functions change modules
 
 
 class Calls(Forms):
@@ -119,7 +118,7 @@ class Calls(Forms):
         if isinstance(owner, Thing):
             if not (value is NOTHING and name in owner.has):
                 owner.has[name] = value
-        elif is_a(owner, torch.Tensor) and name not in (MEMORY, LEARNS):
+        elif is_a(owner, torch.Tensor) and name not in (MEMORY, LEARNS) and (name, value) != (GRADIENT, None):
             return
         else:
             self._set(owner, name, value, text, node, run)
@@ -219,7 +218,7 @@ class Calls(Forms):
 
     def _call(self, call: ast.Call, run: Run) -> None:
         if self._is_step(call, run):
-            self._stepped()
+            self._stepped(call)
             return
         if (ways := self._ways(call, run)) is not None:
             self._one_of(partial(self._call, each, run) for each in ways)
@@ -252,7 +251,7 @@ class Calls(Forms):
             for owner in all_of(self._value(call.args[1], run)):
                 self._set(owner, MEMORY, NOTHING, "p.data", call, run)
             return
-        if call.args and _remakes(self._value(call.func, run)):
+        if call.args and remakes(self._value(call.func, run)):
             for owner in all_of(self._value(call.args[0], run)):
                 if is_a(owner, torch.nn.Module):
                     self._set(owner, PARTS, NOTHING, ast.unparse(call.args[0]), call, run)
@@ -344,6 +343,9 @@ class Calls(Forms):
                         continue
                     self._set(group, "['lr']", NOTHING, text, call, run)
                 done = True
+            elif name == "zero_grad" and is_a(owner, (torch.nn.Module, torch.optim.Optimizer)) and nulls(call):
+                self._set(owner, GRADIENT, NOTHING, text, call, run)
+                done = True
             elif name in ("update", "setdefault", "__setitem__") and is_table(owner):
                 self._update(call, name, owner, run)
                 done = True
@@ -408,20 +410,20 @@ class Calls(Forms):
         if isinstance(node, ast.Call) and last_name(node.func) in ("copy", "deepcopy") and node.args:
             name = type(self._value(node.args[0], run)).__name__
             return next((Thing(k, f) for f in self.spaces for k in classes_in(f) if k.name == name), NOTHING)
+        if (own := self._own_made_by(node, run)) is not NOTHING:
+            return own
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return NOTHING
-        kinds = ((kind, file) for file in self.spaces for kind in classes_in(file) if kind.name == node.func.id)
-        found = next(kinds, None)
-        if found is None or not isinstance(self._value(node.func, run), (type, type(NOTHING))):
+        found = self._kind_made_by(node.func, run)
+        if found is None:
             return NOTHING
-        if self._is_own(*found) and self.meant in (None, node):
-            return self.owner
         thing = Thing(*found)
         self._made(thing, node, run)
         return thing
 
-    def _stepped(self) -> None:
+    def _stepped(self, call: ast.Call) -> None:
         """The step is called: what each thing was set by last is what it finds."""
+        self.found.steps.append(call)
         if self.state.has_stepped:
             for key, numbers in self.state.last.items():
                 self.found.at_step.setdefault(key, set()).update(numbers)
@@ -477,9 +479,3 @@ class Calls(Forms):
         for state in new.returned:
             self.state.join(state)
         return new.result
-
-
-def _remakes(function: Any) -> bool:
-    """Whether a function of torch's makes a module's weights otherwise: by a parametrization, or a mask."""
-    named = str(getattr(function, "__name__", ""))
-    return not named.startswith("is_") and bool(_REMAKES.match(str(getattr(function, "__module__", ""))))

@@ -72,7 +72,9 @@ class Flow(Calls):
             named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
             if not named and names.isdisjoint(_OF_OBJECTS):
                 continue
-            makes = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in self.kinds]
+            makes = [
+                n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in self.kinds.keys() | self.makers
+            ]
             for self.meant in makes if 1 < len(makes) <= MOST_ALIKE else (None,):
                 yield from self._body(scope, nodes)
 
@@ -84,7 +86,7 @@ class Flow(Calls):
             self._name_as_given(nodes, run)
         with suppress(NotFollowed):
             self._block(scope.body.body, run)
-            if self.found.at_step:
+            if self.found.at_step or self.found.steps:
                 yield self.found
 
     def _elsewhere(self) -> Iterator[Scope]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -41,6 +40,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     function_of,
     given_by,
 )
+from paramgraph_kit.doctor.observe.makers import makers_of
 from paramgraph_kit.doctor.observe.torch_settings import as_it_is_written, gradients_within
 from paramgraph_kit.driver.files import is_library
 
@@ -62,6 +62,8 @@ class Meanings:
         self.methods = [
             (m, kind, file) for file in self.spaces for kind in classes_in(file) for m in kind.body if is_function(m)
         ]
+        functions = (f for file in self.spaces for f in functions_in(file))
+        self.makers = makers_of(self.kinds.keys() - {"object"}, functions)
         self.things: dict[str, Thing] = {}
         self.meant: ast.AST | None = None  # of several lines that make an object of its class
         self.results: dict[int, Any] = {}  # by a call's id: what it gives that a function of the user's has made
@@ -104,6 +106,24 @@ class Meanings:
 
     def _made_by(self, node: ast.expr, run: Run) -> Any:
         raise NotImplementedError
+
+    def _own_made_by(self, node: ast.expr, run: Run) -> Any:
+        """The step's own object where a line makes one of its class, itself or by a function of the user's."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self.meant in (None, node)):
+            return NOTHING
+        if any(each is self.owner for each in run.bound.values()):  # a variable is known to be it
+            return NOTHING
+        if node.func.id in self.makers:
+            return self.owner if node.func.id not in run.names.own else NOTHING
+        found = self._kind_made_by(node.func, run)
+        return self.owner if found is not None and self._is_own(*found) else NOTHING
+
+    def _kind_made_by(self, func: ast.Name, run: Run) -> tuple[ast.ClassDef, str] | None:
+        """The class of the user's that a name means."""
+        kinds = ((kind, file) for file in self.spaces for kind in classes_in(file) if kind.name == func.id)
+        found = next(kinds, None)
+        is_kind = found is not None and isinstance(self._value(func, run), (type, type(NOTHING)))
+        return found if is_kind else None
 
     def _method(self, owner: Any, name: str) -> Called | None:
         """A method of an object, given nothing."""
@@ -258,7 +278,8 @@ class Meanings:
         if is_call_of(node, "globals"):
             return self.spaces.get(run.file, names.space)
         if isinstance(node, ast.Call):
-            return given_by(node, names, lambda each, _: self._value(each, run))
+            made = self._own_made_by(node, run)
+            return given_by(node, names, lambda each, _: self._value(each, run)) if made is NOTHING else made
         return NOTHING
 
     def _given_setting(self, call: ast.Call, run: Run) -> Any:
@@ -461,30 +482,6 @@ def is_true(test: ast.expr) -> bool:
 def are_types(kinds: Any) -> bool:
     """Whether ``isinstance`` takes it."""
     return isinstance(kinds, type) or (isinstance(kinds, tuple) and all(isinstance(k, type) for k in kinds))
-
-
-def has_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it keeps tensors between its steps."""
-    plain = isinstance(optimizer, torch.optim.SGD) and not any(g["momentum"] for g in optimizer.param_groups)
-    return bool(optimizer.state) or not plain
-
-
-def is_torchs(module: torch.nn.Module, name: str) -> bool:
-    """Whether a method is as torch has it."""
-    return getattr(type(module), name, None) is getattr(torch.nn.Module, name)
-
-
-def is_exchange(node: ast.AST) -> bool:
-    """Whether a statement is ``a, b = b, a``."""
-    target, value = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (None, None)
-    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
-        return False
-    return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(value.elts)]
-
-
-def is_table(owner: Any) -> bool:
-    """Whether ``update`` gives it entries."""
-    return type(owner) is dict or isinstance(owner, Held) or owner is os.environ
 
 
 def is_same(value: Any, function: Any) -> bool:

@@ -12,7 +12,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Names,
 )
 
-MODE, LEARNS, MEMORY = "training", "requires_grad", "data"
+MODE, LEARNS, MEMORY, GRADIENT = "training", "requires_grad", "data", "grad"
 PARTS = "_modules"  # what a module is made of, and its hooks
 HOOKS = "_backward_hooks"  # of a module or a parameter, where gradients pass
 STATE, GROUPS = "state", "param_groups"  # of an optimizer
@@ -81,6 +81,7 @@ class Found:
     values: dict[int, list[Any]] = field(default_factory=dict)
     at_step: dict[Key, set[int]] = field(default_factory=dict)
     owners: dict[int, Any] = field(default_factory=dict)  # kept, so that no other gets its number
+    steps: list[ast.Call] = field(default_factory=list)  # calls of the step
 
 
 @dataclass(frozen=True, slots=True)

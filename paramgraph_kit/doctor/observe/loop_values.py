@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -21,6 +23,9 @@ _PARTS = ("parameters", "modules", "children", "buffers")
 ITSELF = ("eval", "train", "requires_grad_", "to", "cuda", "type", "to_empty")  # calls of modules that give them
 DTYPES = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
 PLAIN = (bool, int, float, str, bytes, type(None))
+_REMAKES = re.compile(
+    r"torch\.nn\.utils\.(parametriz|prune|weight_norm|spectral_norm)"
+)  # whose functions change modules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,3 +215,33 @@ def function_of(value: Any) -> tuple[FunctionType | None, Any]:
     except ValueError:
         inner = None
     return (inner, owner) if isinstance(inner, FunctionType) else (None, owner)
+
+
+def remakes(function: Any) -> bool:
+    """Whether a function of torch's makes a module's weights otherwise: by a parametrization, or a mask."""
+    named = str(getattr(function, "__name__", ""))
+    return not named.startswith("is_") and bool(_REMAKES.match(str(getattr(function, "__module__", ""))))
+
+
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it keeps tensors between its steps."""
+    plain = isinstance(optimizer, torch.optim.SGD) and not any(g["momentum"] for g in optimizer.param_groups)
+    return bool(optimizer.state) or not plain
+
+
+def is_torchs(module: torch.nn.Module, name: str) -> bool:
+    """Whether a method is as torch has it."""
+    return getattr(type(module), name, None) is getattr(torch.nn.Module, name)
+
+
+def is_exchange(node: ast.AST) -> bool:
+    """Whether a statement is ``a, b = b, a``."""
+    target, value = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (None, None)
+    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+        return False
+    return [ast.unparse(each) for each in target.elts] == [ast.unparse(each) for each in reversed(value.elts)]
+
+
+def is_table(owner: Any) -> bool:
+    """Whether ``update`` gives it entries."""
+    return type(owner) is dict or isinstance(owner, Held) or owner is os.environ

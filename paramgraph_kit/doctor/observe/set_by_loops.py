@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe.loop_flow import Flow
 from paramgraph_kit.doctor.observe.loop_state import (
     ANY,
     ENTRIES,
+    GRADIENT,
     GROUPS,
     HOOKS,
     LEARNS,
@@ -77,7 +78,7 @@ def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]
     """
     for (owner_id, name), numbers in found.at_step.items():
         owner = found.owners[owner_id]
-        if name == ENTRIES:
+        if name in (ENTRIES, GRADIENT):  # what sets gradients to None is told elsewhere
             continue
         late = [n for n in sorted(numbers) if n > 0 and found.given[n].is_late]
         if is_ahead and not late:  # a file's own lines have run by then
