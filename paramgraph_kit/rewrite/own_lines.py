@@ -12,6 +12,7 @@ from typing import Any, Never
 
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
+from paramgraph_kit.doctor.observe.gradients import nulls_around
 from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_sets
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -147,6 +148,8 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
+        if nulls_around(failure):
+            return failure
         if says_what_sets(failure):
             shown = _shown(failure, blocks, at) if in_diff else None
             if shown is None or shown[1] == [IN_DIFF]:

@@ -40,6 +40,7 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def _rewritten(
     found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
 ) -> list[Failure]:
+    from paramgraph_kit.doctor.observe.gradients import nulls_around
     from paramgraph_kit.doctor.observe.other_readings import follows
     from paramgraph_kit.doctor.observe.other_ways import is_led
     from paramgraph_kit.rewrite import rewriting
@@ -49,7 +50,7 @@ def _rewritten(
     from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
 
-    if found.codes == (EMPTY,):  # there are no lines of a graph to rewrite
+    if found.codes == (EMPTY,) or all(map(nulls_around, found.failures)):  # there are no lines of a graph to rewrite
         return []
     ended = any(failure.code in ENDS for failure in found.failures)
     left: list[Any] = []  # one round that is a function, and no graph yet

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.observer import Step
 
 CODE = "gradients-rebound"
+_ON = "gradients to None that a graph of this function goes on writing to"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -122,10 +123,28 @@ def problems(
     spots += [(g.file, g.node.lineno, g.function) for g in nulled if inside.has_ours(g.owner)]  # type: ignore[attr-defined]
     for file, line, name in spots:
         if not any(file == of and first <= line <= last for of, first, last in mine):
-            text = f"sets {len(meant)} gradients to None that a graph of this function goes on writing to"
+            text = f"sets {len(meant)} {_ON}"
             frame = Frame(display_name(file), line, name, linecache.getline(file, line).strip())
-            found.setdefault((file, line), rule.failure(text, frame))
+            found.setdefault((file, line), replace(rule.failure(text, frame), fix=_in_place(frame, file)))
     return list(found.values())
+
+
+def nulls_around(failure: Failure) -> bool:
+    """Whether it is told of a line around the function: no line of its own mends that."""
+    return failure.code == CODE and failure.message.endswith(_ON)
+
+
+def _in_place(frame: Frame, file: str) -> str:
+    """What such a line becomes, so that the graph goes on with the same tensors."""
+    tree = tree_of(file)
+    nodes = (n for n in (ast.walk(tree) if tree is not None else ()) if getattr(n, "lineno", 0) == frame.line)
+    before, after = frame.text, "the same in place, `p.grad.zero_()`"
+    for node in nodes:
+        if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad":
+            before, after = ast.unparse(node), f"{ast.unparse(node.func)}(set_to_none=False)"
+        elif nulled := _nulled(node):
+            before, after = ast.unparse(node), "; ".join(f"{ast.unparse(each)}.zero_()" for each in nulled)
+    return f"before  {before}\nafter   {after}: in place, in the memory that the graph adds to"
 
 
 def note(left: Left) -> str:
