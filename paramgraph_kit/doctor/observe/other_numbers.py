@@ -85,12 +85,14 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
         return []
     drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
     frozen, told, fails = list[Failure](), set[tuple[str, Frame | None]](), False
-    waiting = [every]
+    waiting, alone = [every], list[list[tuple[int, Inner]]]()
     while waiting:
         some = waiting.pop(0)
         new = [_with(some, at, value) for at, (_, value) in enumerate(given)]
         args, kwargs = tuple(new[: len(caller.args)]), dict(zip(caller.kwargs, new[len(caller.args) :], strict=True))
         other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
+        if other.ended is not None and any(some is each for each in alone):
+            continue
         if other.ended is not None:  # a size perhaps, beside others that a call does take
             fails = fails or len(some) == 1 or some is not every
             waiting += _parted(some) if some is every else [[each] for each in some[:_MOST_ALONE] if len(some) > 1]
@@ -101,8 +103,10 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
         for f in differences(base.steps, other.steps, random_drawn=False):
             if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                 told.add((f.code, f.frame))
-                if f.code == "size-frozen" and some is every and floats != every and floats and floats not in waiting:
-                    waiting.append(floats)  # what comes behind other sizes cannot be compared
+                if f.code == "size-frozen" and some is every and floats != every and not alone:
+                    # What has, or comes behind, other sizes cannot be compared: which of them is not by all numbers.
+                    alone = [[each] for each in every[:_MOST_ALONE] if len(every) > 1 and each not in floats]
+                    waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
     return frozen
