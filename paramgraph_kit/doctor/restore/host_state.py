@@ -132,16 +132,26 @@ class HostState:
     def changes(self, before: list[Any]) -> list[Change]:
         """What the user's own hold now and did not hold then."""
         found: list[Change] = []
-        for holder, then in zip(self.holders, before, strict=True):
+        pairs = [*zip(self.holders, before, strict=True)]
+        had = {id(holder.target): then for holder, then in pairs if holder.kind == "container"}
+        left = set[int]()  # containers in whose place another one is that holds what they did
+        for holder, then in pairs:
             if holder.of_torch or holder.kind == "generator" or holder.is_same(then):
                 continue
             now = holder.read()
             if holder.kind in ("attributes", "slots", "class"):
                 names = [key for key in {**then, **now} if not same(then.get(key), now.get(key))]
-                found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]
+                again = {n for n in names if _holds_the_same(then.get(n), now.get(n), had)}
+                left |= {id(then[n]) for n in again}
+                found += [
+                    Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names if n not in again
+                ]
+            elif holder.kind in ("global", "cell") and _holds_the_same(then, now, had):
+                left.add(id(then))
             else:
                 found.append(Change(holder.kind, holder.name, then, now, entry=holder.entry))
-        return found
+        gone = [(holder.name, holder.read()) for holder, _ in pairs if left and id(holder.target) in left]
+        return [c for c in found if c.kind != "container" or not any(c.name == n and same(c.after, v) for n, v in gone)]
 
     def advance(self, before: list[Any], times: int) -> bool:
         """Let numbers that moved since ``before`` move on, as if by so many calls; returns whether there are any."""
@@ -421,6 +431,16 @@ def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
     except Exception:  # it has none, or answers as it likes
         return [("", value) for value in args] + list(kwargs.items())
     return list(bound.items())
+
+
+def _holds_the_same(then: Any, now: Any, had: dict[int, Any]) -> bool:
+    """Whether another list or dictionary has the entries now that the one in its place had ahead of the call.
+
+    One that an earlier call has made is not known, and was as empty as this call leaves its own.
+    """
+    if type(then) is not type(now) or type(now) not in (list, dict, set, deque):
+        return False
+    return same(had[id(then)], now) if id(then) in had else not now
 
 
 def _further(then: Any, now: Any, times: int) -> Any:
