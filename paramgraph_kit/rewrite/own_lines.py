@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_a_tensor_now,
 from paramgraph_kit.rewrite.own_neighbours import is_a_neighbours, told_around
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.set_between_launches import again_between
 from paramgraph_kit.rewrite.settled import ALREADY, is_settled
 from paramgraph_kit.rewrite.source.ahead_of import named_by
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, within
@@ -160,7 +161,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
             stays = ALREADY.format(fix.alone) if inside else BESIDE
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         if in_diff and fix is not None and at is not None and _stays(failure, at, fix, blocks):
-            stays = WITHIN.format(fix.alone) if _is_within(at, fix) else BESIDE
+            stays = WITHIN.format(fix.alone) if _is_within(at, fix) else again_between(fix, failure) or BESIDE
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair and failure.frame is not None and any(line.lstrip().startswith("def ") for line in pair[0]):

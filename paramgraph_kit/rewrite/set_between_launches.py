@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from contextlib import suppress
 
+from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.kept_numbers import AGAIN
@@ -14,7 +15,7 @@ from paramgraph_kit.rewrite.source.edits import Function, path_of
 from paramgraph_kit.trace.model import Failure
 
 KEPT = "`{path}` {set}: a graph of `{name}` keeps what it has at the capture: capture again behind that line{or_}"
-
+AGAIN_BEHIND = "stays as it is: `{name}` runs it, and is captured again behind {at}, which sets what it reads"
 WARM = ", with one call ahead of that capture, in which the optimizer makes the states of what learns anew"
 
 
@@ -27,6 +28,14 @@ def tell_set_between(fix: Rewriting, failures: Iterable[Failure]) -> None:
             again = AGAIN.format(path=text.split("`")[1], line="").partition(" (")[0]
             known = [line for line in fix.verified if "; or " not in text or again not in line]
             fix.verified = [*known, *([text] if text not in known else [])]
+
+
+def again_between(fix: Fix, failure: Failure) -> str:
+    """What to do for a line that the captured part runs, and that reads what is set between calls; else ""."""
+    if not isinstance(fix, Rewriting) or not fix.alone or not _told(fix, failure):
+        return ""
+    _, _, at = failure.message.partition(f"{SET_BETWEEN} ")
+    return AGAIN_BEHIND.format(name=fix.alone, at=at.split()[0])
 
 
 def _told(fix: Rewriting, failure: Failure) -> str:
