@@ -170,6 +170,34 @@ def test_a_state_that_the_warm_up_of_a_function_given_to_it_moves_is_said(
     assert ["has moved `average`" in n for n in notes] == [True][: behind == "pass"], notes
 
 
+ALL = "average, total"
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        (f"for t, old in zip(({ALL}), kept): t.copy_(old)", False),
+        (f"[t.copy_(old) for t, old in zip([{ALL}], kept)]", False),
+        ("for t, old in zip(both, kept): t.copy_(old)", False),
+        ("for t, old in zip(states(), kept): t.copy_(old)", False),
+        (f"for n, t in enumerate(({ALL})): t.copy_(kept[n])", False),
+        (f"torch._foreach_copy_([{ALL}], kept)", False),
+        ("for t, old in zip((total,), kept): t.copy_(old)", True),
+        (f"for t, old in zip(({ALL}), kept): old.copy_(t)", True),
+    ],
+)
+def test_states_that_a_loop_puts_back_one_by_one_are_not_said(behind: str, said: bool, tmp_path: Path) -> None:
+    # GIVEN a warm-up that moves a state, and lines behind it that put several back, or others alone
+    text = FUNCTIONS.replace("WARM", f"kept = [t.clone() for t in ({ALL})]\n    settle(fn, static)")
+    text = text.replace("graphs = {}", f"graphs = {{}}\ndef states():\n    return [{ALL}]")
+    if "both" in behind:
+        text = text.replace("graphs = {}", f"graphs, both = {{}}, ({ALL})")
+    # WHEN it is diagnosed
+    notes = _notes(text.replace("BEHIND", behind), tmp_path)
+    # THEN it is said where it stays moved
+    assert ["has moved `average`" in n for n in notes] == [True][:said], notes
+
+
 @pytest.mark.parametrize("behind", ["pass", "[p.zero_() for p in parts]"])
 def test_a_list_of_averages_that_such_a_warm_up_moves_is_said(behind: str, tmp_path: Path) -> None:
     # GIVEN the same with a list of averages, which a loop goes on from

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, pairs_of, tree_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.warmed_up import MOVES
 
 _LOADS = ("load_state_dict", "reset_running_stats", "_foreach_copy_", "set_model_state_dict", "reset_parameters")
+_LISTS = (ast.Tuple, ast.List, ast.Dict, ast.Call, ast.Attribute)
 _COPIES = ("copy_", "set_", "zero_", "fill_")
 SETS = frozenset(
     """set_state set_offset manual_seed manual_seed_all seed seed_all graphsafe_set_state set_rng_state
@@ -55,9 +56,44 @@ def writes_elsewhere(region: Region, ahead: ast.AST, path: str, inside: Collecti
             in_place = isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_")
             target = func.value if in_place else None  # type: ignore[union-attr]
         named = target is not None and name in {last_name(n) for n in ast.walk(target)}
-        if named and (node in others or node.lineno > last):  # type: ignore[attr-defined]
+        several = tree is not None and target is None and name in _written_one_by_one(node, tree)
+        if (named or several) and (node in others or getattr(node, "lineno", 0) > last):
             return True
     return False
+
+
+def _written_one_by_one(node: ast.AST, tree: ast.Module) -> set[str]:
+    """Names of what a loop writes to in place, one by one: ``for t, old in zip((x, v), kept): t.copy_(old)``."""
+    if isinstance(node, ast.Call) and last_name(node.func).startswith("_foreach_"):
+        return _names_in(node.args[0], tree) if last_name(node.func).endswith("_") and node.args else set()
+    if isinstance(node, ast.For):
+        loops, body = [(node.target, node.iter)], [*ast.walk(node)]
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        loops, body = [(each.target, each.iter) for each in node.generators], [*ast.walk(node.elt)]
+    else:
+        return set()
+    found = set[str]()
+    for target, over in loops:
+        called = last_name(over.func) if isinstance(over, ast.Call) else ""
+        parts = over.args if isinstance(over, ast.Call) and called in ("zip", "enumerate") else [over]
+        parts = [ast.Constant(0), *parts] if called == "enumerate" else parts  # its first name is a number
+        targets = [*target.elts] if isinstance(target, (ast.Tuple, ast.List)) and len(parts) > 1 else [target]
+        for each, part in zip(targets, parts, strict=False):
+            own = {n.id for n in ast.walk(each) if isinstance(n, ast.Name)}
+            if any(isinstance(n, ast.Call) and _copies(n, own) for n in body):
+                found |= _names_in(part, tree)
+    return found
+
+
+def _names_in(value: ast.expr, tree: ast.Module) -> set[str]:
+    """The names in an expression, and in what its own names are given, or its functions return."""
+    names = {last_name(n) for n in ast.walk(value)} - {""}
+    pairs = [pair for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign)) for pair in pairs_of(n)]
+    # What a comprehension makes may be copies.
+    given: list[ast.expr] = [made for target, made in pairs if last_name(target) in names and isinstance(made, _LISTS)]
+    made = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name in names]
+    given += [n.value for each in made for n in ast.walk(each) if isinstance(n, ast.Return) and n.value is not None]
+    return names | {last_name(n) for each in given for n in ast.walk(each)}
 
 
 def _behind(region: Region, ahead: ast.AST) -> Iterator[ast.AST]:
