@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
@@ -71,6 +72,7 @@ class KeptResults:
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
+        self._replays = LinesOfReplays()
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
@@ -82,6 +84,7 @@ class KeptResults:
         """
         self._settle(owns)
         self._looks += 1
+        self._replays.replayed(frames_of_the_user())
         if self._looks <= _MOST_LOOKS:
             for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
                 self._names[code, target] = _cloned(code, line, part)
@@ -128,7 +131,20 @@ class KeptResults:
                     kept, lines = _told_inside(kept, owns)
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(lines)}
 
-    def joined(self, tensors: list[torch.Tensor], owns: Owns, makes: Owns, place: Place) -> None:
+    def read(
+        self, operation: str, tensors: list[torch.Tensor], owns: Callable[[], Owns], makes: Owns, place: Place
+    ) -> None:
+        """An operation reads tensors, or puts them into one; ``owns()`` tells whether one is memory that graphs write.
+
+        ``makes``: and was not there before.
+        """
+        if operation in ("cat", "stack"):
+            self._joined(tensors, owns(), makes, place)
+        elif self._replays.waits and any(map(is_own := owns(), tensors)):
+            for kept in self._replays.read(frames_of_the_user(), lambda held: bool(_twice(held, is_own))):
+                self._names[kept.code, kept.name] = _of_line(kept)
+
+    def _joined(self, tensors: list[torch.Tensor], owns: Owns, makes: Owns, place: Place) -> None:
         """Tensors are put into one; what a comprehension has kept has no name before. ``makes``: and was there not."""
         if _twice(tensors, owns) and (user := place.user) is not None:
             wrong = [k for k in self._lists.values() if _twice(k.held, owns) - self._before.get(id(k.held), set())]
@@ -337,6 +353,8 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
     whole = bool(entries) and all(type(each) is dict for each in entries)
     name = ast.unparse(what)
+    if entries and all(isinstance(each, tuple) for each in entries):  # also those whose parts have names
+        return replace(failure, fix=failure.fix.replace(f"{name}.clone()", f"copy.deepcopy({name})"))
     if entries and not any(is_a(each, _HAVE_WORDS) or hasattr(type(each), "clone") for each in entries):
         return replace(failure, fix=failure.fix.replace(f"{name}.clone()", f"copy.deepcopy({name})"))
     each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
@@ -377,6 +395,17 @@ def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Fai
     before, after = with_clone(node, what, held)
     frame = frame_at(code, node.lineno)
     return replace(BY_ID["output-alias"].failure(_SAID, frame), fix=f"before  {before}\nafter   {after}")
+
+
+def _of_line(kept: AtOnce) -> Failure:
+    """What is told of a line that keeps results of several replays."""
+    if kept.what is not None:
+        return _of_entries(_failure(kept.code, kept.line, kept.what, kept.held), kept.what, kept.held)
+    before = ast.unparse(kept.line)
+    inner = ast.unparse(kept.line.args[0]) if isinstance(kept.line, ast.Call) else before
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(kept.code, getattr(kept.line, "lineno", 0)))
+    failure = replace(failure, fix=f"before  {before}\nafter   [y.clone() for y in {inner}]")
+    return _of_entries(failure, ast.Name("y"), kept.held)
 
 
 def _cloned(code: CodeType, node: ast.Assign, what: ast.expr) -> Failure:

@@ -163,8 +163,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.graphs.regions:
             self.graphs.filled.saw(op.name, tensors, written, result, place)
             self.graphs.tails.saw(tensors, written, self.keeper, place)
-            if op.name in ("cat", "stack"):
-                self.graphs.kept.joined(tensors, self.graphs.filled_by_all(), self.graphs.writes, place)
+            if op.name not in VIEWS:
+                self.graphs.kept.read(op.name, tensors, self.graphs.filled_by_all, self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows

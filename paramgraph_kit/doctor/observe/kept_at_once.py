@@ -1,0 +1,116 @@
+"""Results that one line keeps of several replays, for lines behind it: ``rows = [run(x) for x in xs]``.
+
+Nothing is replayed behind such a line, so that what it keeps is looked at where a result is read first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.read_later import spans
+
+_MAKE_LISTS = ("list", "tuple")
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """What a line keeps of several replays."""
+
+    code: CodeType
+    name: str
+    line: ast.AST  # what is written anew
+    what: ast.expr | None  # an entry, as the line names it; None where it is what something else gives one by one
+    held: Any
+
+
+class LinesOfReplays:
+    """The lines at which functions of the user's were while graphs were replayed."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[CodeType, int], None] = {}
+        self.waits = False  # a graph was replayed, and none of its results was read since
+
+    def replayed(self, frames: Iterator[FrameType]) -> None:
+        """A graph is replayed now."""
+        self.waits = True
+        self._lines |= {(frame.f_code, frame.f_lineno): None for frame in frames}
+
+    def read(self, frames: Iterator[FrameType], several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:
+        """A result is read now: what such lines keep that is read there; ``several``: whether of several replays."""
+        if not self.waits:
+            return
+        self.waits = False
+        for frame in frames:
+            lines = {line for code, line in self._lines if code is frame.f_code}
+            for node, name, value in _kept_in(frame, lines):
+                if several(value):
+                    yield from self._told(frame.f_code, node, name, value)
+
+    def _told(self, code: CodeType, node: ast.Assign, name: str, value: list[Any]) -> Iterator[AtOnce]:
+        if isinstance(node.value, ast.Tuple):
+            pairs = zip(elements_of(node.targets[0]), node.value.elts, strict=False)
+            given = [each for target, each in pairs if ast.unparse(target) == name]
+            yield from (AtOnce(code, name, node, each, value) for each in given)
+        elif made := _makes(node.value):
+            yield AtOnce(code, name, made, _entry(made), value)
+        else:  # a function of the user's makes the list
+            called = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
+            for other, line in self._lines:
+                returns = [n for n in nodes_of(other) if isinstance(n, ast.Return) and spans(n, line)]
+                for inner in returns if called == other.co_name else ():
+                    if made := _makes(inner.value):
+                        yield AtOnce(other, name, made, _entry(made), value)
+
+
+def _makes(value: ast.expr | None) -> ast.expr | None:
+    """What makes a list, or a dictionary, of what it calls for each of its entries."""
+    if isinstance(value, (ast.ListComp, ast.DictComp)):
+        return value
+    if isinstance(value, ast.Call) and last_name(value.func) in _MAKE_LISTS and len(value.args) == 1:
+        return value if isinstance(value.args[0], (ast.Call, ast.GeneratorExp)) else None
+    return None
+
+
+def _entry(made: ast.expr) -> ast.expr | None:
+    inner = made.args[0] if isinstance(made, ast.Call) else made
+    if isinstance(inner, (ast.ListComp, ast.GeneratorExp)):
+        return inner.elt
+    return inner.value if isinstance(inner, ast.DictComp) else None
+
+
+def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, str, list[Any]]]:
+    """The assignments of a function at such lines, with the names that they give, and what these hold by now."""
+    nodes = [*nodes_of(frame.f_code)] if lines else []
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not any(spans(node, line) for line in lines):
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = zip(target.elts, node.value.elts, strict=False)
+            calls = [each for each, given in pairs if isinstance(given, ast.Call)]
+            values = [path_value(each, frame.f_locals, frame.f_globals) for each in calls]
+            for number, each in enumerate(calls[:-1]):  # the last one's is what is there
+                if _is_read(nodes, node, each):
+                    later = ([values[number], other] for other in values[number + 1 :])
+                    yield from ((node, ast.unparse(each), pair) for pair in later)
+        elif isinstance(target, (ast.Name, ast.Attribute)) and _is_read(nodes, node, target):
+            value = path_value(target, frame.f_locals, frame.f_globals)
+            kind = type(value)
+            if kind in (list, tuple, dict):
+                yield node, ast.unparse(target), [*value.values()] if kind is dict else [*value]
+
+
+def _is_read(nodes: list[ast.AST], kept: ast.Assign, target: ast.expr) -> bool:
+    """Whether a function reads a name behind the line that gives it, and more of it than the last entry."""
+    path = ast.unparse(target)
+    last = {id(n.value) for n in nodes if isinstance(n, ast.Subscript) and ast.unparse(n.slice) == "-1"}
+    own = {id(n) for n in ast.walk(kept)}
+    there = [n for n in nodes if isinstance(n, type(target)) and id(n) not in own and ast.unparse(n) == path]
+    read = [n for n in there if isinstance(n.ctx, ast.Load) and id(n) not in last]  # type: ignore[attr-defined]
+    return bool(read) or (isinstance(target, ast.Attribute) and not there)  # who has the object may read it
