@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.captured_in_calls import (
     made_again,
     made_by,
 )
-from paramgraph_kit.doctor.observe.captured_values import Names, Use, path_value
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, path_value
 from paramgraph_kit.doctor.observe.carried_states import begins_anew, is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
@@ -159,6 +159,12 @@ def _in_place(node: ast.Assign, target: ast.expr, inside: list[ast.AST]) -> str:
     if target is node.targets[0]:
         return f"before  {line}\nafter   {path}.copy_({ast.unparse(node.value)})"
     whole = copy.deepcopy(node)
+    paths = [ast.unparse(each) for each in elements_of(node.targets[0])]
+    if isinstance(whole.value, ast.Tuple):  # a, b = b, a: the first copy_() writes over what the second one reads
+        exchanged = (ast.unparse(each) in paths for each in whole.value.elts)
+        parts = zip(whole.value.elts, exchanged, strict=True)
+        whole.value.elts = [ast.parse(f"{ast.unparse(p)}.clone()", mode="eval").body if x else p for p, x in parts]
+        line = ast.unparse(whole)
     written = []
     for each in elements_of(whole.targets[0]):
         read = (_reads(n, ast.unparse(each)) and n.lineno <= node.lineno for n in inside)  # type: ignore[attr-defined]
@@ -197,6 +203,8 @@ def _written_by(node: ast.AST, inside: list[ast.AST]) -> ast.expr | None:
         target = held or (node.targets[0] if any(first) else None)
     elif isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.startswith("_"):
         target = func.value
+    while isinstance(target, ast.Subscript) and not isinstance(node, ast.Assign):  # x[0].copy_(y) is a part of x
+        target = target.value
     return target if isinstance(target, (ast.Name, ast.Attribute)) else None
 
 
@@ -452,7 +460,7 @@ def _itself(value: ast.expr) -> ast.expr:
 
 
 def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
-    """What variables of a method meant that its object keeps: ``self.net = net``, where each has one meaning."""
+    """What variables of a method meant that its object keeps: ``self.net = net``, ``net = self.net``, if one each."""
     held, own = attributes_of(owner), method.args.args[0].arg
     nodes = [n for s in method.body for n in here(s, FUNCTIONS)]
     stored = [ast.unparse(n) for n in nodes if isinstance(getattr(n, "ctx", None), ast.Store)]
@@ -464,6 +472,10 @@ def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
         for each in (each for each in targets if len(each) == len(values)):
             for target, value in zip(each, values, strict=True):
                 path, value = ast.unparse(target), _itself(value)
+                if isinstance(target, ast.Name) and isinstance(value, (ast.Name, ast.Attribute)):
+                    is_held = stored.count(path) == 1 and path not in given and ast.unparse(value) not in stored
+                    meant = path_value(value, {own: owner, **found}, {}) if is_held else NOTHING
+                    found |= {path: meant} if meant is not NOTHING else {}
                 if not isinstance(value, ast.Name) or not path.startswith(f"{own}.") or stored.count(path) != 1:
                     continue
                 once = stored.count(value.id) + (value.id in given) == 1

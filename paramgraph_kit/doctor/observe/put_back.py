@@ -36,7 +36,9 @@ def sets_generators(region: Region, ahead: ast.AST) -> bool:
 def goes_on_from(node: ast.AST, path: str, body: Collection[ast.AST]) -> bool:
     """Whether a line writes to a tensor what it, or a line ahead of it in its function, computes from that."""
     if isinstance(node, ast.Call) and last_name(node.func) == "copy_" and isinstance(node.func, ast.Attribute):
-        reads = (n for n in body if isinstance(n, (ast.Name, ast.Attribute)) and n is not node.func.value)
+        fills = (n.func for n in body if isinstance(n, ast.Call) and last_name(n.func) in ("copy_", "fill_", "zero_"))
+        own = {n for func in fills if isinstance(func, ast.Attribute) for n in ast.walk(func.value)}  # x[0].copy_(y)
+        reads = (n for n in body if isinstance(n, (ast.Name, ast.Attribute)) and n not in own)
         return any(n.lineno <= node.lineno and ast.unparse(n) == path for n in reads)
     return isinstance(node, ast.AugAssign) or (isinstance(node, ast.Call) and last_name(node.func) in MOVES)
 
