@@ -359,6 +359,7 @@ class Ahead(Lending):
             "gone": gone,
             "called": by,
             "plain": self.plain_of(source, statement),
+            "given": self.given if at is not None and source.function_of(statement) is at[1] else {},
         }
         return Place(source, statement, failure, where, *known, trains=trains, **more)
 

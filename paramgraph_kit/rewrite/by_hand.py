@@ -315,6 +315,7 @@ def _place(attempt: Attempt, failure: Failure) -> Place | None:
         "tensors": tensors,
         "called": attempt.called_by(*at),
         "plain": attempt.plain_of(*at),
+        "given": attempt.given if (own := attempt._definition()) and at[0].function_of(at[1]) is own[1] else {},
     }
     return Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
 

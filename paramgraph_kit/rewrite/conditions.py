@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.proving.chosen import Chosen
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, OF_ARGUMENTS, loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.filled import STEPS, fillings
+from paramgraph_kit.rewrite.proving.handed_again import with_own_entries
 from paramgraph_kit.rewrite.proving.marked import Cut, looked_up, marks, of_one_kind
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source
@@ -215,6 +216,7 @@ class Conditions:
             same = all(x is y for x, y in zip(tree_leaves(given), tree_leaves(self.prover.inputs), strict=True))
             if same and name != AS_THEY_ARE:
                 return None
+            given = self.prover.inputs if same else with_own_entries(given, self.prover.inputs)
             one = self.prover.from_now().given(lambda _, inputs: given, steps=1)
         one.deadline = Deadline(LIMIT_S)  # nobody has said that the function ends with such
         cut = Cut()

@@ -213,9 +213,10 @@ class Lending:
     def _lent_by_arguments(self) -> dict[str, Any]:
         """Modules and optimizers that the function is given, by the names of its parameters."""
         kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-        return {name: value for name, value in self._given().items() if isinstance(value, kinds)}
+        return {name: value for name, value in self.given.items() if isinstance(value, kinds)}
 
-    def _given(self) -> dict[str, Any]:
+    @property
+    def given(self) -> dict[str, Any]:
         """The arguments by their names."""
         try:
             return self._bound((self.args, self.kwargs))
@@ -327,7 +328,7 @@ class Lending:
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
         seen = self.tensors, self.space, self._value, self.filled
-        test = hosts.host_test(device().type, function, *seen, self._given())
+        test = hosts.host_test(device().type, function, *seen, self.given)
         found = self.kept.counters if self.kept is not None else []
         return lambda node: test(node) and not any(one.is_at(part) for part in ast.walk(node) for one in found)
 

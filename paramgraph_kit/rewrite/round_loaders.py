@@ -22,7 +22,7 @@ def through_loaders(whole: Ways, definition: Function, loops: Collection[Loop]) 
     ``for x, y in loader``, ``for n, batch in enumerate(tqdm(loader))``, ``bar = tqdm(loader)`` and ``for x in bar``,
     and ``while True`` with ``next(data_iter)``.
     """
-    known: set[str] = {path for path, value in whole._given().items() if _is_loader(value)}
+    known: set[str] = {path for path, value in whole.given.items() if _is_loader(value)}
     fetched = {loop: _fetched_from(loop) for loop in loops}
     given = {name for paths in fetched.values() for name in paths if name in locals_of(definition)} - known
     if any(not _leads(whole, definition, known, fetched[loop]) for loop in loops) and given:

@@ -37,6 +37,7 @@ from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
 from paramgraph_kit.rewrite.proving.graded import graded, graded_results
+from paramgraph_kit.rewrite.proving.handed_again import kept_entries
 from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, kept_by_optimizers, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
@@ -311,15 +312,15 @@ class Prover:
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
         self.operations[:], self.products[:], self._results = (0, 0), (0, 0), None
-        gradients = torch.is_grad_enabled()
+        gradients, current = torch.is_grad_enabled(), twin().current_stream()
         keeper = Writes(self.state.tensors, self._count, self.deadline)
         for tensor in self._written.values():  # a replay writes unseen what its warm-up may have left
             keeper.keeper.before_write(tensor)
-        current = twin().current_stream()
         try:
             self._random.put_back()
             mode: AbstractContextManager[Any] = keeper if watched else nullcontext()
-            with warnings.catch_warnings(), redirect_stdout(keeper.said), redirect_stderr(Printed()), mode:
+            said = warnings.catch_warnings(), redirect_stdout(keeper.said), redirect_stderr(Printed())
+            with said[0], said[1], said[2], kept_entries(self._inputs), mode:
                 warnings.simplefilter("ignore")
                 yield keeper
         finally:

@@ -67,6 +67,7 @@ class Place:
     forms: Mapping[str, Form] = field(default_factory=dict)  # of ``seen``, for sizes
     exact: Collection[str] = ()  # names for what stays on the device, and is compared as Python has it
     entry: str = ""  # the name of the function that is captured
+    given: Mapping[str, Any] = field(default_factory=dict)  # the step's arguments, in lines of its own
 
     @property
     def cuda(self) -> str:

@@ -366,9 +366,10 @@ def _is_entry(place: Place, node: ast.Subscript) -> bool:
     """Whether it is a tensor in a list or a dictionary from around the function."""
     path = path_of(node.value)
     first = path.partition(".")[0]
-    if not path or path.count(".") > 1 or (first != "self" and place.is_local(first)):
+    handed = _is_handed(place, path)
+    if not path or path.count(".") > 1 or (first != "self" and place.is_local(first) and not handed):
         return False
-    held = held_by(place, path)
+    held = place.given[path] if handed else held_by(place, path)
     values = list(held.values()) if type(held) is dict else list(held) if type(held) is list else []
     if isinstance(node.slice, ast.Constant):
         try:
@@ -376,6 +377,15 @@ def _is_entry(place: Place, node: ast.Subscript) -> bool:
         except (LookupError, TypeError):
             return False  # the first step makes it
     return bool(values) and all(isinstance(each, torch.Tensor) and not each.requires_grad for each in values)
+
+
+def _is_handed(place: Place, path: str) -> bool:
+    """Whether it is an argument of the step, which has no other value there."""
+    function = place.source.function_of(place.statement)
+    if function is None or path not in place.given:
+        return False
+    every = (n for part in function.body for n in within(part))
+    return not any(isinstance(n, ast.Name) and n.id == path and not isinstance(n.ctx, ast.Load) for n in every)
 
 
 def _named_so(place: Place, node: ast.AST, texts: set[str]) -> list[ast.Name]:
