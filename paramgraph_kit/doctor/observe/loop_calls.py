@@ -49,6 +49,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
     Names,
+    Scheduled,
     Some,
     Thing,
     all_of,
@@ -337,7 +338,7 @@ class Calls(Forms):
             elif is_a(owner, torch.optim.Optimizer) and name == "add_param_group":
                 self._set(owner, GROUPS, NOTHING, text, call, run)
                 done = True
-            elif is_a(owner, torch.optim.lr_scheduler.LRScheduler) and name == "step":
+            elif name == "step" and (isinstance(owner, Scheduled) or is_a(owner, torch.optim.lr_scheduler.LRScheduler)):
                 for group in owner.optimizer.param_groups:
                     if is_a(group.get("lr"), torch.Tensor):  # which it fills
                         continue

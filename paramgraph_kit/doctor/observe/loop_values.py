@@ -36,6 +36,13 @@ class Some:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scheduled:
+    """A scheduler of torch's that a line makes for an optimizer."""
+
+    optimizer: torch.optim.Optimizer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
     """What ``enumerate`` or ``named_parameters`` gives: the last of each pair, or one of each of these."""
 
@@ -146,6 +153,10 @@ def entry(owner: Any, key: Any) -> Any:
 def given_by(call: ast.Call, names: Names, evaluate: Any) -> Any:
     """What some calls of torch's and of Python's give, which only look."""
     name = last_name(call.func)
+    kind = evaluate(call.func, names)
+    if isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler):
+        given = [evaluate(each, names) for each in (*call.args, *(k.value for k in call.keywords))]
+        return next((Scheduled(each) for each in given if is_a(each, torch.optim.Optimizer)), NOTHING)
     if isinstance(call.func, ast.Name):
         first = evaluate(call.args[0], names) if call.args else NOTHING
         if name == "vars":
