@@ -81,6 +81,8 @@ KEPT = [
     ('out = one.step(rows())\nif best is None or out["loss"] < best: best = out["loss"]', '{"loss": loss}'),
     ("out = one.step(rows())\nbest = out if best is None or out < best else best", "loss"),
     ("out = one.step(rows())\nif k == 3: best = out", "loss"),
+    ("out = one.step(rows())\nbest = out if best is None else 0.9 * best + 0.1 * out", "loss"),
+    ("out = one.step(rows())\nif best is not None: best = 0.9 * best + 0.1 * out\nelse: best = out", "loss"),
 ]
 LEFT = [
     ("out = one.step(rows())\nkept.append(out.clone())", "loss"),
@@ -94,6 +96,8 @@ LEFT = [
     ("out = one.step(rows())\nkept.append(out.shape)", "loss"),
     ("out = one.step(rows())\nif best is None or out < best: best = out.clone()", "loss"),
     ("out = one.step(rows())\nbest = out", "loss"),
+    ("best = one.step(rows() if best is None else best)", "self.net.weight * loss"),
+    ("out = one.step(rows())\nbest = out.clone() if best is None else 0.9 * best + 0.1 * out", "loss"),
     ("out = one.step(rows())\nif k % 3 == 0:\n    shown = out\n    print(shown)", "loss"),
     ("out = one.step(rows())\nif out < 0.1:\n    best = out\n    break", "loss"),
     ("out = one.step(rows())\nif k > 3: best = out\nelse: best = out * 2", "loss"),

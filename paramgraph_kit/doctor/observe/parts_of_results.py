@@ -126,7 +126,8 @@ def kept_from_round_to_round(loop: ast.stmt, around: list[ast.AST], results: Res
         if not isinstance(target, (ast.Name, ast.Attribute)) or not any(map(results.has, may_be(node.value))):
             continue
         above = _condition(node, parents, loop)
-        if above is None and not any(ast.unparse(each) == ast.unparse(target) for each in may_be(node.value)):
+        others = [each for each in may_be(node.value) if not results.has(each)]
+        if above is None and not any(_names(each, target) for each in others):
             continue  # each round has its own
         block = (above.body if _stands(node, above.body) else above.orelse) if above is not None else []
         if block and isinstance(block[-1], (ast.Break, ast.Return, ast.Raise)):
@@ -158,5 +159,10 @@ def _stands(node: ast.AST, block: list[ast.stmt]) -> bool:
 def _is_given_else(above: ast.If, block: list[ast.stmt], target: ast.expr) -> bool:
     """Whether the other way through a condition gives the same name something, too."""
     other = above.orelse if block is above.body else above.body
-    stored = (t for s in other for n in here(s) if isinstance(n, ast.Assign) for t in n.targets)
-    return any(ast.unparse(each) == ast.unparse(target) for each in stored)
+    stored = [n for s in other for n in here(s) if isinstance(n, ast.Assign)]
+    given = [n for n in stored if any(ast.unparse(each) == ast.unparse(target) for each in n.targets)]
+    return any(not _names(n.value, target) for n in given)  # and does not go on from what it had
+
+
+def _names(node: ast.expr, target: ast.expr) -> bool:
+    return any(isinstance(n, type(target)) and ast.unparse(n) == ast.unparse(target) for n in ast.walk(node))
