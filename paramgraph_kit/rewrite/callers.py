@@ -17,6 +17,7 @@ RETURNS = (
     "`{name}` returns `{values}` now, and whoever calls it takes that: {lines}; `{behind}` is given these behind each "
     "replay"
 )
+BESIDE = ", and behind the call at line{s} {lines}, too, which runs all of it without a graph"
 MOST = 4
 
 
@@ -32,10 +33,14 @@ def take_more(mover: Ways, moved: Moved) -> list[str]:
     ]
     if not any(_is_captured(source, node) for source, node in found):
         return []
-    lines = [text for source, node in found if (text := _written(source, node, moved))]
+    written = [(source, node, text) for source, node in found if (text := _written(source, node, moved))]
+    lines = [text for *_, text in written]
     values = ", ".join(moved.parameters[moved.arguments :])
     told = ", ".join(dict.fromkeys(lines[:MOST]))
-    return [RETURNS.format(name=mover.entry_name, values=values, lines=told, behind=moved.name)] if lines else []
+    said = RETURNS.format(name=mover.entry_name, values=values, lines=told, behind=moved.name)
+    eager = dict.fromkeys(f"{node.lineno}" for source, node, _ in written if not _is_captured(source, node))
+    said += BESIDE.format(lines=", ".join(eager), s="s" if len(eager) > 1 else "") if eager else ""
+    return [said] if lines else []
 
 
 def _is_in_it(source: Source, node: ast.AST, mover: Ways) -> bool:
@@ -72,4 +77,7 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
         return f"{line}`{target if several or kept == 1 else '*' + target}, {more} = {text}`"
     if moved.returns or not kept:
         return f"{line}gets what is needed behind the launch from `{text}`, and no result"
-    return f"{line}`{text}[0]` for `{text}`" if kept == 1 else f"{line}`{text}[:{kept}]` for `{text}`"
+    after = f"{ast.unparse(call.func).rpartition('.')[0]}.{moved.name}".lstrip(".")
+    given = ", ".join([*(each for each in moved.parameters[: moved.arguments] if each != "self"), "*results"])
+    result = "results[0]" if kept == 1 else f"results[:{kept}]"
+    return f"{line}`results = {text}`, `{after}({given})` and `{result}` for `{text}`"

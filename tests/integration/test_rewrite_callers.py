@@ -68,8 +68,11 @@ def test_who_calls_what_returns_more_is_told_what_to_write(name: str, tmp_path: 
     told = next((line for line in fix.verified if "whoever calls it" in line), "")
     # THEN each caller that takes a result is told the line with all of them, and a warm-up takes none
     assert wanted in told, fix
-    assert "`self.forward(x)[" in told, fix
-    assert told.endswith("`after_forward` is given these behind each replay"), fix
+    assert told.partition("`results = ")[2].startswith("self.forward(x)`, `self.after_forward(*results)` and "), told
+    # AND one that runs without a graph is told to run what goes behind each launch, too
+    behind = "`after_forward` is given these behind each replay, and behind the call at line "
+    assert behind in told, fix
+    assert told.endswith(", too, which runs all of it without a graph"), fix
     assert told.count("self.forward(self.static)") == 1, fix
 
 
