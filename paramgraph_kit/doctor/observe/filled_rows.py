@@ -51,6 +51,7 @@ class FilledRows:
         self._writes: defaultdict[int, deque[_Write]] = defaultdict(lambda: deque(maxlen=_MOST))  # by memory
         self._whole: set[tuple[int, _Line]] = set()  # lines that fill all of it in some round
         self._parts: list[_Part] = []
+        self._of_no_rows: set[_Line] = set()  # lines that read a result of another length than the batch
 
     def saw(self, name: str, given: list[torch.Tensor], written: set[int], result: Any, place: Place) -> None:
         """An operation outside of all captures."""
@@ -73,6 +74,8 @@ class FilledRows:
         rows, of = part.write.rows, part.write.of
         for tensor in given:
             if not tensor.dim() or len(tensor) != of:
+                if tensor.dim() and storage_key(tensor) in part.results:
+                    self._of_no_rows.add(_line(place))
                 continue
             if name in ("slice", "narrow", "split_with_sizes", "index", "index_select", "masked_select"):
                 first = result[0] if isinstance(result, (list, tuple)) else result
@@ -97,6 +100,8 @@ class FilledRows:
         ``read``: what the captures read of Python's: one that reads the number of rows leaves out the others by itself.
         """
         for part in self._parts:
+            # What has another length for a batch of another size begins with no rows, even where the two agree here.
+            part.reads = [each for each in part.reads if _line(each) not in self._of_no_rows]
             write, places = part.write, part.reads or [part.write.place]
             rows = _rows_of(write.place)
             if not part.is_cut and rows not in read and not any(_slices(each, rows) for each in part.reads):
