@@ -73,12 +73,15 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         return ""
     one, name = made[0], path.rpartition(".")[2]
     line = f"line {one.lineno}, `{place.text(one)}`,"
-    once = f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({path})`"
+    given = path
+    if picked := _picked_by(place, path):  # no tensor is an index of a list's
+        given, name = place.text(picked), path_of(picked.value).rpartition(".")[2]
+    once = f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({given})`"
     if not _reads_device(place, one, giving):
         where = "behind" if one.lineno > place.statement.lineno else "before"
-        return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{path}`"
+        return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{given}`"
     if one.lineno > place.statement.lineno:
-        return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{path}`"
+        return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{given}`"
     value = place.text(one.value)
     if isinstance(one, ast.AugAssign):
         if type(one.op) not in _OPERATORS:
@@ -90,6 +93,16 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
         "number of it behind the launch"
     )
+
+
+def _picked_by(place: Place, path: str) -> ast.Subscript | None:
+    """The entry of a list of numbers that a line reads by a number, where it reads that for nothing else."""
+    nodes = [*ast.walk(place.statement)]
+    read = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path]
+    picked = [n for n in nodes if isinstance(n, ast.Subscript) and n.slice in read]
+    entries = [place.value(path_of(n.value)) for n in picked[:1]]
+    numbers = entries and type(entries[0]) in (list, tuple) and all(type(n) in (int, float) for n in entries[0])
+    return picked[0] if numbers and len({ast.unparse(n) for n in picked}) == 1 and len(picked) == len(read) else None
 
 
 def _value(place: Place, path: str) -> object:
