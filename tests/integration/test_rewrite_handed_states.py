@@ -108,3 +108,20 @@ def f(state, y):
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     # THEN nothing is to be mended: the caller's tensors stay
     assert not found.failures, found
+
+
+def test_what_grows_in_an_argument_grows_in_its_trial(tmp_path: Path) -> None:
+    # GIVEN a step whose entry gets longer with each call, and is not given a fresh one
+    text = """
+def f(state, y):
+    kept = torch.cat([state["x"], y[:2]])
+    state["x"] = kept
+    return kept.tanh().exp().sum() * 2 + y
+"""
+    names = run(ARGS + text, tmp_path)
+    # WHEN a fix is looked for
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN no graph of one length is said to be verified
+    assert found.fix is not None
+    assert not found.fix.complete, found
+    assert "replays of one graph give" not in str(found)

@@ -148,3 +148,8 @@ def _short(a: Any, b: Any) -> str:
 def _real(value: Any) -> torch.Tensor:
     tensor = torch.as_tensor(value)
     return torch.view_as_real(tensor.resolve_conj()).double() if tensor.is_complex() else tensor.double()
+
+
+def is_nesterov(group: Any) -> bool:
+    """Whether options are those of an optimizer's group whose step adds the momentum to the gradients."""
+    return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.keeper import HostRandom, storage_key
+from paramgraph_kit.rewrite.proving.results import flat_tensors
 
 
 class ExchangedError(RuntimeError):
@@ -103,6 +104,11 @@ def alike(holders: Iterable[Holder]) -> Alike:
 def lists_of(value: Any) -> list[list[Any]]:
     """The lists among what something holds, of which a step may put another one in the place of each."""
     return [each for each in (value.values() if isinstance(value, dict) else [value]) if type(each) is list]
+
+
+def parts_of(values: Iterable[Any]) -> set[int]:
+    """What tensors and lists some values hold, as numbers that each has for itself."""
+    return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value))}
 
 
 def check_alike(eager: Alike, now: Alike) -> None:

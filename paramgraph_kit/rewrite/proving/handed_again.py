@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,15 +14,48 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @contextmanager
-def kept_entries(given: Iterable[Any]) -> Iterator[None]:
-    """Behind this all dictionaries and lists of some arguments have again what they had before."""
-    kept = [*_containers(given)]
+def kept_entries(given: list[Arguments], states: set[int]) -> Iterator[None]:
+    """Behind this all dictionaries and lists of some steps' arguments have again what they had before.
+
+    ``states`` gets those of the first step that have had others.
+    """
+    kept = [*_containers(given[:])]
     try:
         yield
     finally:
+        moved = {id(container) for container, entries in kept if not _is_same(container, entries)}
         for container, entries in reversed(kept):
             container.clear()
             (container.update if isinstance(container, (dict, set)) else container.extend)(entries)
+        args, kwargs = given[0]
+        for each in (*args, *kwargs.values()):
+            if isinstance(each, (dict, list)) and not moved.isdisjoint(id(one) for one, _ in _containers(each)):
+                states.add(id(each))
+
+
+def handed_on(given: list[Arguments], states: set[int]) -> list[Arguments]:
+    """Arguments of some steps, of which all get what the first one gets of ``states``."""
+    (args, kwargs), *others = given
+    own = {place: each for place, each in (*enumerate(args), *kwargs.items()) if id(each) in states}
+    later = [
+        (
+            tuple(own.get(place, each) for place, each in enumerate(more)),
+            {name: own.get(name, each) for name, each in named.items()},
+        )
+        for more, named in others
+    ]
+    return [given[0], *later] if own else given
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, set):
+        return bool(one == other)
+    pairs = zip(_entries(one), _entries(other), strict=False)
+    return len(one) == len(other) and all(x is y for x, y in pairs)
+
+
+def _entries(value: Any) -> list[Any]:
+    return [*value.keys(), *value.values()] if isinstance(value, dict) else [*value]
 
 
 def with_own_entries(given: Arguments, of: Arguments) -> Arguments:

@@ -31,13 +31,14 @@ from paramgraph_kit.rewrite.proving.closeness import (
     Plain,
     differences,
     farther,
+    is_nesterov,
 )
 from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
 from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
-from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, lists_of
+from paramgraph_kit.rewrite.proving.exchanged import Alike, Held, HostDraws, alike, check_alike, parts_of
 from paramgraph_kit.rewrite.proving.graded import graded, graded_results
-from paramgraph_kit.rewrite.proving.handed_again import kept_entries
+from paramgraph_kit.rewrite.proving.handed_again import handed_on, kept_entries
 from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, kept_by_optimizers, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
@@ -46,7 +47,6 @@ from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, t
 from paramgraph_kit.rewrite.proving.results import (
     copied,
     flat,
-    flat_tensors,
     held,
     known,
     numbers,
@@ -70,6 +70,7 @@ class Prover:
         self.state = HostState(function, args, kwargs)
         self._random = RandomState()
         self._given: Arguments = (args, kwargs)
+        self._states: set[int] = set()  # dictionaries and lists of its arguments that a step hands on to the next
         self._draw("all")
         # What a step makes of an argument's gradient is its own: the caller's tensor needs none.
         given = (each for each in tree_leaves(self._given) if isinstance(each, torch.Tensor))
@@ -99,12 +100,19 @@ class Prover:
 
     def _draw(self, how: str) -> None:
         self._how = how
-        self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
+        self._inputs = handed_on([self._given, *(moved(self._given, i, how) for i in range(1, STEPS))], self._states)
         drawn = (leaf for leaf in tree_leaves(self._inputs[1:]) if isinstance(leaf, torch.Tensor))
         self._surroundings = Surroundings([*self.state.tensors, *drawn])
 
     def first(self, around: Around = NOTHING) -> Seen:
         """The first run. Where the function does not take what is drawn for it, what it was given stays."""
+        seen = self._first(around)
+        if self._states:
+            self._draw(self._how)
+            seen = self._first(around)
+        return seen
+
+    def _first(self, around: Around) -> Seen:
         for how, kept in (("floats", "the integers"), ("nothing", "the values")):
             try:
                 return self.eager(around)
@@ -232,7 +240,7 @@ class Prover:
                 for parameter in self.state.tensors:
                     if parameter.is_leaf and parameter.requires_grad:
                         parameter.copy_(change(parameter))
-            inputs = tree_map(change, self._inputs)
+            inputs = tree_map(change, self._inputs, is_leaf=lambda each: id(each) in self._states)
             return self._seen([self._step(each, around) for each in inputs], keeper)
 
     def captured(
@@ -260,7 +268,7 @@ class Prover:
                 results.append(self._step(self._inputs[WARM_UP - 1], around, read))
                 before.check(keeper.read)
             cuda.current_stream().wait_stream(side)
-            static = tree_map(held, self._inputs[WARM_UP])
+            static = tree_map(held, self._inputs[WARM_UP], is_leaf=lambda each: id(each) in self._states)
             for tensor in self.adding if without else ():
                 tensor.grad = None
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
@@ -320,7 +328,7 @@ class Prover:
             self._random.put_back()
             mode: AbstractContextManager[Any] = keeper if watched else nullcontext()
             said = warnings.catch_warnings(), redirect_stdout(keeper.said), redirect_stderr(Printed())
-            with said[0], said[1], said[2], kept_entries(self._inputs), mode:
+            with said[0], said[1], said[2], kept_entries(self._inputs, self._states), mode:
                 warnings.simplefilter("ignore")
                 yield keeper
         finally:
@@ -371,10 +379,10 @@ class Prover:
 
     def _let_go(self) -> set[int]:
         """Tensors and lists that something held as these steps began, and nothing, or another one, holds now."""
-        begun = _parts_of(self.state.kept)
+        begun = parts_of(self.state.kept)
         now, gone = [(id(each.target), each.read()) for each in self.state.holders], set[int]()
         while True:  # a list that was let go holds its tensors still
-            found = begun - _parts_of(value for target, value in now if target not in gone)
+            found = begun - parts_of(value for target, value in now if target not in gone)
             if found == gone:
                 return gone | moved_among(self.state.kept, [value for _, value in now])
             gone = found
@@ -390,11 +398,6 @@ class Prover:
         """What a tensor is called, and whether it lies where no replay writes."""
         name, tensor = self.state.names[number], self.state.tensors[number]
         return f" (`{name}`)" * bool(name) + " on the CPU, which no replay writes" * (tensor.device.type == "cpu")
-
-
-def _parts_of(values: Iterable[Any]) -> set[int]:
-    """What tensors and lists some values hold, as numbers that each has for itself."""
-    return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value))}
 
 
 class Truth:
@@ -414,7 +417,7 @@ class Truth:
         again = prover.eager(around, noting=around is NOTHING)
         self.overwritten = prover.overwritten
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
-        if any(_is_nesterov(holder.target) for holder in prover.state.holders):
+        if any(is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
             self.seen.pop(GRADIENTS, None)
         own = prover.is_part or prover.goes_back
@@ -494,7 +497,3 @@ class Truth:
         if self.reformed:
             return "within 1e-4, as they are with the optimizer's own form for a capture, which rounds otherwise"
         return "within 1e-4" + (", a state within what one rounding of the parameters changes" * self.drifted)
-
-
-def _is_nesterov(group: Any) -> bool:
-    return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
