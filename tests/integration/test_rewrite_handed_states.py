@@ -125,3 +125,23 @@ def f(state, y):
     assert found.fix is not None
     assert not found.fix.complete, found
     assert "replays of one graph give" not in str(found)
+
+
+def test_what_grows_behind_another_order_of_its_rows_is_written_in_its_room(tmp_path: Path) -> None:
+    # GIVEN a step that joins to the rows of a tensor in another order, as a beam search does
+    text = """
+args = ({"x": torch.randn(4, device=device), "all": torch.zeros(4, 1, device=device)}, torch.ones(4, device=device))
+w = torch.randn(4, 4, device=device)
+def f(state, y):
+    order = state["x"].argsort()
+    state["all"] = torch.cat([state["all"][order], y[:, None]], dim=1)
+    state["x"] = torch.tanh(state["x"] @ w + y)
+    return state["x"].sum()
+"""
+    names = run(text, tmp_path)
+    # WHEN it is told what to do
+    told = str(pgk.diagnose(names["f"], *names["args"], fix=True))
+    # THEN nothing is written into the copy that an index makes
+    assert 'state["all"].copy_(state["all"][order])' in told, told
+    assert 'state["all"].index_copy_(1, at + torch.arange(' in told
+    assert 'state["all"][order][:, filled' not in told

@@ -193,8 +193,10 @@ def _static(place: Place, held: str, new: str, dim: str, to: str = "", *, severa
 
     It says the place with a number of the host's, as it would be written without graphs: from there on it is rewritten.
     """
-    number, made = _number_beside(place, held)
     size = f"{new}.shape[{dim}]" if new.isidentifier() else f"({new}).shape[{dim}]"
+    if room := _gathered(place, held):
+        return _reordered(place, room, held, new, dim, size)
+    number, made = _number_beside(place, held)
     part, read = (_slice(dim, each) for each in (f"{number} : {number} + {size}", f": {number}"))
     behind = f"count `{number} += {size}` behind that" + ", once for all that grow by the same" * several
     if to:
@@ -210,6 +212,29 @@ def _static(place: Place, held: str, new: str, dim: str, to: str = "", *, severa
         f"zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it a number of "
         f"how many are there, `{made}`; here write `{held}{part} = {new}`, {behind}. {AGAIN}: a place "
         "that steps move becomes a tensor, and what is not written yet is masked"
+    )
+
+
+def _gathered(place: Place, held: str) -> str:
+    """``x`` of ``x = torch.cat([x[order], new], 1)``: what is written in ``x[order]`` is written in a copy."""
+    part, targets = ast.parse(held, mode="eval").body, getattr(place.statement, "targets", [])
+    if not isinstance(part, ast.Subscript) or isinstance(part.slice, (ast.Constant, ast.Slice, ast.Tuple, ast.UnaryOp)):
+        return ""
+    same = any(ast.unparse(each) == ast.unparse(part.value) for each in targets)
+    return held[: part.value.end_col_offset] if same else ""
+
+
+def _reordered(place: Place, room: str, held: str, new: str, dim: str, size: str) -> str:
+    """What stands for ``room = torch.cat([room[order], new], dim)``."""
+    at = fresh("at", place.taken)
+    return (
+        f"`{room}` grows at each step, and a graph has one size: make it once with room for the longest that it gets, "
+        f"zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it, once, "
+        f"`{at} = torch.tensor([n], device={place.device})` with the n that are there; here write "
+        f"`{room}.copy_({held})`, as what an index picks is a copy, and `{room}.index_copy_({dim}, "
+        f"{at} + torch.arange({size}, device={place.device}), {new})`, and count `{at}.add_({size})` behind that; its "
+        f"last is `{room}.index_select({dim}, {at} - 1)` where it is read before, `{at}` stands for its length, and "
+        f"`torch.arange({room}.shape[{dim}], device={place.device}) < {at}` is a mask of what is written. {AGAIN}"
     )
 
 
