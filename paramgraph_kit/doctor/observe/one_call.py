@@ -118,7 +118,7 @@ class Caller:
         """The arguments by their names, as far as the function's signature tells."""
         try:
             return dict(inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments)
-        except (TypeError, ValueError):
+        except Exception:  # it has none, or is an object of the user's, which answers as it likes
             return dict(self.kwargs)
 
     def put_back(self) -> None:
