@@ -15,7 +15,16 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
     pytest.mark.usefixtures("recovered"),
 ]
-CLOSED = """
+BATCHES = """
+def batches():
+    torch.manual_seed(0)
+    for _ in range(5):
+        made = {"obs": torch.randn(4, 3), "ret": torch.randn(4), "weight": torch.rand(4)}
+        yield {k: v.to(device) for k, v in made.items()}
+"""
+CLOSED = (
+    BATCHES
+    + """\
 KEYS = ("obs", "ret")
 def loss_of(net, batch):
     return ((net(batch["obs"]).squeeze(-1) - batch["ret"]) * batch["weight"]).pow(2).mean()
@@ -33,18 +42,16 @@ def make(net, example):
         graph.replay()
         return loss.clone()
     return update
-def batches():
-    torch.manual_seed(0)
-    for _ in range(5):
-        made = {"obs": torch.randn(4, 3), "ret": torch.randn(4), "weight": torch.rand(4)}
-        yield {k: v.to(device) for k, v in made.items()}
 @torch.no_grad()
 def main():
     net = nn.Linear(3, 1).to(device)
     update = make(net, next(batches()))
     return [update(each).cpu() for each in batches()]
 """
-HELD = """
+)
+HELD = (
+    BATCHES
+    + """\
 class Update:
     def __init__(self, net, example):
         self.net = net
@@ -61,16 +68,12 @@ class Update:
         self.graph.replay()
         return self.loss.clone()
 KEYS = ("obs", "ret")
-def batches():
-    torch.manual_seed(0)
-    for _ in range(5):
-        made = {"obs": torch.randn(4, 3), "ret": torch.randn(4), "weight": torch.rand(4)}
-        yield {k: v.to(device) for k, v in made.items()}
 @torch.no_grad()
 def main():
     update = Update(nn.Linear(3, 1).to(device), next(batches()))
     return [update(each).cpu() for each in batches()]
 """
+)
 
 
 @pytest.mark.parametrize(("program", "path"), [(CLOSED, "static"), (HELD, "self.static")])

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.captured_entries import above_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.short_names import first_of
@@ -125,22 +126,15 @@ def _looked(frame: FrameType, memory: Memory) -> Iterator[Looked]:
 def _paths(code: CodeType) -> dict[int, list[tuple[ast.expr, tuple[ast.AST, ...]]]]:
     """By line, the names that a function reads there, each with what it stands in, innermost first."""
     found: dict[int, list[tuple[ast.expr, tuple[ast.AST, ...]]]] = {}
-    tree = tree_of(code.co_filename)
-    above = _parents(tree) if tree is not None else {}
     for node in nodes_of(code):
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and first_of(node):
-            around, inner = list[ast.AST](), above.get(id(node))
+            around, inner = list[ast.AST](), above_of(code, node)
             while inner is not None and not isinstance(inner, (ast.stmt, ast.comprehension)):
                 around.append(inner)
-                inner = above.get(id(inner))
+                inner = above_of(code, inner)
             around += [inner] if inner is not None else []
             found.setdefault(node.lineno, []).append((node, tuple(around)))
     return found
-
-
-@lru_cache(16)
-def _parents(tree: ast.AST) -> dict[int, ast.AST]:
-    return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 def _way(node: ast.AST, around: tuple[ast.AST, ...], rank: int, value: Callable[[ast.expr], Any]) -> str:

@@ -13,6 +13,10 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 _FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
 _FILLED = re.compile(r"ahead of (?:self\.)?[\w.]+\.replay\(\) `(?P<held>self\.\w+)\.fill_\((?P<path>self\.[\w.]+)\)`")
 _MADE = "before the capture `"
+_MADE_FIRST = re.compile(
+    r"(?P<head>(?:before the capture|at the end of `__init__`): )"
+    r"(?P<path>[\w.\[\]']+) = torch\.full\(\(\), float\((?P=path)\)"
+)
 
 
 def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
@@ -30,12 +34,6 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     if not behind or not min(lines) <= line <= max(lines):
         return fix
     return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
-
-
-_MADE_FIRST = re.compile(
-    r"(?P<head>(?:before the capture|at the end of `__init__`): )"
-    r"(?P<path>[\w.\[\]']+) = torch\.full\(\(\), float\((?P=path)\)"
-)
 
 
 def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, reader: str) -> str:

@@ -102,10 +102,9 @@ def above_of(code: CodeType, node: ast.AST) -> ast.AST | None:
 
 def picked_by(code: CodeType, node: ast.expr) -> ast.expr | None:
     """The key by which a line reads one entry: ``self.name`` of ``self.rates[self.name]``."""
-    tree = tree_of(code.co_filename)
-    above = _parents(tree).get(id(node)) if tree is not None else None
-    if isinstance(above, ast.Attribute) and above.attr == "get" and tree is not None:
-        call = _parents(tree).get(id(above))
+    above = above_of(code, node)
+    if isinstance(above, ast.Attribute) and above.attr == "get":
+        call = above_of(code, above)
         return call.args[0] if isinstance(call, ast.Call) and call.func is above and call.args else None
     return above.slice if isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load) else None
 

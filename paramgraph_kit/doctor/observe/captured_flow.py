@@ -10,7 +10,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.copied_over import CopiedOver
@@ -20,7 +19,7 @@ from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.warmed_up import WrittenAhead, is_moving
 from paramgraph_kit.doctor.observe.written_parts import WrittenParts
-from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
@@ -82,7 +81,7 @@ class CapturedFlow:
         if (own := self._known.get(id(graph))) is not None and own.added:
             for weight, grad in weights_of(own.added):
                 own.weights[storage_key(grad)] = storage_key(weight)
-                own.held.append(StorageWeakRef(grad.untyped_storage()))  # type: ignore[no-untyped-call]
+                own.held.append(storage_ref(grad.untyped_storage()))
 
     def adopt(self, graph: object, met: set[int]) -> None:
         """A capture of before, which is known to read, or to write, this memory."""

@@ -33,7 +33,7 @@ from paramgraph_kit.doctor.observe.captured_entries import (
     values_of,
 )
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, has_librarys_lines, is_a
-from paramgraph_kit.doctor.observe.loop_elements import elements_of, spread
+from paramgraph_kit.doctor.observe.loop_elements import paths_of_variables, spread
 from paramgraph_kit.doctor.observe.names_read import body_of, inside_of, outermost
 from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
 from paramgraph_kit.doctor.restore.holder import is_array
@@ -306,7 +306,7 @@ def _followed(waiting: list[tuple[CodeType, list[tuple[ast.expr, bool]], Names]]
     while waiting:
         own, nodes, names = waiting.pop()
         calls = {_at(n.func): n for n in nodes_of(own) if isinstance(n, ast.Call)}
-        elements = elements_of(own, partial(_value, names=names))
+        elements = paths_of_variables(own, partial(_value, names=names))
         every = [(each, decides) for node, decides in nodes for each in spread(node, elements)]
         inside = inside_of(own)
         for node, decides in [*(each for each in nodes if first_of(each[0]) not in inside), *every]:

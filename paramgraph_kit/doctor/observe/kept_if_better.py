@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, TypeGuard
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, pairs_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
@@ -173,15 +173,6 @@ def kept_in_some_rounds(code: CodeType, line: int) -> tuple[tuple[ast.Assign, as
                 if held and ((is_path and chosen) or goes_on):
                     found.append((node, target, held[0]))
     return tuple(found)
-
-
-def pairs_of(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """What a line gives, and to what: each of several by itself."""
-    (target, *others), value = node.targets, node.value
-    rows = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
-    if not others and rows and len(target.elts) == len(value.elts):  # type: ignore[attr-defined]
-        return [*zip(target.elts, value.elts, strict=True)]  # type: ignore[attr-defined]
-    return [(each, value) for each in node.targets]
 
 
 def is_read_elsewhere(code: CodeType, node: ast.Assign, path: ast.expr) -> bool:

@@ -22,14 +22,36 @@ def targets_of(comprehension: ast.AST) -> set[str]:
     return {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
 
 
-def elements_of(code: CodeType, value: Value) -> dict[str, list[ast.expr]]:
+def rounds_of(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a loop gives a value to, each with what that goes through: ``zip()`` and such are looked into.
+
+    >>> loop = ast.parse("for n, (x, y) in enumerate(zip(xs, ys)): ...").body[0]
+    >>> [(ast.unparse(name), ast.unparse(over)) for name, over in rounds_of(loop.target, loop.iter)]
+    [('n', '0'), ('x', 'xs'), ('y', 'ys')]
+    """
+    name, given = (last_name(over.func), over.args) if isinstance(over, ast.Call) else ("", [])
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+    if name == "zip" and len(parts) == len(given):
+        for one, each in zip(parts, given, strict=True):
+            yield from rounds_of(one, each)
+    elif name == "enumerate" and len(parts) == 2 and given:
+        yield parts[0], ast.Constant(0)
+        yield from rounds_of(parts[1], given[0])
+    elif name in ("reversed", "list", "tuple", "sorted") and given:
+        yield from rounds_of(target, given[0])
+    else:
+        yield target, over
+
+
+def paths_of_variables(code: CodeType, value: Value) -> dict[str, list[ast.expr]]:
     """By variable, the paths that it stands for in some round; ``value`` says what a path means."""
     found: dict[str, list[ast.expr]] = {}
     for node in nodes_of(code):
         loops = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])  # which have no lines
         for loop in loops:
-            for name, paths in _bound(loop.target, loop.iter, value):
-                found.setdefault(name, []).extend(paths)
+            for target, over in rounds_of(loop.target, loop.iter):
+                for name, paths in _bound(target, over, value):
+                    found.setdefault(name, []).extend(paths)
     return found
 
 
@@ -47,12 +69,7 @@ def spread(node: ast.expr, elements: dict[str, list[ast.expr]]) -> Iterator[ast.
 def _bound(target: ast.expr, given: ast.expr, value: Value) -> Iterator[tuple[str, list[ast.expr]]]:
     name = last_name(given.func) if isinstance(given, ast.Call) else ""
     pair = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-    if isinstance(given, ast.Call) and name == "zip" and len(pair) == len(given.args):
-        for one, each in zip(pair, given.args, strict=True):
-            yield from _bound(one, each, value)
-    elif isinstance(given, ast.Call) and name in ("enumerate", "reversed", "list", "tuple", "sorted") and given.args:
-        yield from _bound(pair[-1] if name == "enumerate" and pair else target, given.args[0], value)
-    elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and name in ("values", "items"):
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and name in ("values", "items"):
         held = value(given.func.value)
         one = pair[-1] if name == "items" and pair else target
         if is_dict(held) and isinstance(one, ast.Name):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, pairs_of, tree_of
+from paramgraph_kit.doctor.observe.loop_elements import rounds_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.warmed_up import MOVES
 
@@ -75,15 +76,10 @@ def _written_one_by_one(node: ast.AST, tree: ast.Module) -> set[str]:
     else:
         return set()
     found = set[str]()
-    for target, over in loops:
-        called = last_name(over.func) if isinstance(over, ast.Call) else ""
-        parts = over.args if isinstance(over, ast.Call) and called in ("zip", "enumerate") else [over]
-        parts = [ast.Constant(0), *parts] if called == "enumerate" else parts  # its first name is a number
-        targets = [*target.elts] if isinstance(target, (ast.Tuple, ast.List)) and len(parts) > 1 else [target]
-        for each, part in zip(targets, parts, strict=False):
-            own = {n.id for n in ast.walk(each) if isinstance(n, ast.Name)}
-            if any(isinstance(n, ast.Call) and _copies(n, own) for n in body):
-                found |= _names_in(part, tree)
+    for target, over in (pair for loop in loops for pair in rounds_of(*loop)):
+        own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+        if any(isinstance(n, ast.Call) and _copies(n, own) for n in body):
+            found |= _names_in(over, tree)
     return found
 
 

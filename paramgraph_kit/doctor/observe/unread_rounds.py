@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.loop_elements import rounds_of
 from paramgraph_kit.doctor.observe.names_read import tells
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -38,7 +39,7 @@ def given_one_of_each(region: Region) -> Iterator[Failure]:
         if _captures(loop, region):
             continue
         read = _read_in(loop.body)
-        over = [(name.id, each) for name, each in _rounds(loop.target, loop.iter) if name.id not in read]
+        over = [(name.id, each) for name, each in _names(loop) if name.id not in read]
         for call in calls:
             taken = {}
             for parameter, value in _arguments(call, tree):
@@ -99,19 +100,10 @@ def _are_called_so(taken: dict[str, str], call: ast.Call, tree: ast.Module) -> b
     return any(parameter in taken for parameter, _ in _arguments(call, tree))
 
 
-def _rounds(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
+def _names(loop: ast.For) -> Iterator[tuple[ast.Name, ast.expr]]:
     """The names of a loop, each with what it goes through."""
-    name = last_name(over.func) if isinstance(over, ast.Call) else ""
-    given = over.args if isinstance(over, ast.Call) else []
-    inner = [*elements_of(target)]
-    if name == "enumerate" and len(inner) == 2 and given and isinstance(target, (ast.Tuple, ast.List)):
-        yield from _rounds(target.elts[0], ast.Constant(0))
-        yield from _rounds(target.elts[1], given[0])
-    elif name == "zip" and isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == len(given):
-        for each, part in zip(target.elts, given, strict=True):
-            yield from _rounds(each, part)
-    else:
-        yield from ((each, over) for each in inner if isinstance(each, ast.Name))
+    for target, over in rounds_of(loop.target, loop.iter):
+        yield from ((each, over) for each in elements_of(target) if isinstance(each, ast.Name))
 
 
 def _calls(node: ast.AST, names: Collection[str]) -> bool:
