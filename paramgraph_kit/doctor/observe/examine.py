@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import (
     around_replays,
     begun_states,
+    between_steps,
     chance,
     drawn_copies,
     host_results,
@@ -50,8 +51,7 @@ from paramgraph_kit.doctor.observe.ended_behind import ended_in, without_nulled
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
-from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none, unscaled
-from paramgraph_kit.doctor.observe.gradients import problems as problems_between
+from paramgraph_kit.doctor.observe.gradients import around
 from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
@@ -61,7 +61,7 @@ from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_by_others import moved_by_others
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
-from paramgraph_kit.doctor.observe.notes import doubts_of, has_tensor, notes_of
+from paramgraph_kit.doctor.observe.notes import doubts_of, notes_of
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.optimizers import is_begun
@@ -73,7 +73,7 @@ from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
-from paramgraph_kit.doctor.observe.steps_around import steps_around
+from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
@@ -133,6 +133,7 @@ class _Examiner(Caller):
 
     first: Call | None = None
     others = False
+    _around: tuple[Call, StepsAround] | None = None
 
     def examine(self) -> Examination:
         adopt(self.graphs, self.function, [*self.args, *self.kwargs.values()])
@@ -191,7 +192,8 @@ class _Examiner(Caller):
             silent += counted_by_libraries(self.state, pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
-            silent += self.between_calls(pair[1], found)
+            about = (self.function, pair[1], self.codes(pair[1]), found.notes)
+            silent += between_steps.problems(self.around(pair[1]), *about)
             known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found)
             silent += [f for f in between if (f.code, f.frame) not in known]
@@ -414,26 +416,16 @@ class _Examiner(Caller):
         others = (f.__code__ for f in self.state.functions if f.__name__ != "__init__")
         return found + [code for code in others if code not in found]
 
-    def between_calls(self, call: Call, found: Examination) -> list[Failure]:
-        """What happens to gradients and results between calls, as far as it can be read."""
-        codes = self.codes(call)
-        scopes = around(self.function)
-        known = steps_around(scopes, self.function, self.given(), call.ran())
-        if has_tensor(call.result):
-            for frame in kept(scopes, self.function, codes, call.result, has_tensor, known.calls):
-                text = "its results are kept, and each replay writes to the same memory: keep a clone()"
-                found.notes.append(f"{text} at {frame.label()}")
-        if not (call.left.made or call.left.added) or sets_to_none(codes):
-            return unscaled(call.steps)
-        problems = unscaled(call.steps) + problems_between(call.left, scopes, self.function, codes, known.nulled)
-        if not problems and (text := note(call.left)):
-            found.notes.append(text)
-        return problems
+    def around(self, call: Call) -> StepsAround:
+        """What lines around the function do, which is followed once for a call that shows what it runs."""
+        if self._around is None or self._around[0] is not call:
+            self._around = call, steps_around(self.function, self.given(), call.ran())
+        return self._around[1]
 
     def settings(self, base: Call) -> list[Setting]:
         """What code around the function sets, as far as the function reads it."""
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            return set_by_calls.all_settings(around(self.function), self.function, self.given(), base.ran())
+            return set_by_calls.all_settings(self.around(base), self.function, self.given(), base.ran())
         return []
 
     def own_graphs(self, call: Call, found: Examination, anew: set[tuple[str, int]]) -> list[Failure]:
@@ -469,8 +461,9 @@ class _Examiner(Caller):
             problems.append(BY_ID["scalar-frozen"].failure(said, frame))
         problems += [*self.graphs.numbers.failures(problems), *filter(is_begun, (self.first or call).found)]
         ahead = [*moved_as_read(launched, self.graphs.of)]
+        settings = self.settings(self.first or call) if launched else []
         for region in launched:
-            known = [each for each in self.settings(self.first or call) if each.is_known_in(region)]
+            known = [each for each in settings if each.is_known_in(region)]
             set_at = {(each.at.file, each.at.line) for each in known}
             others = [*moved_failures(region, problems)]
             problems += [f for f in others if f.frame is None or (f.frame.file, f.frame.line) not in set_at]

@@ -42,6 +42,7 @@ from paramgraph_kit.doctor.observe.set_between import (
 )
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -88,11 +89,9 @@ class _Place:
         return f"{self.of.name}.{self.node.name}" if self.of is not None else self.node.name
 
 
-def all_settings(
-    scopes: Iterable[Scope], function: Any, given: dict[str, Any], ran: Iterable[CodeType]
-) -> list[Setting]:
+def all_settings(around: StepsAround, function: Any, given: dict[str, Any], ran: Iterable[CodeType]) -> list[Setting]:
     """What loops around a step set, and what functions set that it does not call."""
-    scopes, ran = list(scopes), list(ran)
+    scopes, ran = around.scopes, list(ran)
     function, given = unbound(function, given)
     uses = cache(lambda: uses_in(function, given))
     found = settings(scopes, function, uses, ran)
@@ -101,11 +100,11 @@ def all_settings(
     if _may_be_set(scopes, function, ran):  # of a large model it takes long what it reads
         more = [s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known]
     found += [each for each in more if each.is_called]
-    around = set_by_loops(scopes, function, given, uses, ran)
-    apart = {(_key(each.use), each.key) for each in around if each.failure is not None}  # where no call can be tried
+    by_loops = set_by_loops(around.bodies, given, uses, ran)
+    apart = {(_key(each.use), each.key) for each in by_loops if each.failure is not None}  # where no call can be tried
     found = [each for each in found if (_key(each.use), each.key) not in apart]
     set_there = {(_key(each.use), each.key) for each in found}
-    found += [each for each in around if (_key(each.use), each.key) not in set_there]
+    found += [each for each in by_loops if (_key(each.use), each.key) not in set_there]
     known = {_key(each.use) for each in found}
     return [*found, *(each for each in more if _key(each.use) not in known)]
 

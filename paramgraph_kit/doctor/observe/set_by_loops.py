@@ -20,9 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_arguments import part_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
-from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import attributes_of, has_librarys_lines, is_a
-from paramgraph_kit.doctor.observe.loop_flow import Flow
 from paramgraph_kit.doctor.observe.loop_state import (
     ANY,
     ENTRIES,
@@ -53,13 +51,12 @@ _GROWS = ("append", "extend", "insert", "clear")
 
 
 def set_by_loops(
-    scopes: Iterable[Scope], function: Any, given: dict[str, Any], uses_of: Callable[[], list[Use]], ran: list[CodeType]
+    bodies: Iterable[Found], given: dict[str, Any], uses_of: Callable[[], list[Use]], ran: list[CodeType]
 ) -> list[Setting]:
     """Each once, at the first line that sets it otherwise."""
     found: dict[str, Setting] = {}
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-        flow = Flow(function, given, [*scopes], ran)
-        for each in flow.all():
+        for each in bodies:
             for line, now in moved(each):
                 for setting in _read_by(line, now, uses_of(), ran):
                     said = setting.note or (setting.failure.message if setting.failure is not None else setting.said)

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.observe.gradients import Scope
+from paramgraph_kit.doctor.observe.gradients import Scope, around
 from paramgraph_kit.doctor.observe.held import unbound
 from paramgraph_kit.doctor.observe.loop_flow import Flow
-from paramgraph_kit.doctor.observe.loop_state import GRADIENT, Given
+from paramgraph_kit.doctor.observe.loop_state import GRADIENT, Found, Given
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StepsAround:
     """What following the lines around a step has shown."""
 
-    calls: list[ast.Call] = field(default_factory=list)
-    nulled: list[Given] = field(default_factory=list)  # lines between two calls that set gradients to None
+    scopes: list[Scope]
+    bodies: list[Found]  # what each finds that calls the step
 
+    @property
+    def calls(self) -> list[ast.Call]:
+        """Those of the step."""
+        return [call for found in self.bodies for call in found.steps]
 
-def steps_around(scopes: Iterable[Scope], function: Any, given: dict[str, Any], ran: Iterable[CodeType]) -> StepsAround:
-    """The same for the step that is asked for."""
-    around = StepsAround()
-    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-        function, given = unbound(function, given)
-        for found in Flow(function, given, [*scopes], ran).all():
-            around.calls += found.steps
+    @property
+    def nulled(self) -> Iterator[Given]:
+        """Lines between two calls that set gradients to None."""
+        for found in self.bodies:
             for (_, name), numbers in found.at_step.items():
                 late = [found.given[n] for n in sorted(numbers) if n > 0 and name == GRADIENT]
-                around.nulled += [each for each in late if each.is_late]
-    return around
+                yield from (each for each in late if each.is_late)
+
+
+def steps_around(function: Any, given: dict[str, Any], ran: Iterable[CodeType]) -> StepsAround:
+    """The same for the step that is asked for."""
+    known = StepsAround(around(function), [])
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        function, given = unbound(function, given)
+        known.bodies.extend(Flow(function, given, known.scopes, ran).all())
+    return known
