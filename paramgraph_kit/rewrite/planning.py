@@ -143,7 +143,8 @@ class Attempt(Behind):
             if any(self._value(name) is one for one in self.alone):
                 continue
             around = self.entry.__globals__ if self.entry is not None else {}
-            made = elsewhere.maker(self.sources, name, self._value(name), around) if name else None
+            owner = self._value(name.rpartition(".")[0])
+            made = elsewhere.maker(self.sources, name, self._value(name), around, owner) if name else None
             if made is None:
                 inner = self._wrapped(name, known)
                 found += inner

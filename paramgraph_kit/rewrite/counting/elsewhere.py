@@ -21,22 +21,24 @@ _RATE = re.compile("lr|rate|opt", re.IGNORECASE)
 
 
 def maker(
-    sources: dict[str, Source], name: str, known: Any, around: Mapping[str, Any]
+    sources: dict[str, Source], name: str, known: Any, around: Mapping[str, Any], owner: Any = None
 ) -> tuple[Source, ast.Call] | None:
     """The source and the call that make an optimizer, if there is one such place; another file joins the sources.
 
-    ``around`` are the variables of the function's module.
+    ``around`` are the variables of the function's module, ``owner`` is the object whose attribute it is.
     """
-    if (made := optimizers.constructor(sources.values(), name, known, around)) is not None or known is None:
+    if (made := optimizers.constructor(sources.values(), name, known, around, owner)) is not None or known is None:
         return made
+    if optimizers.named(sources.values(), name, known, owner):  # of which nothing tells which one
+        return None
     own = {file.replace(REWRITTEN, "") for file in sources}
     for files in (_cells(), _modules()):
         for file in files:
             source = Source.of(file) if file not in own else None
-            made = optimizers.constructor([source], name) if source is not None else None
-            if made is not None and called(made[1]) == type(known).__name__:
-                sources[file] = made[0]
-                return made
+            found = optimizers.named([source], name, None, owner) if source is not None else []
+            if len(found) == 1 and called(found[0][1]) == type(known).__name__:
+                sources[file] = found[0][0]
+                return found[0][:2]
     return None
 
 

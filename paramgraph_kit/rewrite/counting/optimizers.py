@@ -122,21 +122,43 @@ def asks_its_rate(optimizer: Any) -> bool:
 
 
 def constructor(
-    sources: Iterable[Source], name: str, known: Any = None, around: Mapping[str, Any] = MappingProxyType({})
+    sources: Iterable[Source],
+    name: str,
+    known: Any = None,
+    around: Mapping[str, Any] = MappingProxyType({}),
+    owner: Any = None,
 ) -> tuple[Source, ast.Call] | None:
     """Where an optimizer is made that is called so in the end, if there is one such place.
 
     ``known`` is the optimizer: the one place that makes its kind is where it comes from, whatever it is called there.
     ``around`` are the variables of the module: where one of them holds it, that is its name, and a parameter's is not.
+    ``owner`` is the object whose attribute it is, of other classes' attributes that have its name.
     """
     if known is not None and around.get(name.partition(".")[0]) is not known and "." not in name:
         held = [each for each, value in around.items() if value is known]
         name = held[0] if len(held) == 1 else name
-    last, found, alike = name.rpartition(".")[2], [], []
     sources = list(sources)
+    found = named(sources, name, known, owner)
+    if len(found) > 1 and "." not in name:  # a variable of the module is none of a function's, and no attribute
+        own = [each for each in found if isinstance(each[2], ast.Name) and each[0].function_of(each[2]) is None]
+        found = own if known is not None and around.get(name) is known else found
+    elif found:  # of a class and what it is made of, the first in its order sets it
+        found = [each for each in found if _class_of(each[0], each[2]) == _class_of(found[0][0], found[0][2])]
+    elif not found:
+        every = ((source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        alike = [each for each in every if called(each[1]) == type(known).__name__ and _of_torch(each[1], each[0])]
+        return alike[0] if len(alike) == 1 else None
+    return found[0][:2] if len(found) == 1 else None
+
+
+def named(
+    sources: Iterable[Source], name: str, known: Any = None, owner: Any = None
+) -> list[tuple[Source, ast.Call, ast.expr]]:
+    """All places that make an optimizer of that name, each with what it is set to; of attributes those of its class."""
+    classes = [each.__name__ for each in type(owner).__mro__]
+    last, is_owned = name.rpartition(".")[2], "." in name and owner is not None
+    found: list[tuple[Source, ast.Call, ast.expr]] = []
     for source in sources:
-        every = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-        alike += [(source, node) for node in every if called(node) == type(known).__name__ and _of_torch(node, source)]
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
@@ -146,10 +168,17 @@ def constructor(
                 pairs = list(zip(target.elts, value.elts, strict=True))
             for one, made in pairs:
                 if isinstance(made, ast.Call) and _of_torch(made, source) and _last(one) == last:
-                    found += [(source, made)] if _makes(made, known) else []
-    if not found and len(alike) == 1:
-        return alike[0]
-    return found[0] if len(found) == 1 else None
+                    is_its = not is_owned or _class_of(source, one) in (*classes, "")
+                    found += [(source, made, one)] if is_its and _makes(made, known) else []
+    order = {each: n for n, each in enumerate(classes)}
+    return sorted(found, key=lambda each: order.get(_class_of(each[0], each[2]), len(order)))
+
+
+def _class_of(source: Source, target: ast.expr) -> str:
+    """The class that sets an attribute of its own, "" of what no method sets."""
+    of = source.function_of(target) if isinstance(target, ast.Attribute) else None
+    above = source.parents.get(of) if of is not None else None
+    return above.name if isinstance(above, ast.ClassDef) else ""
 
 
 def living(state: HostState) -> list[torch.optim.Optimizer]:
