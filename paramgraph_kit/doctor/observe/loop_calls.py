@@ -53,6 +53,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Some,
     Thing,
     all_of,
+    attribute,
     elements,
     has_state,
     in_kinds,
@@ -62,6 +63,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     names_given,
     remakes,
 )
+from paramgraph_kit.doctor.observe.makers import kept_by
 from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by
@@ -257,9 +259,14 @@ class Calls(Forms):
                 if is_a(owner, torch.nn.Module):
                     self._set(owner, PARTS, NOTHING, ast.unparse(call.args[0]), call, run)
             return
+        self._name_as_kept(call, run)
         called = [*self._called(call, run)]
+        meant, self.meant = self.meant, None if call is self.meant else self.meant  # what it makes is meant
         given = [self._follow(each, run) for each in called]
-        if len(called) == 1 and makes_once(call, called[0].node, run.file):
+        self.meant = meant
+        many = (each for each in given if type(each) is tuple and self.owner is not None)
+        is_own = any(part is self.owner for each in many for part in each)
+        if len(called) == 1 and makes_once(call, called[0].node, run.file, is_own):
             self.results[id(call)] = given[0]
 
     def _runs_with(self, function: ast.expr, value: Any, run: Run) -> None:
@@ -421,6 +428,15 @@ class Calls(Forms):
         thing = Thing(*found)
         self._made(thing, node, run)
         return thing
+
+    def _name_as_kept(self, call: ast.Call, run: Run) -> None:
+        """What variables mean that the step's own object is made with, and keeps."""
+        found = self._kind_made_by(call.func, run) if isinstance(call.func, ast.Name) else None
+        if found is None or not self._is_own(*found) or self._own_made_by(call, run) is NOTHING:
+            return
+        init = next((m for m, kind, _ in self.methods if kind is found[0] and m.name == "__init__"), None)
+        for node, name in kept_by(init, call) if init is not None else ():
+            self._bind(node, attribute(self.owner, name), run)
 
     def _stepped(self, call: ast.Call) -> None:
         """The step is called: what each thing was set by last is what it finds."""

@@ -72,15 +72,14 @@ class Flow(Calls):
             named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
             if not named and names.isdisjoint(_OF_OBJECTS):
                 continue
-            makes = [
-                n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in self.kinds.keys() | self.makers
-            ]
+            makers = self.kinds.keys() | self.makers | self.beside
+            makes = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in makers]
             for self.meant in makes if 1 < len(makes) <= MOST_ALIKE else (None,):
                 yield from self._body(scope, nodes)
 
     def _body(self, scope: Scope, nodes: list[ast.AST]) -> Iterator[Found]:
         self.found, self.state, self.stack = Found(), State(), []
-        self.numbers, self.before, self.exchanged = {}, {}, {}
+        self.numbers, self.before, self.exchanged, self.results = {}, {}, {}, {}
         run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
         if not isinstance(scope.body, ast.Module):
             self._name_as_given(nodes, run)

@@ -40,7 +40,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     function_of,
     given_by,
 )
-from paramgraph_kit.doctor.observe.makers import makers_of
+from paramgraph_kit.doctor.observe.makers import makers_beside, makers_of
 from paramgraph_kit.doctor.observe.torch_settings import as_it_is_written, gradients_within
 from paramgraph_kit.driver.files import is_library
 
@@ -62,8 +62,9 @@ class Meanings:
         self.methods = [
             (m, kind, file) for file in self.spaces for kind in classes_in(file) for m in kind.body if is_function(m)
         ]
-        functions = (f for file in self.spaces for f in functions_in(file))
+        functions = [f for file in self.spaces for f in functions_in(file)]
         self.makers = makers_of(self.kinds.keys() - {"object"}, functions)
+        self.beside = makers_beside(self.kinds.keys() - {"object"} | self.makers, functions)
         self.things: dict[str, Thing] = {}
         self.meant: ast.AST | None = None  # of several lines that make an object of its class
         self.results: dict[int, Any] = {}  # by a call's id: what it gives that a function of the user's has made
@@ -360,13 +361,12 @@ def is_used_alike(call: ast.Call, file: str, owner: Any) -> bool:
     return asked <= {*attributes_of(owner), *dir(type(owner))} and bool(asked - shared)
 
 
-def makes_once(call: ast.Call, function: Function, file: str) -> bool:
-    """Whether what a function returns has one name: it returns at one line, and one call in a file asks it to."""
+def makes_once(call: ast.Call, function: Function, file: str, is_own: bool) -> bool:
+    """Whether what a function returns has one name: it returns at one line, for one call in a file, or what is own."""
     returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
-    calls = [
-        n for n in ast.walk(tree_of(file) or call) if isinstance(n, ast.Call) and last_name(n.func) == function.name
-    ]
-    return len(returns) == 1 and len(calls) == 1
+    nodes = ast.walk(tree_of(file) or call)
+    calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == function.name]
+    return len(returns) == 1 and (is_own or len(calls) == 1)
 
 
 def called_by(function: Any) -> Any:

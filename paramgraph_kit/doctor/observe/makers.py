@@ -1,11 +1,11 @@
-"""Functions that make an object of a class, and return it."""
+"""Functions that make an object of a class, and return it; what a new object keeps of what it is given."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from paramgraph_kit.doctor.explain.syntax import here
+from paramgraph_kit.doctor.explain.syntax import here, pairs_of
 from paramgraph_kit.doctor.observe.loop_state import Function
 
 
@@ -17,11 +17,18 @@ def makers_of(kinds: Collection[str], functions: Iterable[Function]) -> set[str]
     return found
 
 
-def _returns(function: Function, makes: set[str]) -> bool:
+def makers_beside(makes: Collection[str], functions: Iterable[Function]) -> set[str]:
+    """Names of those that return such an object beside others: ``return model, Step(model)``."""
+    return {f.name for f in functions if _returns(f, {*makes}, beside=True)}
+
+
+def _returns(function: Function, makes: set[str], *, beside: bool = False) -> bool:
     nodes = [n for statement in function.body for n in here(statement)]
     assigns = [n for n in nodes if isinstance(n, ast.Assign)]
 
     def is_made(value: ast.expr | None) -> bool:
+        if isinstance(value, ast.Tuple):
+            return beside and any(map(is_made, value.elts))
         if isinstance(value, ast.Name):
             given = [n.value for n in assigns for t in n.targets if isinstance(t, ast.Name) and t.id == value.id]
             return bool(given) and all(isinstance(each, ast.Call) and is_made(each) for each in given)
@@ -29,3 +36,16 @@ def _returns(function: Function, makes: set[str]) -> bool:
 
     returns = [n for n in nodes if isinstance(n, ast.Return)]
     return bool(returns) and all(is_made(n.value) for n in returns)
+
+
+def kept_by(init: Function, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    """What a call of a class is given that ``__init__`` keeps as it is, and the name of the attribute that has it."""
+    names = [a.arg for a in (*init.args.posonlyargs, *init.args.args)]
+    given = dict(zip(names[1:], call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
+    pairs = [pair for statement in init.body for node in here(statement) for pair in pairs_of(node)]
+    set_anew = {t.id for t, _ in pairs if isinstance(t, ast.Name)}
+    for target, value in pairs:
+        if not isinstance(target, ast.Attribute) or ast.unparse(target.value) != names[0]:
+            continue
+        if isinstance(value, ast.Name) and value.id in given.keys() - set_anew:
+            yield given[value.id], target.attr
