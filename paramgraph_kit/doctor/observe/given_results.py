@@ -1,10 +1,11 @@
-"""Results in objects of the user's that a list keeps: told at the line that gives them to an object."""
+"""Results in objects that a list keeps, of the user's or futures: told at the line that gives them to an object."""
 
 from __future__ import annotations
 
 import ast
 from collections import deque
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
 from types import CodeType
@@ -52,6 +53,21 @@ def of_object(code: CodeType, held: Any, tensors: Callable[[Any], list[torch.Ten
     at = line.rfind(text)
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(_of(code, tree, node), node.lineno))
     return replace(failure, fix=f"before  {line}\nafter   {line[:at]}{text}.clone(){line[at + len(text) :]}")
+
+
+def of_future(code: CodeType, held: Any) -> Failure | None:
+    """The same of futures, which cannot be copied themselves: one line of the file gives them what they hold."""
+    entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []
+    tree = tree_of(code.co_filename)
+    if not entries or tree is None or not all(isinstance(each, Future) for each in entries):
+        return None
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == "set_result" and n.args)
+    given = [n for n in calls if not isinstance(n.args[0], ast.Constant)]
+    if len(given) != 1:
+        return None
+    line, text = ast.unparse(given[0]), ast.unparse(given[0].args[0])
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(_of(code, tree, given[0]), given[0].lineno))
+    return replace(failure, fix=f"before  {line}\nafter   {line.removesuffix(text + ')')}{text}.clone())")
 
 
 def of_empty(code: CodeType, held: Any, made: ast.expr, tensors: Callable[[Any], list[torch.Tensor]]) -> list[Failure]:

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
-from paramgraph_kit.doctor.observe.given_results import of_empty, of_object
+from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
@@ -51,6 +51,10 @@ Owns = Callable[[torch.Tensor], bool]
 
 def _is_none(_: torch.Tensor) -> bool:
     return False
+
+
+def _is_any(_: torch.Tensor) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +110,13 @@ class KeptResults:
                         self._sizes[id(value)] = len(value)
                     there = {key for each in _owned(value, owns) for key in each}
                     first = self._first.setdefault(id(value), {})
+                    if is_first or graph not in first:  # what it has is not got, also where it is written later
+                        first[graph] = {key for each in _owned(value, _is_any) for key in each}
                     # An entry of a dictionary, as of the last result, may be read ahead of the next replay alone.
-                    if there - first.setdefault(graph, there) and not is_first and not issubclass(kind, dict):
+                    if there - first[graph] and not is_first and not issubclass(kind, dict):
                         self._overwritten.add(id(value))
                     if is_first:
-                        first[graph] = there  # several names of one result, as of a graph for several sizes
+                        # several names of one result, as of a graph for several sizes
                         self._before.setdefault(id(value), set()).update(_twice(value, owns) | _twice(value, reads))
                 row = result_in_row(frame, name, value, owns) if issubclass(kind, (tuple, list, dict)) else None
                 if row is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
@@ -342,7 +348,7 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
             if filled := of_empty(kept.code, kept.held, what, _tensors):
                 yield from filled
                 continue
-            own = of_object(kept.code, kept.held, _tensors)
+            own = of_object(kept.code, kept.held, _tensors) or of_future(kept.code, kept.held)
             yield own or _of_entries(_failure(code, node, what, kept.held), what, kept.held)
         if found:
             return
