@@ -12,8 +12,8 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.observe.held import code_of, is_a
-from paramgraph_kit.doctor.observe.moved_words import with_tensor
 from paramgraph_kit.doctor.observe.own_managers import captures
+from paramgraph_kit.doctor.observe.tensors_for_numbers import with_tensor
 
 _COPIES = frozenset(("copy_", "tree_map", "_foreach_copy_"))
 _PARTS = ("list", "tuple", "sorted", "values", "items", "chain", "tree_flatten", "tree_leaves", "flatten", "leaves")

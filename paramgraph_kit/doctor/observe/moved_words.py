@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from inspect import getattr_static, unwrap
 from typing import Any
@@ -18,13 +18,13 @@ from paramgraph_kit.doctor.observe.graphed_words import as_graphed
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.launch_words import as_launched
-from paramgraph_kit.doctor.observe.multiplied import OF_TENSORS, Parents, multiplied
+from paramgraph_kit.doctor.observe.multiplied import Parents, multiplied
 from paramgraph_kit.doctor.observe.none_first import once_it_is_there
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.own_tables import in_own_table
+from paramgraph_kit.doctor.observe.tensors_for_numbers import HOSTS, with_tensor
 from paramgraph_kit.trace.model import Failure
 
-JOINS = ("cat", "concat", "stack", "hstack", "vstack")
 OF_LISTS = ("max", "min", "sum", "any", "all", "len", "math.prod")  # what they give is a number of the host's
 OF_ALL = (  # what zeros among many change
     *("mean", "std", "var", "median", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp", "topk"),
@@ -32,7 +32,6 @@ OF_ALL = (  # what zeros among many change
 )
 MOST_READS = 3  # of one number that are told
 _REPLAY = re.compile(r"(?<![\w.\])])g\.replay\(\)")  # the placeholder, and no `self.g.replay()` of the user's own
-HOSTS = ("math", "np", "numpy", "random", "cmath")
 
 
 def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]:
@@ -256,7 +255,9 @@ def through(use: Use, uses: Iterable[Use]) -> list[str] | None:
     places = [i for i, each in enumerate(call.args) if each is use.node]
     given = [k.arg for k in call.keywords if k.value is use.node]
     name = names[places[0]] if places and places[0] < len(names) else given[0] if given else None
-    return with_tensor([*nodes_of(code)], name) if name in names else None
+    owner = getattr(called, "__self__", called)  # a module is called itself
+    own = {code.co_varnames[0]: owner} if first else {}
+    return with_tensor([*nodes_of(code)], name, own) if name in names else None
 
 
 def clipped(use: Use, kind: str) -> str:
@@ -289,64 +290,6 @@ def tested(use: Use) -> str:
 
 def _takes(call: ast.Call, node: ast.expr) -> bool:
     return any(each is node for each in (*call.args, *(k.value for k in call.keywords)))
-
-
-def with_tensor(nodes: Collection[ast.AST], name: str) -> list[str] | None:
-    """The lines of a function that read a number, with a tensor for it; None where some take none."""
-    names = sorted((n for n in nodes if isinstance(n, ast.Name)), key=lambda n: (n.lineno, n.col_offset))
-    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-    waiting, said = [name], dict[str, None]()
-    methods = [n for n in nodes if isinstance(n, ast.Attribute) and hasattr(torch.Tensor, n.attr)]
-    tensors = {last_name(n.value) for n in methods if not hasattr(float, n.attr)}
-    for each in waiting:  # it grows by the names of what is computed of it
-        if each in tensors and each != name:
-            continue  # one already
-        for read in (n for n in names if n.id == each and isinstance(n.ctx, ast.Load)):
-            for step in _upwards(read, parents):
-                if step is None:
-                    return None
-                is_new = isinstance(step, ast.Name) and step.id not in waiting
-                waiting += [step.id] if is_new else []  # type: ignore[union-attr]
-                said |= {step: None} if isinstance(step, str) else {}
-    return [*said]
-
-
-def _upwards(node: Any, parents: Parents) -> Iterator[str | ast.Name | None]:
-    """What takes a number, and what of that: what is written instead, a name that is given it, None if none can."""
-    computed = False
-    while True:
-        above: Any = parents.get(node)
-        if isinstance(above, (ast.BinOp, ast.UnaryOp)):
-            node, computed = above, True
-            continue
-        if isinstance(above, ast.List) and computed and last_name(getattr(parents.get(above), "func", above)) in JOINS:
-            return  # of tensors
-        if isinstance(above, ast.Tuple) and isinstance(into := parents.get(above), ast.Assign):
-            target, at = into.targets[0], above.elts.index(node)
-            each = target.elts[at] if isinstance(target, ast.Tuple) else None
-            yield each if isinstance(each, ast.Name) else None
-        elif isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
-            yield above.targets[0]
-        elif isinstance(above, ast.Call) and node in above.args:
-            name, owner = last_name(above.func), last_name(getattr(above.func, "value", ast.Pass()))
-            if owner in HOSTS and hasattr(torch, name):
-                yield f"`torch.{name}` for `{owner}.{name}`"
-                node = above
-                continue
-            if (owner, name) == ("torch", "full") and node is above.args[1]:
-                size = ast.unparse(above.args[0])
-                yield f"`torch.as_tensor({ast.unparse(node)}).expand({size})` for `{ast.unparse(above)}`"
-            elif owner != "torch" and name in ("add", "add_", "sub", "sub_"):
-                pass  # of a tensor's own
-            elif name not in OF_TENSORS and not (computed and owner == "torch" and name in ("exp", "sqrt", "log")):
-                yield None
-        elif isinstance(above, ast.keyword):
-            yield multiplied(node, parents)
-        elif isinstance(above, ast.Attribute) and hasattr(torch.Tensor, above.attr) and not hasattr(float, above.attr):
-            pass  # (x + t).clamp(0): one already
-        elif not (computed and isinstance(above, (ast.Return, ast.AugAssign, ast.Call))):
-            yield None
-        return
 
 
 def counted(use: Use, uses: Iterable[Use], kind: str) -> str:

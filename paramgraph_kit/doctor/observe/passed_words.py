@@ -12,11 +12,11 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
-from paramgraph_kit.doctor.observe.moved_words import with_tensor
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers, PassedOn
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
+from paramgraph_kit.doctor.observe.tensors_for_numbers import with_tensor
 from paramgraph_kit.trace.model import Failure
 
 _CODES = ("scalar-frozen", "branch-frozen", "size-frozen")

@@ -12,8 +12,8 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.moved_words import HOSTS
 from paramgraph_kit.doctor.observe.multiplied import OF_TENSORS
+from paramgraph_kit.doctor.observe.tensors_for_numbers import HOSTS
 
 _SIZES = frozenset(
     """arange zeros ones full empty eye linspace view reshape expand repeat narrow split chunk roll topk unflatten randn
