@@ -21,6 +21,7 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding, handed
+from paramgraph_kit.rewrite.around.other_sizes import note_other_sizes
 from paramgraph_kit.rewrite.around.watched import Shown, Values
 from paramgraph_kit.rewrite.counting import advance, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
@@ -355,6 +356,7 @@ class Lending:
             code = compiled(source.file, lines)
             with borrowed(self.functions, {source.file: code}, {}):
                 self.prover.from_now().eager()
+                note_other_sizes(self.prover, found)
         except Exception:
             found = []
         finally:

@@ -75,8 +75,27 @@ def is_only_around(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
     return function.name in only_around(tree, around)
 
 
+def is_beside_a_round(place: tuple[Source, ast.stmt] | None, fix: Fix, entry: str) -> bool:
+    """Whether a statement is the entry's own, of which a graph of a round has nothing but what the diff cuts out."""
+    function = place[0].function_of(place[1]) if place is not None else None
+    return fix.is_of_loop and function is not None and function.name == entry
+
+
 def lines_of(statement: ast.stmt) -> tuple[int, int]:
     """The first and the last line of a statement; of a compound one those of its head."""
     body = getattr(statement, "body", None)
     last = min(part.lineno for part in body) - 1 if isinstance(body, list) and body else statement.end_lineno
     return statement.lineno, max(last or statement.lineno, statement.lineno)
+
+
+def head_of(node: ast.AST) -> str:
+    """What a branch asks, or a loop goes through; "" for any other."""
+    if not isinstance(node, (ast.If, ast.While, ast.For)):
+        return ""
+    asked = [node.target, node.iter] if isinstance(node, ast.For) else [node.test]
+    return f"{type(node).__name__} {' '.join(map(ast.dump, asked))}"
+
+
+def heads_like(tree: ast.AST, head: str) -> int:
+    """How many branches or loops ask the same, or go through it."""
+    return sum(head_of(node) == head for node in ast.walk(tree))

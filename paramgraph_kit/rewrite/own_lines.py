@@ -20,7 +20,17 @@ from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import chooses_sized, marked, once_before, picks_by_masks, unmarked
-from paramgraph_kit.rewrite.own_blocks import Block, blocks_of, is_a_tensor_now, is_only_around, is_touched, lines_of
+from paramgraph_kit.rewrite.own_blocks import (
+    Block,
+    blocks_of,
+    head_of,
+    heads_like,
+    is_a_tensor_now,
+    is_beside_a_round,
+    is_only_around,
+    is_touched,
+    lines_of,
+)
 from paramgraph_kit.rewrite.own_neighbours import is_a_neighbours, told_around
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -358,36 +368,24 @@ def _moved(failure: Failure, place: tuple[Source, ast.stmt] | None, fix: Fix | N
     if place is None or fix is None:
         return line, [IN_DIFF]
     source, statement = place
-    lines, wanted, head = fix.texts.get(source.file, []), ast.dump(statement), _head(statement)
+    lines, wanted, head = fix.texts.get(source.file, []), ast.dump(statement), head_of(statement)
     tree = ast.parse("".join(lines))
     found, headed = list[str](), list[str]()
     for mark, when in (("before", "before"), ("after", "behind")):
         for function in around_launches(source.file, lines, tree, mark):
             every, text = [*ast.walk(function)], MOVED.format(when=when, name=function.name)
             found += [text] if any(isinstance(n, ast.stmt) and ast.dump(n) == wanted for n in every) else []
-            headed += [text] if head and any(_head(n) == head for n in every) else []
+            headed += [text] if head and any(head_of(n) == head for n in every) else []
     if found:  # of two that are written alike, as a wait around a time, the first goes before and the last behind
         around = source.function_of(statement)
         alike = [n for n in ast.walk(around or source.tree) if isinstance(n, ast.stmt) and ast.dump(n) == wanted]
         is_last = len(alike) > 1 and statement is max(alike, key=lambda n: n.lineno)
         return line, [found[-1 if is_last else 0]]
     # What a branch or a loop has inside may be another thing by then, and the rest of it may have stayed.
-    if headed and _count(tree, head) == _count(source.tree, head):
+    if headed and heads_like(tree, head) == heads_like(source.tree, head):
         return line, headed[:1]
     stays = failure.code not in _WAITS or ast.unparse(statement) in ast.unparse(ast.parse("".join(lines)))
     return line, [IN_DIFF if stays else LEFT_OUT]
-
-
-def _head(node: ast.AST) -> str:
-    """What a branch asks, or a loop goes through; "" for any other."""
-    if not isinstance(node, (ast.If, ast.While, ast.For)):
-        return ""
-    asked = [node.target, node.iter] if isinstance(node, ast.For) else [node.test]
-    return f"{type(node).__name__} {' '.join(map(ast.dump, asked))}"
-
-
-def _count(tree: ast.AST, head: str) -> int:
-    return sum(_head(node) == head for node in ast.walk(tree))
 
 
 def _untouched(
@@ -404,7 +402,7 @@ def _untouched(
     if fix.complete or (not fix.alone and place is not None and is_only_around(place, fix)):
         return pair[0], [AS_IT_IS]
     if fix.alone:
-        return pair
+        return pair[0], [BESIDE if is_beside_a_round(place, fix, attempt.entry_name) else AS_IT_IS]
     if fix.pieces:
         return _in_pieces(failure, (pair[0], []), fix)
     try:

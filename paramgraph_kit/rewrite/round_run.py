@@ -164,6 +164,16 @@ class Taken:
         both = ((a[known], b[known]) for a, b in pairwise(self._seen) for known in a.keys() & b.keys())
         return any(one.isdisjoint(other) for one, other in both)
 
+    @property
+    def sizes(self) -> int:
+        """How many layouts of tensors it was given: each has a graph."""
+        return len({known for one in self._seen for known in one})
+
+    @property
+    def grows(self) -> bool:
+        """Whether each call had sizes of its own."""
+        return len(self._seen) > 1 and all(a.keys().isdisjoint(b.keys()) for a, b in pairwise(self._seen))
+
 
 def context_now() -> str:
     """In which gradients are off, as it is written, or ""."""

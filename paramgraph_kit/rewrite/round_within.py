@@ -37,6 +37,8 @@ from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
 
 MOST = 3  # functions with loops of their own that are tried
+SIZES = "`{name}` was given tensors of {sizes} sizes: each size has a graph of its own"
+ANEW = ", and no two calls had the same: that pays only where sizes come again in later ones"
 TOGETHER = "`{name}`, with all of these rounds from graphs, gives the original's results and state in {steps} steps"
 
 
@@ -239,6 +241,9 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
     finally:
         whole.prover.forget()
     told = [line for fix in found for line in fix.verified]
+    told += [
+        SIZES.format(name=name, sizes=each.sizes) + ANEW * each.grows for name, each in taken.items() if each.sizes > 1
+    ]
     told.append(TOGETHER.format(name=whole.entry_name, steps=STEPS))
     first_fix = found[0]
     return replace(

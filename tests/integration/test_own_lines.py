@@ -454,4 +454,5 @@ def test_a_counter_is_not_told_with_an_optimizer_that_comes_with_each_plan(tmp_p
     assert found.fix is not None
     assert "fused=True" in found.fix.diff
     both = "self.steps += 1\n        gap = self.steps - self.seen"
-    assert [parts(failure.fix) for failure in found] == [(both, "gap = steps_in - self.seen")] * 2
+    counts = "self.steps += 1", "the same before each launch, in `before_step`, as in the diff"
+    assert [parts(failure.fix) for failure in found] == [counts, (both, "gap = steps_in - self.seen")]

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind, read_here
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
+from paramgraph_kit.rewrite.advised.host.brought_within import brought_within
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
@@ -370,7 +371,7 @@ def at_least(place: Place) -> str:
                 f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
                 f"`{name} = {name}_in.clone()`"
             )
-        if told := _of_the_host_alone(place, own):
+        if told := _of_the_host_alone(place, own) or brought_within(place):
             return told
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
