@@ -55,9 +55,10 @@ def _begun_as(caller: Caller, call: Call, drawing: int = 0) -> Call:
         caller.state.set_to(held)
 
 
-def told(found: Iterable[Failure], drawn: Collection[Frame | None]) -> list[Failure]:
+def told(found: Collection[Failure], drawn: Collection[Frame | None]) -> list[Failure]:
     """The same problems, with what is known of copies of what is drawn."""
-    return [replace(f, message=f"{f.message}; {SAYS}") if f.code in COPIES and f.frame in drawn else f for f in found]
+    new = {id(f) for f in found if f.code in COPIES and f.frame in drawn and SAYS not in f.message}
+    return [replace(f, message=f"{f.message}; {SAYS}") if id(f) in new else f for f in found]
 
 
 def where_drawn(first: Call, second: Call, codes: Iterable[CodeType]) -> set[Frame | None]:

@@ -11,6 +11,7 @@ from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, MORE, is_branch, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
+from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
 from paramgraph_kit.doctor.observe.source_lines import depends, lines_of
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -66,8 +67,8 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
         )
         and not (f.code == "host-random" and _reads_one(f, given))
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
-        # What a scheduler moves is frozen whatever else its optimizer's step does.
-        and not (f.code in echoes and f.frame in read and MOVED not in f.message)
+        # What a scheduler moves, or a line around the step sets, is frozen whatever else is done there.
+        and not (f.code in echoes and f.frame in read and MOVED not in f.message and SET_BETWEEN not in f.message)
         and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
         and not (f.code == "output-alias" and f.frame in read_again)
     ]
