@@ -159,17 +159,20 @@ class Helping(Attempt):
         """What one helper asks."""
         host = self.host_test_of(source, helper, call)
         order, fetched = list(moving.body_of(helper)), self.fetched_by.get(helper)
-        statements = [node for node in order if node in wanted]
-        tops = [*statements, *(fetched.lines if fetched is not None else ())]
+        in_rounds = [part for node in order for part in hosts.in_rounds(node) if part in wanted]
+        statements = [*(node for node in order if node in wanted), *in_rounds]
+        tops = [moving.top_of(source, helper, node) or node for node in statements]
+        tops += fetched.lines if fetched is not None else ()
         if not tops:
             return None
         before = order[: max(map(order.index, tops))]
         if any(isinstance(n, moving.STOPS) for node in before for n in within(node) if node not in statements):
             return None  # it may not come there
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
         items = [(s, node, values) for (s, node), values in zip(found, seen, strict=False)]
-        if any(len(values.seen) > STEPS for _, _, values in items):
+        if any(len(values.seen) > STEPS for s, _, values in items if s not in in_rounds):
             return None
         fed = [
             (s, node, values)
