@@ -6,7 +6,7 @@ import ast
 
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.expressions.numbers.exact import each_as_python_has_it, picks_as_python_has_them
-from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.edits import Edit, names_in, path_of
 from paramgraph_kit.rewrite.source.gone_through import gone_through
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -25,6 +25,8 @@ _VIEWS = (
     "detach",
     "diagonal",
 )
+_READS = ("item", "tolist", "int", "float", "bool", "cpu", "numpy")
+_DEEP = 3
 _ORDERS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -134,10 +136,11 @@ def is_index(place: Place, name: ast.Name) -> bool:
 def stack_the_list(place: Place) -> list[Edit]:
     """``torch.tensor(numbers, device=d)`` of a list that has tensors now becomes ``torch.stack(numbers)``."""
     for call in place.calls("tensor", "as_tensor"):
-        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and _is_listed(place, call.args[0].id):
+        name = call.args[0].id if len(call.args) == 1 and isinstance(call.args[0], ast.Name) else ""
+        if name and _is_listed(place, name) and _may_have_tensors(place, name):
             kinds = [place.text(option.value) for option in call.keywords if option.arg == "dtype"]
             kind = f".to({kinds[0]})" if kinds else ""
-            return [place.source.replace(call, f"torch.stack({call.args[0].id}){kind}")]
+            return [place.source.replace(call, f"torch.stack({name}){kind}")]
         listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
         if isinstance(listed, ast.ListComp) and not {o.arg for o in call.keywords} - {"device"}:
             return [place.source.replace(call, f"torch.stack({place.text(listed)})")]
@@ -154,6 +157,31 @@ def _is_listed(place: Place, name: str) -> bool:
     arrays = [n for n in made if isinstance(n.value, ast.Call) and called(n.value) not in ("list", "sorted")]
     given = function is None or (name in arguments_of(function) and not made)
     return place.is_local(name) and not given and not arrays
+
+
+def _may_have_tensors(place: Place, name: str) -> bool:
+    """Whether anything that a list is made of is read of the device; what only the host makes stays numbers."""
+    if place.source.file.endswith(REWRITTEN):
+        return True
+    function = place.source.function_of(place.statement)
+    every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
+    read = {n.id for n in every if isinstance(n, ast.Name) and place.is_local(n.id) and n.id in place.tensors}
+    for _ in range(_DEEP):  # what is computed of what was read
+        for node in every:
+            if isinstance(node, ast.Assign) and _reads(node.value, read):
+                read |= _stored(node)
+            elif isinstance(node, ast.AugAssign) and _reads(node.value, read):
+                read.add(path_of(node.target).partition(".")[0])
+            elif isinstance(node, (ast.For, ast.comprehension)) and _reads(node.iter, read):
+                read |= names_in(node.target)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                read |= {path_of(node.func.value)} if any(_reads(each, read) for each in node.args) else set()
+    return name in read
+
+
+def _reads(node: ast.expr, read: set[str]) -> bool:
+    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
+    return bool(names_in(node) & read) or any(called(n) in _READS for n in calls)
 
 
 def _stored(node: ast.Assign) -> set[str]:
