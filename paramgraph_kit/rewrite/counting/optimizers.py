@@ -428,7 +428,7 @@ def prepared(
         for group, options in kept:
             group.update(options)
         for attributes, value in told:
-            attributes.pop(_SCALED) if value is None else attributes.update({_SCALED: value})
+            attributes.pop(_SCALED, None) if value is None else attributes.update({_SCALED: value})
 
 
 @contextmanager
