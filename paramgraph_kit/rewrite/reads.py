@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data
 from paramgraph_kit.rewrite.memory_owners import memory_read
+from paramgraph_kit.rewrite.source.attribute_owners import plain, tell_apart
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
@@ -54,6 +55,7 @@ def frozen(
     ``same``: other names of what several names have; ``is_shared``: whether what these names have is had by others too.
     """
     tree = ast.parse("".join(lines))
+    tell_apart(tree, {name.lstrip(".") for name in (*containers, *tensors, *same)})
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     around, inside, stay, reached, binding = _sides(tree, functions, moved, ran)
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in reached):
@@ -67,14 +69,14 @@ def frozen(
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
         if read := _met(bound, set(_read(function, _unread(function, inside, tree), around)), same):
-            return min(read)
+            return plain(min(read))
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]
             changed = {name for each in calls for name in _bound(each, containers, tensors)}
             for function in (each for each in stay if each not in owner.body):
                 if read := _met(changed, set(_read(function)), same):
-                    return min(read)
+                    return plain(min(read))
     return ""
 
 

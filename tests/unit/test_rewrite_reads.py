@@ -84,3 +84,37 @@ def after_step():
     # WHEN it is asked what a graph keeps THEN it is that number only where what is called may read it
     ran = ["step", "Loss.forward", "Other.forward"]
     assert frozen(text.splitlines(keepends=True), ["after_step"], ran, []) == told
+
+
+@pytest.mark.parametrize(
+    ("other", "more", "told"),
+    [
+        ("self.n = 2", "", ""),
+        ("self.n = 2", "class Both(Trainer, Augment):\n    pass\n", "n"),  # one object's
+        ("pass", "", "n"),  # whoever sets it may have the trainer's
+        ("self.n = 2", "def show(augment):\n    print(augment.n)\n", "n"),
+    ],
+)
+def test_an_attribute_that_two_classes_have_each_for_itself_is_two(other: str, more: str, told: str) -> None:
+    # GIVEN a counter that moves behind a launch, and a number of that name that an object of another class has
+    text = f"""\
+class Augment:
+    def __init__(self):
+        {other}
+    def forward(self, x):
+        for _ in range(self.n):
+            x = x + 1
+        return x
+class Trainer:
+    def __init__(self):
+        self.n = 0
+    def step(self, x):
+        return self.augment(x)
+    def after_step(self):
+        self.n += 1
+{more}"""
+    # WHEN it is asked what a graph keeps
+    ran = ["Trainer.step", "Augment.forward"]
+    name = frozen(text.splitlines(keepends=True), ["after_step"], ran, [])
+    # THEN the counter is none of the graph's
+    assert name.lstrip(".") == told

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradients_go
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
+from paramgraph_kit.rewrite.source.attribute_owners import of_one_owner
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Function, functions_of, locals_of, names_in, path_of, within
 
 Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
@@ -25,6 +26,7 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     read = [node for each in functions_of(tree, ran) if each.name not in moved for node in _reads(each, name)]
     bound = [node for each in functions if each.name in moved for node in _binds(each, name)]
     filled = [call for each in functions if each.name in moved for call in _fills(each, name)]
+    read, bound = of_one_owner(tree, name, read, bound)
     if not read or not (bound or filled):
         return ""
     place = _place(lines[read[0].lineno - 1].strip(), original)
