@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -412,3 +413,29 @@ def test_a_parameters_memory_that_a_branch_exchanges_behind_its_first_calls_is_t
     assert ("parameter-rebound", "kept.data = kept.data * 0.9 + now.data * 0.1") in told(pgk.diagnose(follow, a))
     assert not any(code == "parameter-rebound" for code, _ in told(pgk.diagnose(in_place, a)))
     assert [each.data_ptr() for each in average.parameters()] == before
+
+
+def test_the_state_that_an_optimizer_makes_in_its_first_step_is_none_of_a_branch_that_is_led() -> None:
+    # GIVEN a step that has a branch for later, and leaves at each call what was drawn for it
+    net, other = (torch.nn.Linear(4, 2).to(DEVICE) for _ in range(2))
+    opt = torch.optim.Adam(net.parameters(), lr=1e-2, capturable=DEVICE.type != "cpu")
+    rows, count = np.ones(8), [0]
+
+    def learn(x: torch.Tensor) -> None:
+        loss = (net(x) - other(x)).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        for p in net.parameters():
+            p.grad.clamp_(-1, 1)  # type: ignore[union-attr]
+        opt.step()
+        rows[np.random.choice(8, 3)] = loss.item()
+        count[0] += 1
+        if count[0] % 50 == 0:
+            other.load_state_dict(net.state_dict())
+
+    # WHEN it is diagnosed
+    found = told(pgk.diagnose(learn, torch.randn(8, 4, device=DEVICE)))
+
+    # THEN the branch is told, and nothing of the loop over the gradients
+    assert ("branch-frozen", "if count[0] % 50 == 0:") in found
+    assert not any("net.parameters" in line or "clamp_" in line for _, line in found), found

@@ -77,6 +77,7 @@ class OtherWays:
     more: list[Failure] = field(default_factory=list)
     moving: Moving = field(init=False)
     plain: Call = field(init=False)  # that asks, and goes its own ways
+    second: Call | None = None
     passed: frozenset[Key] = frozenset()  # that a call comes by which is not led
     tests: dict[Key, tuple[CodeType, Test]] = field(default_factory=dict)
 
@@ -204,7 +205,7 @@ class OtherWays:
             if changes:
                 behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
                 told = self.base.moved if any(f.code == "parameter-rebound" for f in self.seen) else ()
-                steps = (self.base.steps, behind.steps) if behind.ended is None else ([], [])
+                steps = (self._second(), behind.steps) if behind.ended is None else ([], [])
                 moved = differences(*steps, random_drawn=False, told=told)
                 later += [f for f in moved if f.code in _BEHIND]
         known = {(f.code, f.frame) for f in (*self.base.found, *self.seen)}
@@ -220,6 +221,14 @@ class OtherWays:
         if of_device or self._is_other(way, inside, one):
             self._tell_test(way)
         return inner
+
+    def _second(self) -> Sequence[Step]:
+        """What a call does that comes behind another one, and is not led: a first one makes an optimizer's state."""
+        if self.second is None:
+            self.caller.state.set_to(self.base.before)
+            for _ in range(2):
+                self.second = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
+        return self.second.steps if self.second is not None and self.second.ended is None else self.base.steps
 
     def _given_memory(self, call: Call) -> list[Failure]:
         """What has other memory behind a call, and is read by it or by those that go the other way."""
