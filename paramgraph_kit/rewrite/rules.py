@@ -239,6 +239,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "mask-assignment": (
         scattered.put_in_order,
+        indexed.fill_there,
         picked.mask_by_rank,
         shapes.assign_by_where,
         shapes.assign_each_by_where,

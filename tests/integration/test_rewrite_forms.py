@@ -242,6 +242,24 @@ FORMS = {
             "order = x.sum(1).argsort()",
         ],
     ),
+    "places that a tensor has, one by one": (
+        """\
+    top, y, z = x.argmax(0), x.clone(), x.amax(1)
+    which = torch.zeros_like(top)
+    for j in range(4):
+        z[top[j]] = 1.0
+        which[top[0]] = j
+        y[top[j], 1] = 2.0
+        y[top[-1]] = x[j]
+    return y, z, which
+""",
+        [
+            "z.index_fill_(0, top[j].reshape(1), 1.0)",
+            "which.index_fill_(0, top[0].reshape(1), j)",
+            "y.select(1, 1).index_fill_(0, top[j].reshape(1), 2.0)",
+            "y.index_put_((top[-1].reshape(1),), x[j])",
+        ],
+    ),
     "an index that is read where it is used": (
         """\
     best = x.sum(1).argmax()

@@ -222,7 +222,7 @@ class OtherWays:
             self._tell_test(way)
         return inner
 
-    def _second(self) -> Sequence[Step]:
+    def _second(self) -> list[Step]:
         """What a call does that comes behind another one, and is not led: a first one makes an optimizer's state."""
         if self.second is None:
             self.caller.state.set_to(self.base.before)

@@ -8,6 +8,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.numbers.filled import on_device
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
+from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 from paramgraph_kit.rewrite.source.widths import takes_all
 from paramgraph_kit.rewrite.source.writes import writes_through
@@ -81,7 +82,10 @@ def _selected(place: Place, call: ast.Call) -> str:
 
 
 def fill_there(place: Place) -> list[Edit]:
-    """``y[i] = 0`` and ``y[:, i] = 0`` become ``y.index_fill_(0, i.reshape(1), 0)``, which copies nothing."""
+    """``y[i] = 0`` and ``y[:, i] = 0`` become ``y.index_fill_(0, i.reshape(1), 0)``, which copies nothing.
+
+    ``y[i] = x[j]``, which is a tensor's, becomes ``y.index_put_((i.reshape(1),), x[j])``.
+    """
     node = place.statement
     target = target_of(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
@@ -93,20 +97,48 @@ def fill_there(place: Place) -> list[Edit]:
     there = [(n, known[0]) for n, part in enumerate(parts) if (known := _index(place, part)) is not None]
     fixed = {n: number for n, part in enumerate(parts) if (number := integer(part)) is not None}
     whole = list(filter(takes_all, parts))
-    if not is_number(value) or len(there) != 1 or len(whole) + len(fixed) != len(parts) - 1:
+    if len(there) != 1 or len(whole) + len(fixed) != len(parts) - 1:
         return []
     (dim, text), x = there[0], place.source.bracketed(target.value)
+    counts = isinstance(value, ast.Name) and value.id in counted_around(place, node)
+    if not is_number(value) and not counts:
+        row = _row(place, value, target.value) if len(parts) == 1 else ""
+        return [place.source.replace(node, f"{x}.index_put_(({_bracketed(text)}.reshape(1),), {row})")] if row else []
     x += "".join(f".select({n}, {fixed[n]})" for n in sorted(fixed, reverse=True))
     dim -= sum(n < dim for n in fixed)
     return [place.source.replace(node, f"{x}.index_fill_({dim}, {_bracketed(text)}.reshape(1), {place.text(value)})")]
 
 
+def _row(place: Place, value: ast.expr, owner: ast.expr) -> str:
+    """``scores[j]`` of a tensor of the device, as what the owner of a place is made of; "" of anything else."""
+    root = value
+    while isinstance(root, ast.Subscript):
+        root = root.value
+    forms = [place.tensors.get(n.id) if isinstance(n, ast.Name) else None for n in (root, owner)]
+    if forms[0] is None or forms[0].device == "cpu":
+        return ""
+    same = forms[1] is not None and forms[0].dtype == forms[1].dtype
+    return place.text(value) if same else f"{place.source.bracketed(value)}.to({place.source.bracketed(owner)}.dtype)"
+
+
+def _element(place: Place, part: ast.expr) -> tuple[str, str] | None:
+    """``top[j]`` of whole numbers of the device, at a place that the host knows."""
+    if not isinstance(part, ast.Subscript) or not isinstance(part.value, ast.Name):
+        return None
+    form, at = place.tensors.get(part.value.id), part.slice
+    known = integer(at) is not None or (isinstance(at, ast.Name) and at.id in counted_around(place, place.statement))
+    there = form is not None and form.device != "cpu" and len(form.shape) == 1
+    whole = form is not None and not (form.dtype.is_floating_point or form.dtype.is_complex or form.dtype is torch.bool)
+    return (place.text(part), "int") if known and there and whole else None
+
+
 def _index(place: Place, part: ast.expr) -> tuple[str, str] | None:
     """An index that is a whole number of the device's."""
-    known = None if isinstance(part, ast.Slice) else on_device(place, part)
+    known = None if isinstance(part, ast.Slice) else on_device(place, part) or _element(place, part)
     return known if known is not None and known[1] == "int" else None
 
 
 def _bracketed(text: str) -> str:
-    has_them = ast.parse(text, mode="eval").body.col_offset > 0
-    return text if text.isidentifier() or has_them else f"({text})"
+    node = ast.parse(text, mode="eval").body
+    has_them = node.col_offset > 0 or isinstance(node, (ast.Name, ast.Subscript))
+    return text if has_them else f"({text})"
