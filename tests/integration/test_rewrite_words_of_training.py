@@ -109,3 +109,26 @@ def test_a_rate_that_a_count_decides_is_told_where_it_is_set(moved: set[str], wo
     lines = RATE.replace("after_step", next(iter(moved))).splitlines(keepends=True)
     # WHEN it is told what to do THEN the step is not told to take out its own call
     assert words in kept_outside("it", lines, lines, moved, {"step"}, "cuda")
+
+
+BROUGHT = """\
+import numpy as np
+net, rows, rng = nn.Linear(3, 2).to(device), np.ones((9, 3), dtype=np.float32), np.random.default_rng(0)
+def step(x):
+    taken = rng.choice(9, 4)
+    bring = lambda part: torch.as_tensor(part, device=device)
+    return net(bring(rows[taken])) + x
+args = (torch.randn(4, 2, device=device),)
+"""
+
+
+def test_what_a_lambda_is_given_is_none_of_what_is_made_once(tmp_path: Path) -> None:
+    # GIVEN a helper, written as a lambda, that brings to the device what it is given
+    space = load(PRELUDE + BROUGHT, tmp_path / "program.py")
+    # WHEN its step is diagnosed
+    with quiet():
+        told = " ".join(f.fix for f in pgk.diagnose(space["step"], *space["args"]) if f.code == "tensor-literal")
+    # THEN it is brought ahead of each launch, and nothing is made of a name that only the lambda has
+    assert "before each launch" in told
+    assert "each time that a step calls `bring`" in told
+    assert "constant_on_device" not in told

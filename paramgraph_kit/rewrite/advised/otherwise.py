@@ -341,6 +341,8 @@ def at_least(place: Place) -> str:
         if told := _by_rounds_of_a_generator(place):
             return told
         target = node.targets[0] if isinstance(node, ast.Assign) else None
+        own_helper = target if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda) else None
+        target = target if own_helper is None else None
         name = target.id if isinstance(target, ast.Name) else "values"
         name = (each := _moved_one_by_one(node)) or name
         written = f"into a tensor of the device that stays, `{name}_in.copy_(...)`, and read `{name}_in` here"
@@ -374,6 +376,7 @@ def at_least(place: Place) -> str:
         if told := _of_the_host_alone(place, own) or brought_within(place):
             return told
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
+        helper = place.text(own_helper) if own_helper is not None else helper
         again = f"; one for each time that a step calls `{helper}`" if helper else ""
         return f"before each launch write what the host has here {written}{again}"
     if code in ("size-frozen", "branch-frozen") and (told := of_an_argument(place)):

@@ -122,10 +122,15 @@ class Place:
         return [node for node in every if isinstance(node, (ast.For, ast.While))]
 
     def local(self, node: ast.AST) -> set[str]:
-        """Local names of the function that a node reads."""
+        """Local names of the function that a node reads, and of a ``lambda`` that it stands in."""
         function = self.source.function_of(self.statement)
         own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        return names_in(node) & locals_of(function) - own if function is not None else set()
+        given, above = set[str](), self.source.parents.get(node)
+        while above is not None and above is not function:
+            if isinstance(above, ast.Lambda):
+                given |= {each.arg for each in ast.walk(above.args) if isinstance(each, ast.arg)}
+            above = self.source.parents.get(above)
+        return names_in(node) & (given | locals_of(function)) - own if function is not None else set()
 
     def is_local(self, name: str) -> bool:
         """Whether a name is one of the function's own."""
