@@ -89,3 +89,31 @@ def test_a_box_that_a_helper_draws_in_one_of_two_ways_can_be_followed(tmp_path: 
         got.append(out.detach().cpu().clone())
     assert ways == {True, False}
     assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(got, expected, strict=True))
+
+
+HINTED = """
+net = nn.Linear(4, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def f(x):
+    hint = None
+    if random.random() < 0.5:
+        with torch.no_grad():
+            hint = net(x)
+    y = net(x) if hint is None else net(x) + hint.detach()
+    loss = y.pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+args = (torch.randn(4, 4, device=device),)
+"""
+
+
+def test_a_way_that_the_host_draws_and_one_of_which_computes_has_a_graph_for_each(tmp_path: Path) -> None:
+    # GIVEN a step that computes a hint first in some of its calls
+    names = run("import random\n" + HINTED, tmp_path)
+    # WHEN its fix is told
+    told = str(pgk.diagnose(names["f"], *names["args"], fix=True))
+    # THEN the host's draw stays what decides it, and gives the host's numbers
+    assert "write `if chosen:` here; before each launch find `chosen = bool(random.random() < 0.5)`" in told
+    assert "other numbers than the host's" not in told

@@ -17,11 +17,15 @@ _HOST = ("random", "np", "numpy")
 
 
 def two_ways(place: Place) -> str:
-    """``if np.random.rand() < p: ... model(mixed) ... else: ... model(x) ...``: a graph for each way."""
+    """``if np.random.rand() < p: ... model(mixed) ... else: ... model(x) ...``: a graph for each way.
+
+    Of the function that is captured itself one way alone may compute: a helper's draws may be several in each step.
+    """
     node, function = place.statement, place.source.function_of(place.statement)
     if place.failure.code not in ("branch-frozen", "host-random") or not isinstance(node, ast.If) or function is None:
         return ""
-    if not node.orelse or not all(_computes(place, way) for way in (node.body, node.orelse)) or place.loops():
+    ways = (node.body, node.orelse) if node.orelse or function.name != place.entry else (node.body,)
+    if not all(_computes(place, way) for way in ways) or place.loops():
         return ""
     made = [n for n in _before(function, node) if stored([n]) & _read(place, node.test)]
     made = [n for n in made if _draws(n)]
@@ -33,8 +37,18 @@ def two_ways(place: Place) -> str:
         f"the host draws which way is taken, and each is a graph of its own: give `{function.name}` one more argument, "
         f"`{name}`, a bool, of which each value has a graph, and write `if {name}:` here; before each launch "
         f"{f'do {lines} and ' if lines else ''}find `{name} = bool({place.text(node.test)})`, and launch the graph of "
-        "that"
+        f"that{_kept_gradients(function)}"
     )
+
+
+def _kept_gradients(function: Function) -> str:
+    """What gradients need that graphs of several ways fill, where an optimizer's step is in none of them."""
+    calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
+    nulled = [n for n in calls if called(n) == "zero_grad" and not n.args]
+    nulled = [n for n in nulled if not any(getattr(o.value, "value", None) is False for o in n.keywords)]
+    if not nulled:
+        return ""
+    return "; where gradients are read behind a launch, both graphs need the same, `zero_grad(set_to_none=False)`"
 
 
 def box(place: Place) -> str:
