@@ -55,9 +55,9 @@ def frozen(
     ``same``: other names of what several names have; ``is_shared``: whether what these names have is had by others too.
     """
     tree = ast.parse("".join(lines))
-    tell_apart(tree, {name.lstrip(".") for name in (*containers, *tensors, *same)})
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     around, inside, stay, reached, binding = _sides(tree, functions, moved, ran)
+    tell_apart(tree, [*stay, *binding], {name.lstrip(".") for name in (*containers, *tensors, *same)})
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in reached):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     if mode := set_for_good(stay, binding)[0]:

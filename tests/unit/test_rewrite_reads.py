@@ -92,7 +92,8 @@ def after_step():
         ("self.n = 2", "", ""),
         ("self.n = 2", "class Both(Trainer, Augment):\n    pass\n", "n"),  # one object's
         ("pass", "", "n"),  # whoever sets it may have the trainer's
-        ("self.n = 2", "def show(augment):\n    print(augment.n)\n", "n"),
+        ("self.n = 2", "def show(augment):\n    print(augment.n)\n", ""),  # which no step comes to
+        ("self.n = 2", "def part(augment):\n    return augment.n\n", "n"),
     ],
 )
 def test_an_attribute_that_two_classes_have_each_for_itself_is_two(other: str, more: str, told: str) -> None:
@@ -114,7 +115,7 @@ class Trainer:
         self.n += 1
 {more}"""
     # WHEN it is asked what a graph keeps
-    ran = ["Trainer.step", "Augment.forward"]
+    ran = ["Trainer.step", "Augment.forward", "part"]
     name = frozen(text.splitlines(keepends=True), ["after_step"], ran, [])
     # THEN the counter is none of the graph's
     assert name.lstrip(".") == told

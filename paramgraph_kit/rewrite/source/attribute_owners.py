@@ -14,18 +14,21 @@ Other = TypeVar("Other", bound=ast.AST)
 _MARK = "\N{MIDDLE DOT}"  # may end an identifier's stem, and no file has it with the name of a class behind it
 
 
-def tell_apart(tree: ast.Module, same: Collection[str] = ()) -> None:
-    """Name ``self.n`` with its class where several have one each, but those in ``same``, which have more names."""
-    for node, owner in _owned(tree):
+def tell_apart(tree: ast.Module, functions: Sequence[ast.AST], same: Collection[str] = ()) -> None:
+    """Name ``self.n`` with its class where several have one each, but those in ``same``, which have more names.
+
+    Only what these functions do with it counts, and is named so.
+    """
+    for node, owner in _owned(tree, functions):
         if node.attr not in same:
             node.attr = f"{node.attr}{_MARK}{owner}"
 
 
 def of_one_owner(
-    tree: ast.Module, name: str, read: Sequence[Node], bound: Sequence[Other]
+    tree: ast.Module, functions: Sequence[ast.AST], name: str, read: Sequence[Node], bound: Sequence[Other]
 ) -> tuple[list[Node], list[Other]]:
     """Statements that read and bind an attribute, without those that read, or bind, another object's alone."""
-    owners = {id(node): owner for node, owner in _owned(tree) if node.attr == name}
+    owners = {id(node): owner for node, owner in _owned(tree, functions) if node.attr == name}
 
     def of(node: ast.AST) -> set[str]:
         named = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == name]
@@ -37,14 +40,15 @@ def of_one_owner(
     return [node for node in read if of(node) & both], [node for node in bound if of(node) & both]
 
 
-def _owned(tree: ast.Module) -> list[tuple[ast.Attribute, str]]:
+def _owned(tree: ast.Module, functions: Sequence[ast.AST]) -> list[tuple[ast.Attribute, str]]:
     """The attributes that several classes have each for itself, with the class.
 
     That is so where the name is reached through ``self`` alone, each class gives it its first value in ``__init__``,
     and no class of the file is made of two of them.
     """
     used: dict[str, list[tuple[ast.Attribute, str]]] = {}
-    for node, owner in _attributes(tree, "", _given_self(tree)):
+    inside = {part for each in functions for part in ast.walk(each)}
+    for node, owner in (each for each in _attributes(tree, "", _given_self(tree)) if each[0] in inside):
         used.setdefault(node.attr, []).append((node, owner))
     known = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     found = []

@@ -23,10 +23,12 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    read = [node for each in functions_of(tree, ran) if each.name not in moved for node in _reads(each, name)]
-    bound = [node for each in functions if each.name in moved for node in _binds(each, name)]
-    filled = [call for each in functions if each.name in moved for call in _fills(each, name)]
-    read, bound = of_one_owner(tree, name, read, bound)
+    stay = [each for each in functions_of(tree, ran) if each.name not in moved]
+    read = [node for each in stay for node in _reads(each, name)]
+    around = [each for each in functions if each.name in moved]
+    bound = [node for each in around for node in _binds(each, name)]
+    filled = [call for each in around for call in _fills(each, name)]
+    read, bound = of_one_owner(tree, [*stay, *around], name, read, bound)
     if not read or not (bound or filled):
         return ""
     place = _place(lines[read[0].lineno - 1].strip(), original)
