@@ -59,3 +59,16 @@ def test_what_is_said_keeps_the_gradients_where_they_are(lines: str, tmp_path: P
     (failure,) = diagnosis
     assert "zero_grad(set_to_none=False): in place" in failure.fix or "p.grad.zero_(): in place" in failure.fix
     assert "beside the part" not in str(diagnosis)
+
+
+@pytest.mark.parametrize("zeroed", [True, False])
+def test_a_step_that_has_no_gradients_yet_is_told_what_to_capture_it_with(zeroed: bool, tmp_path: Path) -> None:
+    # GIVEN a loop that sets gradients to None ahead of each step, none of which has been taken
+    names = load(program(NULLED[0], zeroed=zeroed), tmp_path / "program.py")
+    # WHEN the step is diagnosed
+    diagnosis = pgk.diagnose(names["learner"].step, names["rows"]())
+    # THEN a note names that line, and what a warm-up would leave, where the step zeroes none itself
+    assert not diagnosis, str(diagnosis)
+    said = [each for each in diagnosis.notes if "zeroes none itself" in each]
+    assert len(said) == (not zeroed), diagnosis.notes
+    assert all("one.opt.zero_grad() does that between calls" in each for each in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -22,7 +23,10 @@ def problems(known: StepsAround, function: Any, call: Call, codes: list[CodeType
             notes.append(f"{text} at {frame.label()}")
     if not (call.left.made or call.left.added) or sets_to_none(codes):
         return unscaled(call.steps)
-    found = unscaled(call.steps) + problems_between(call.left, known.scopes, function, codes, known.nulled)
-    if not found and (text := note(call.left)):
+    around = known.scopes, function, codes, known.nulled
+    found = unscaled(call.steps) + problems_between(call.left, *around)
+    zeroed = problems_between(replace(call.left, stepped=False), *around) if call.left.stepped else []
+    at = next((each.frame.label() for each in zeroed if each.frame is not None), "")
+    if not found and (text := note(call.left, at)):
         notes.append(text)
     return found

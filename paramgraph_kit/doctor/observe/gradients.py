@@ -147,10 +147,20 @@ def _in_place(frame: Frame, file: str) -> str:
     return f"before  {before}\nafter   {after}: in place, in the memory that the graph adds to"
 
 
-def note(left: Left) -> str:
-    """What is good to know of gradients that are for somebody outside; "" where there is nothing to say."""
-    if left.zeroed or left.stepped or not left.made:
+def note(left: Left, zeroed_at: str = "") -> str:
+    """What is good to know of gradients that somebody outside uses, or zeroes; "" where there is nothing to say.
+
+    ``zeroed_at`` is a line around the function that sets them to None between its calls.
+    """
+    if left.zeroed or not left.made:
         return ""
+    if left.stepped:
+        around = f" ({zeroed_at} does that between calls, and reaches none of a graph's)" if zeroed_at else ""
+        return (
+            f"it makes {len(left.made)} gradients and steps with them, and zeroes none itself{around}: captured while "
+            "`p.grad` is None, right behind zero_grad(), each replay makes them anew; where a warm-up has left some, "
+            "the graph adds to these at each replay. zero_grad() in it, ahead of its backward pass, is right either way"
+        )
     return (
         f"it makes {len(left.made)} gradients: a graph fills these very tensors at each replay, so p.grad must stay "
         "between replays; zero_grad() sets it to None, zero_grad(set_to_none=False) does not"
