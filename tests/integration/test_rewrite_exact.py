@@ -292,3 +292,28 @@ def test_what_would_be_wrong_with_other_inputs_is_not_written(title: str, tmp_pa
     # WHEN its fix is asked for THEN it is not written so
     fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     assert not any(part in line for line in lines_of(fix)), fix
+
+
+@pytest.mark.parametrize(
+    ("sizes", "k"),
+    [
+        ("n = x.shape[1]", "k = x.argmin().detach()"),
+        ("m, n = x.shape", "k = x.argmin().detach()"),
+        ("n = x.shape[1] / 2", "k = x.argmin().detach().double()"),
+    ],
+)
+def test_a_place_that_a_size_divides_stays_a_whole_number(sizes: str, k: str, tmp_path: Path) -> None:
+    # GIVEN a place among all elements, of which a size by its own name makes a row and a column
+    text = f"""
+args = (torch.rand(4, 4, device=device),)
+def f(x):
+    {sizes}
+    k = x.argmin().item()
+    i, j = k // n, k % n
+    y = x * (i + 1) + j
+    return y
+"""
+    names = run(text, tmp_path)
+    # WHEN it is rewritten THEN it is one on the device, too, and a double only beside a number that is none
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert k in lines_of(found.fix), found.fix

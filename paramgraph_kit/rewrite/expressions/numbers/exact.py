@@ -17,6 +17,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, called, renamed
 
@@ -246,15 +247,36 @@ def _is_read(place: Place, name: str) -> bool:
     return bool(made) and all(isinstance(n, (ast.Call, ast.Constant)) and not _is_fine(place, n) for n in made)
 
 
-def _is_int(place: Place, node: ast.expr) -> bool:
-    """Whether a number is a whole one, as far as its text and what is held tell."""
+def _is_int(place: Place, node: ast.expr, met: frozenset[str] = frozenset()) -> bool:
+    """Whether a number is a whole one, as far as its text and what is held tell.
+
+    ``met`` are local names that it is asked for already.
+    """
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int)
+    if isinstance(node, ast.Subscript):  # a size
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    if isinstance(node, ast.Name) and place.is_local(node.id):
+        return node.id not in met and _is_whole_local(place, node, met | {node.id})
     if isinstance(node, ast.Call):
         return called(node) in _WHOLE or (isinstance(node.func, ast.Attribute) and _is_whole(node.func.value))
     if isinstance(node, ast.BinOp):
-        return not isinstance(node.op, ast.Div) and _is_int(place, node.left) and _is_int(place, node.right)
+        parts = (node.left, node.right)
+        return not isinstance(node.op, ast.Div) and all(_is_int(place, each, met) for each in parts)
     return isinstance(place.value(path_of(node)), int) if path_of(node) else False
+
+
+def _is_whole_local(place: Place, name: ast.Name, met: frozenset[str]) -> bool:
+    """Whether all that a function gives one of its names are whole: ``n = x.shape[0]``, ``b, n = x.shape``, counts."""
+    if name.id in counted_around(place, name):
+        return True
+    function = place.source.function_of(name)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    made = [n for n in every if isinstance(n, ast.Assign) and name.id in stored(n.targets)]
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == name.id and isinstance(n.ctx, ast.Store)]
+    sizes = [n for n in made if isinstance(n.value, ast.Attribute) and n.value.attr == "shape"]
+    whole = [n for n in made if name.id in map(path_of, n.targets) and _is_int(place, n.value, met)]
+    return bool(made) and len({*sizes, *whole}) == len(stores)
 
 
 def _is_single(value: float) -> bool:
