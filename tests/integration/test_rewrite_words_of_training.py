@@ -132,3 +132,29 @@ def test_what_a_lambda_is_given_is_none_of_what_is_made_once(tmp_path: Path) -> 
     assert "before each launch" in told
     assert "each time that a step calls `bring`" in told
     assert "constant_on_device" not in told
+
+
+SCORED = """\
+net = nn.Linear(3, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def score(p, y):
+    large = [c for c in range(2) if p[:, c].sum() > 0.5]
+    return p.mean() + sum(p[:, c].mean() for c in large)
+def step(x, y):
+    loss = score(net(x), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+args = (torch.randn(4, 3, device=device), torch.tensor([0, 1, 1, 0], device=device))
+"""
+
+
+def test_what_a_helper_gives_a_backward_pass_is_not_left_behind_the_launch(tmp_path: Path) -> None:
+    # GIVEN a loss of a helper that the host decides, whose backward pass is the step's
+    names = load(PRELUDE + SCORED, tmp_path / "program.py")
+    # WHEN the step is diagnosed
+    with quiet():
+        words = " ".join(f.fix for f in pgk.diagnose(names["step"], *names["args"]))
+    # THEN no launch is told to end ahead of it
+    assert "end what is captured before" not in words, words

@@ -12,7 +12,7 @@ from paramgraph_kit.doctor.observe.host_results import RETURNED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind, read_here
-from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces
+from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces, trains_behind
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.advised.host.brought_within import brought_within
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
@@ -318,12 +318,10 @@ def at_least(place: Place) -> str:
     chosen = numbers if code in DECIDED and numbers else local
     line = f"line {node.lineno}"
     if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
-        calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
-        trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
-        if trains and place.trains:
+        if place.trains and trains_behind(place):
             return (
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
-                f"here: {in_pieces(function)}"
+                f"here: {in_pieces(function, place.entry)}"
             )
         loop = next(iter(place.loops()[-1:]), node)
         if told := (loop is not node and _one_round(place)) or first_thing(place):

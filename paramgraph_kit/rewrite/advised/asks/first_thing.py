@@ -70,6 +70,27 @@ def in_pieces(function: ast.FunctionDef | ast.AsyncFunctionDef, entry: str = "")
     return f'`{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
 
 
+def trains_behind(place: Place) -> bool:
+    """Whether a backward pass comes after a line, in its function or in those of the file that call it for the step."""
+    functions = [n for n in ast.walk(place.source.tree) if isinstance(n, Function)]
+    calls = {each: [n for part in each.body for n in within(part) if isinstance(n, ast.Call)] for each in functions}
+    function = place.source.function_of(place.statement)
+    todo = [(function, place.statement.lineno + 1)] if function is not None else []
+    met = set[Function]()
+    while todo:
+        one, first = todo.pop()
+        met.add(one)
+        if any(called(n) in ("backward", "grad") and n.lineno >= first for n in calls[one]):
+            return True
+        if one.name == place.entry:
+            continue
+        for other in (each for each in functions if each not in met):
+            known = one.name == "forward" and other.name == place.entry  # by whatever name its module is called
+            lines = [n.lineno for n in calls[other] if called(n) == one.name]
+            todo += [(other, min(lines, default=other.lineno))] if lines or known else []
+    return False
+
+
 def all_of_the_host(place: Place) -> str:
     """A function that reads what it is given, and computes on the host: ``s, t = scores.tolist(), y.tolist()``."""
     function = place.source.function_of(place.statement)
