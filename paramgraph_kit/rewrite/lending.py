@@ -244,7 +244,7 @@ class Lending:
     def _graded(self) -> list[Plan]:
         """Arguments that are given gradients in their place: a launch takes tensors as they come."""
         scopes = {(code.co_filename, code.co_name, code.co_firstlineno) for code in self.ran}
-        every = ((s, node) for s in self.sources.values() for node in ast.walk(s.tree) if isinstance(node, Function))
+        every = ((s, node) for s in self.sources.values() for node in s.parents if isinstance(node, Function))
         found = ((s, graded.taken_over(s, node)) for s, node in every if scope_of(s, node) in scopes)
         return [Plan(source, edits, []) for source, edits in found if edits and repr(edits) not in self.needed]
 
@@ -262,7 +262,7 @@ class Lending:
     def _steps_behind(self, name: str, moved: Sequence[ast.stmt] | None = None) -> bool:
         """Whether an optimizer's steps are all behind the launch, or in what is to move there: it may be what it is."""
         behind = {id(part) for node in (self.behind if moved is None else moved) for part in ast.walk(node)}
-        every = (node for source in self.sources.values() for node in ast.walk(source.tree))
+        every = (node for source in self.sources.values() for node in source.parents)
         steps = [node for node in every if isinstance(node, ast.Expr) and optimizers.stepped(node) == name]
         return bool(steps) and all(id(node) in behind for node in steps)
 
@@ -320,7 +320,7 @@ class Lending:
         source = self.sources.get(code.co_filename) if code is not None else None
         if code is None or source is None or (cell.is_whole(source.file, code.co_name) and not cells):
             return None
-        for node in ast.walk(source.tree):
+        for node in source.parents:
             if not isinstance(node, Function) or node.name != code.co_name:
                 continue
             if first_line(node) <= code.co_firstlineno <= node.lineno:
@@ -384,7 +384,7 @@ class Lending:
         ]
 
     def _before(self, plan: Plan) -> ast.stmt:
-        held = (n for n in ast.walk(plan.source.tree) if self._holds(plan, n))
+        held = (n for n in plan.source.parents if self._holds(plan, n))
         line = plan.edits[0].line  # of a lambda, where no function holds it
         return plan.source.outermost(next(held, None) or plan.source.statement(line) or plan.source.tree.body[0])
 

@@ -130,7 +130,7 @@ class Attempt(Behind):
                 name = self._stepped(*at)
                 for each in self._each_of(at[0], at[1], name) or [name]:
                     seen.setdefault(each, []).append(failure)
-        every = (node for source in self.sources.values() for node in ast.walk(source.tree))
+        every = (node for source in self.sources.values() for node in source.parents)
         counted = {optimizers.stepped(node) for node in every if isinstance(node, ast.Expr)}
         counted = {name for name in counted if name and optimizers.counts_on_host(self._value(name))}
         for name in (*self.rated, *sorted(self.fused), *sorted(counted)):

@@ -94,13 +94,40 @@ def _last_of(code: CodeType, _: bytes) -> int:
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """As ``ast.iter_child_nodes``, in a third of the time: trees are gone through thousands of times."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``."""
+    found = [node]
+    for each in found:  # which grows
+        found += children(each)
+        yield each
+
+
+@lru_cache(64)
+def every(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """The nodes of a file, of which many ask."""
+    return tuple(walk(tree))
+
+
 def here(node: ast.AST, apart: tuple[type[ast.AST], ...] = FUNCTIONS) -> Iterator[ast.AST]:
     """A node and what is in it, without functions that are only defined there; ``apart``: or what else is."""
-    if isinstance(node, apart):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from here(child, apart)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, apart):
+            yield node
+            waiting += reversed(children(node))
 
 
 def nodes_of(code: CodeType) -> Iterator[ast.AST]:
@@ -122,7 +149,7 @@ def _tests_between(tree: ast.Module, first: int, last: int) -> tuple[ast.If | as
 
 @lru_cache(256)  # of a long file it takes milliseconds, and is asked again for each thing that was found
 def _between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, ...]:
-    return tuple(node for node in ast.walk(tree) if first <= getattr(node, "lineno", -1) <= last)
+    return tuple(node for node in every(tree) if first <= getattr(node, "lineno", -1) <= last)
 
 
 def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

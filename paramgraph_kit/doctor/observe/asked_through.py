@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, tree_of
 
 DEEP = 3  # properties that ask each other
 
@@ -28,7 +28,7 @@ def _given_by(name: str, file: str, *, is_call: bool) -> ast.expr | None:
     """What a function or a property of that name gives, where it does nothing else and has that name alone."""
     tree = tree_of(file)
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    named = [n for n in ast.walk(tree) if isinstance(n, functions) and n.name == name] if tree is not None else []
+    named = [n for n in every(tree) if isinstance(n, functions) and n.name == name] if tree is not None else []
     if len(named) != 1 or isinstance(named[0], ast.AsyncFunctionDef):
         return None
     decorators = [last_name(each) for each in named[0].decorator_list]

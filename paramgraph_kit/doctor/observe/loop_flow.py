@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, first_line, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, first_line, last_name, tree_of, walk
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import is_a
@@ -33,7 +34,7 @@ from paramgraph_kit.doctor.observe.loop_names import (
     outer_in,
     stands_in,
 )
-from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, Called, Found, NotFollowed, Run, State
+from paramgraph_kit.doctor.observe.loop_state import MOST_ALIKE, Called, Found, Function, NotFollowed, Run, State
 from paramgraph_kit.doctor.observe.loop_values import (
     PLAIN,
     Held,
@@ -67,7 +68,7 @@ class Flow(Calls):
             at = None if isinstance(scope.body, ast.Module) else (scope.file, first_line(scope.body))
             if is_library(scope.file) or at in self.own:
                 continue
-            nodes = [n for s in scope.body.body for n in ast.walk(s)]
+            nodes = _nodes_in(scope.body)
             calls = (n for n in nodes if isinstance(n, ast.Call))
             named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
             if not named and names.isdisjoint(_OF_OBJECTS):
@@ -77,7 +78,7 @@ class Flow(Calls):
             for self.meant in makes if 1 < len(makes) <= MOST_ALIKE else (None,):
                 yield from self._body(scope, nodes)
 
-    def _body(self, scope: Scope, nodes: list[ast.AST]) -> Iterator[Found]:
+    def _body(self, scope: Scope, nodes: Sequence[ast.AST]) -> Iterator[Found]:
         self.found, self.state, self.stack = Found(), State(), []
         self.numbers, self.before, self.exchanged, self.results = {}, {}, {}, {}
         run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
@@ -102,7 +103,7 @@ class Flow(Calls):
                 yield Scope(file, tree, vars(module))
                 yield from (Scope(file, n, vars(module)) for n in functions_in(file))
 
-    def _name_as_given(self, nodes: list[ast.AST], run: Run) -> None:
+    def _name_as_given(self, nodes: Sequence[ast.AST], run: Run) -> None:
         """What variables of a body mean that it gives to the step, or calls it by."""
         for call in (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == self.name):
             pairs: list[tuple[ast.expr, Any]] = []
@@ -360,6 +361,12 @@ class Flow(Calls):
             return None
         sides = [self._method(made, name) for name in ("__enter__", "__exit__")]
         return ("object", sides) if any(sides) else None
+
+
+@lru_cache(maxsize=256)
+def _nodes_in(body: ast.Module | Function) -> tuple[ast.AST, ...]:
+    """The nodes of a body, of which each examination asks."""
+    return tuple(n for s in body.body for n in walk(s))
 
 
 def _makes_once(node: ast.If) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -13,7 +14,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, cells_of, is_a
@@ -242,7 +243,7 @@ class Meanings:
     def _stored(self) -> set[str]:
         """Attributes that anything but what makes an object sets."""
         makers = {id(n) for m, _, _ in self.methods if m.name in MAKERS for n in ast.walk(m)}
-        nodes = (n for file in self.spaces if (tree := tree_of(file)) is not None for n in ast.walk(tree))
+        nodes = (n for file in self.spaces if (tree := tree_of(file)) is not None for n in every(tree))
         stored = (n for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
         return {n.attr for n in stored if id(n) not in makers}
 
@@ -364,9 +365,15 @@ def is_used_alike(call: ast.Call, file: str, owner: Any) -> bool:
 def makes_once(call: ast.Call, function: Function, file: str, is_own: bool) -> bool:
     """Whether what a function returns has one name: it returns at one line, for one call in a file, or what is own."""
     returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
-    nodes = ast.walk(tree_of(file) or call)
-    calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == function.name]
-    return len(returns) == 1 and (is_own or len(calls) == 1)
+    tree = tree_of(file)
+    asks_once = tree is None or _asked_in(tree)[function.name] == 1
+    return len(returns) == 1 and (is_own or asks_once)
+
+
+@lru_cache(maxsize=64)
+def _asked_in(tree: ast.Module) -> Counter[str]:
+    """How many calls of a file name what they call so."""
+    return Counter(last_name(n.func) for n in every(tree) if isinstance(n, ast.Call))
 
 
 def called_by(function: Any) -> Any:
@@ -421,7 +428,7 @@ def is_inner(node: Function, file: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _defined_in(tree: ast.Module) -> tuple[tuple[ast.ClassDef, ...], tuple[Function, ...], frozenset[Function]]:
-    nodes = [*ast.walk(tree)]
+    nodes = every(tree)
     functions = tuple(n for n in nodes if is_function(n))
     inner = frozenset(n for each in functions for n in ast.walk(each) if is_function(n) and n is not each)
     return tuple(n for n in nodes if isinstance(n, ast.ClassDef)), functions, inner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 
 from paramgraph_kit.doctor.explain.syntax import here, pairs_of
 from paramgraph_kit.doctor.observe.loop_state import Function
@@ -23,8 +24,7 @@ def makers_beside(makes: Collection[str], functions: Iterable[Function]) -> set[
 
 
 def _returns(function: Function, makes: set[str], *, beside: bool = False) -> bool:
-    nodes = [n for statement in function.body for n in here(statement)]
-    assigns = [n for n in nodes if isinstance(n, ast.Assign)]
+    assigns, returns = _assigns_and_returns(function)
 
     def is_made(value: ast.expr | None) -> bool:
         if isinstance(value, ast.Tuple):
@@ -34,7 +34,6 @@ def _returns(function: Function, makes: set[str], *, beside: bool = False) -> bo
             return bool(given) and all(isinstance(each, ast.Call) and is_made(each) for each in given)
         return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in makes
 
-    returns = [n for n in nodes if isinstance(n, ast.Return)]
     return bool(returns) and all(is_made(n.value) for n in returns)
 
 
@@ -49,3 +48,9 @@ def kept_by(init: Function, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
             continue
         if isinstance(value, ast.Name) and value.id in given.keys() - set_anew:
             yield given[value.id], target.attr
+
+
+@lru_cache(1024)  # it is asked again for all that the functions of a file return
+def _assigns_and_returns(function: Function) -> tuple[list[ast.Assign], list[ast.Return]]:
+    nodes = [n for statement in function.body for n in here(statement)]
+    return [n for n in nodes if isinstance(n, ast.Assign)], [n for n in nodes if isinstance(n, ast.Return)]

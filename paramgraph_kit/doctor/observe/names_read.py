@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import children, last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.loop_elements import targets_of
 from paramgraph_kit.doctor.observe.short_names import first_of
@@ -84,8 +84,13 @@ def _is_path(node: ast.AST) -> bool:
 
 def stored_in(body: Iterable[ast.AST]) -> frozenset[str]:
     """Names that are given something there."""
-    names = (n for each in body for n in ast.walk(each) if isinstance(n, ast.Name))
-    return frozenset(n.id for n in names if isinstance(n.ctx, ast.Store))
+    nodes = dict.fromkeys(body)
+    waiting = [*nodes]
+    while waiting:  # each once: what bodies have in common is often all
+        more = [n for n in children(waiting.pop()) if n not in nodes]
+        nodes |= dict.fromkeys(more)
+        waiting += more
+    return frozenset(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
 def body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
     LOOPS,
     MAKERS,
+    children,
     elements_of,
     first_line,
     here,
@@ -431,11 +432,12 @@ def _is_capture(item: ast.withitem) -> bool:
     return isinstance(item.context_expr, ast.Call) and last_name(item.context_expr.func) == "graph"
 
 
+@lru_cache(maxsize=64)
 def _places_in(tree: ast.Module, file: str) -> tuple[_Place, ...]:
     found: list[_Place] = []
 
     def look(node: ast.AST, of: ast.ClassDef | None) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, _FUNCTIONS):
                 inside = [n for s in child.body for n in here(s, _FUNCTIONS)]
                 calls = tuple(n for n in inside if isinstance(n, ast.Call))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import CodeType
 
-from paramgraph_kit.doctor.explain.syntax import defines, here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import defines, every, here, last_name, tree_of
 from paramgraph_kit.doctor.observe.captured_for import Caller
 from paramgraph_kit.doctor.observe.own_regions import Region
 
@@ -65,7 +66,7 @@ def _through_others(
     ``repeats``: where it does so in a loop, or on another stream.
     """
     tree = tree_of(region.code.co_filename)
-    makes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree is not None else {}
+    makes = {n.name: n for n in every(tree) if isinstance(n, ast.FunctionDef)} if tree is not None else {}
     for call in (n for n in ast.walk(block) if isinstance(n, ast.Call)):
         other = makes.get(last_name(call.func))
         if other is None or defines(other, region.code) or any(last_name(c.func) == other.name for c in captured):
@@ -103,7 +104,7 @@ def idle_warm_up(region: Region) -> ast.stmt | None:
 
 def _is_idle(region: Region, block: ast.stmt) -> bool:
     tree = tree_of(region.code.co_filename)
-    for test in (n for n in ast.walk(tree) if isinstance(n, ast.If)) if tree is not None else ():
+    for test in (n for n in every(tree) if isinstance(n, ast.If)) if tree is not None else ():
         for branch, other in ((test.body, test.orelse), (test.orelse, test.body)):
             leaves = bool(branch) and isinstance(branch[-1], (ast.Return, ast.Continue))
             apart = _holds(branch, block.lineno) and not _holds(branch, region.line)
@@ -121,7 +122,7 @@ def _body_of(code: CodeType) -> list[ast.stmt]:
     tree = tree_of(code.co_filename)
     if tree is None or code.co_name == "<module>":
         return tree.body if tree is not None else []
-    found = [n for n in ast.walk(tree) if defines(n, code)]
+    found = [n for n in every(tree) if defines(n, code)]
     return list(getattr(found[-1], "body", [])) if found else []
 
 
@@ -147,14 +148,15 @@ def _runs_apart(file: str, statement: ast.Expr) -> bool:
     """Whether a statement calls a function of its file that has a block on another stream."""
     tree, called = tree_of(file), statement.value
     name = last_name(called.func) if isinstance(called, ast.Call) else ""
-    makes = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)) if tree is not None and name else ()
-    return any(
-        isinstance(n, ast.With) and _is_on_stream(n)
-        for f in makes
-        if f.name == name
-        for each in f.body
-        for n in here(each)
-    )
+    return bool(name) and tree is not None and name in _apart_in(tree)
+
+
+@lru_cache(64)
+def _apart_in(tree: ast.Module) -> frozenset[str]:
+    """The names of a file's functions that have such a block."""
+    makes = (n for n in every(tree) if isinstance(n, ast.FunctionDef))
+    blocks = ((f.name, n) for f in makes for each in f.body for n in here(each))
+    return frozenset(name for name, n in blocks if isinstance(n, ast.With) and _is_on_stream(n))
 
 
 def _is_meant_so(node: ast.stmt) -> bool:

@@ -135,14 +135,14 @@ def ran_in(source: Source, codes: Iterable[CodeType]) -> list[ast.stmt]:
     """The statements of all functions of a file that a step runs, or that what it runs calls by name."""
     names = {name for code in codes for name in code.co_names}
     begins = {code.co_firstlineno for code in codes if code.co_filename == source.file}
-    functions = [node for node in ast.walk(source.tree) if isinstance(node, Function)]
+    functions = [node for node in source.parents if isinstance(node, Function)]
     ran = [node for node in functions if node.name in names or {first_line(node), node.lineno} & begins]
     return [part for node in ran for part in node.body]
 
 
 def reached(sources: Iterable[Source], names: Iterable[str]) -> set[str]:
     """Some names, with those of all that the user's functions of these names call, and so on."""
-    every = [node for source in sources for node in ast.walk(source.tree) if isinstance(node, Function)]
+    every = [node for source in sources for node in source.parents if isinstance(node, Function)]
     calls: dict[str, set[str]] = {}
     for node in every:
         calls.setdefault(node.name, set()).update(called(part) for part in ast.walk(node) if isinstance(part, ast.Call))
@@ -156,7 +156,7 @@ def outermost(source: Source, function: object, inner: Function) -> Function:
     """What a step runs first: the function, or a decorator's of the user's own around it."""
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType) and code.co_filename == source.file:
-        for node in ast.walk(source.tree):
+        for node in source.parents:
             if isinstance(node, Function) and node.name == code.co_name and code.co_firstlineno == first_line(node):
                 return node
     return inner

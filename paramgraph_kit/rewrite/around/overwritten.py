@@ -131,7 +131,7 @@ def _written_behind(place: Place, function: Function, node: ast.stmt, read: set[
             yield from (each for each in read if touches(path, each))
     if deep == 0 or function.name == place.entry.rpartition(".")[2]:
         return
-    for call in (n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name):
+    for call in (n for n in source.parents if isinstance(n, ast.Call) and called(n) == function.name):
         around = source.function_of(call)
         if around is None or around is function:
             continue
@@ -165,7 +165,7 @@ def _written(source: Source, node: ast.stmt, deep: int) -> Iterator[str]:
             yield path
         if not isinstance(part, ast.Call) or not deep:
             continue
-        for one in (n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == called(part)):
+        for one in (n for n in source.parents if isinstance(n, Function) and n.name == called(part)):
             inside = {path for each in one.body for path in _written(source, each, deep - 1)}
             yield from filter(None, (_at_call(source, one, part, path) for path in inside))
 

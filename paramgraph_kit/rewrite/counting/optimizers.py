@@ -90,7 +90,7 @@ def has_renumbered(source: Source, statement: ast.stmt) -> bool:
     """Whether a statement does that, or calls a function of the file that does: ``adjust_learning_rate(opt, it)``."""
     call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
     named = called(call) if isinstance(call, ast.Call) else ""
-    for function in (n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == named):
+    for function in (n for n in source.parents if isinstance(n, Function) and n.name == named):
         calls = {called(n) for n in ast.walk(function) if isinstance(n, ast.Call)}
         if any(map(renumbers, function.body)) and not calls & {"backward", "step", "zero_grad"}:
             return True
@@ -144,8 +144,8 @@ def constructor(
         found = own if known is not None and around.get(name) is known else found
     elif found:  # of a class and what it is made of, the first in its order sets it
         found = [each for each in found if _class_of(each[0], each[2]) == _class_of(found[0][0], found[0][2])]
-    elif not found:
-        every = ((source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    else:
+        every = ((source, node) for source in sources for node in source.parents if isinstance(node, ast.Call))
         alike = [each for each in every if called(each[1]) == type(known).__name__ and _of_torch(each[1], each[0])]
         return alike[0] if len(alike) == 1 else None
     return found[0][:2] if len(found) == 1 else None
@@ -159,7 +159,7 @@ def named(
     last, is_owned = name.rpartition(".")[2], "." in name and owner is not None
     found: list[tuple[Source, ast.Call, ast.expr]] = []
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.parents:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
             target, value = node.targets[0], node.value
@@ -196,7 +196,7 @@ def makers_of(sources: Iterable[Source], kind: str, alive: int, given: Collectio
 
     ``alive`` is how many there are; ``given`` are the places that have been given their options already.
     """
-    every = ((source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    every = ((source, node) for source in sources for node in source.parents if isinstance(node, ast.Call))
     found = [(source, node) for source, node in every if called(node) == kind and _of_torch(node, source)]
     found = [(source, node) for source, node in found if node not in given and (node.args or node.keywords)]
     return found if len(found) == alive or (alive and len(found) == 1) else []
@@ -212,7 +212,7 @@ def _of_torch(call: ast.Call, source: Source) -> bool:
     name = called(call)
     if name not in dir(torch.optim) or not isinstance(call.func, ast.Name):
         return name in dir(torch.optim)
-    for node in ast.walk(source.tree):
+    for node in source.parents:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return False
         if isinstance(node, ast.ImportFrom) and any((each.asname or each.name) == name for each in node.names):

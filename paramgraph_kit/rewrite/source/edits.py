@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.explain.syntax import children, tree_of, walk
 from paramgraph_kit.doctor.explain.syntax import first_line as first_line
-from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.driver.files import display_name
 
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
@@ -299,7 +299,7 @@ class Source:
 @lru_cache(16)  # each way of rewriting begins with the sources
 def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
     """What each node is in, the outer ones first."""
-    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    return {child: node for node in walk(tree) for child in children(node)}
 
 
 def scope_of(source: Source, function: Function) -> tuple[str, str, int]:
@@ -360,7 +360,7 @@ def within(node: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        below = [n for n in ast.iter_child_nodes(node) if not isinstance(n, _APART)]
+        below = [n for n in children(node) if not isinstance(n, _APART)]
         waiting += reversed(below)
 
 

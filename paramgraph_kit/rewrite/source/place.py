@@ -72,7 +72,7 @@ class Place:
     @property
     def cuda(self) -> str:
         """How the user calls what has the streams: ``cuda``, ``torch.cuda``, ``pgk.cuda``, or a name of his own."""
-        for node in (n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) in _OF_STREAMS):
+        for node in (n for n in self.source.parents if isinstance(n, ast.Call) and called(n) in _OF_STREAMS):
             owner = path_of(node.func).rpartition(".")[0]
             held = value_of(self.space, owner)
             if hasattr(held, "current_stream") and hasattr(held, "Stream"):
@@ -301,7 +301,7 @@ def array_type(place: Place, node: ast.expr) -> str | None:
     flat = type(held).__module__ == "numpy" and getattr(held, "ndim", 0) == 1
     array = str(getattr(held, "dtype", "")) if flat else ""
     last = path.rpartition(".")[2]
-    for each in ast.walk(place.source.tree):
+    for each in place.source.parents:
         changed = each.value if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) else None
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
             changed = each.func.value

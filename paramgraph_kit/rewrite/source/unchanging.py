@@ -130,7 +130,7 @@ class _Search:
         number = arguments_of(function).index(name)
         if function.name == place.entry or scope.deep >= _DEEP:
             return None
-        calls = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        calls = [n for n in self.source.parents if isinstance(n, ast.Call) and called(n) == function.name]
         values = [_argument(call, name, number - _is_method(function)) for call in calls]
         if values and all(isinstance(each, ast.Attribute) and each.attr in ("device", "dtype") for each in values):
             return (name,)  # which tells itself from another one, whatever has it
@@ -201,7 +201,7 @@ class _Search:
 
     def _is_given_anew(self, name: str) -> bool:
         """Whether lines of the file outside of functions give a name several values: the number of a loop around."""
-        every = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name) and n.id == name]
+        every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
         given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
         looped = [n for n in given if any(isinstance(a, (ast.For, ast.While)) for a in self.source.above(n))]
         return len(given) > 1 or bool(looped) or any(isinstance(self.source.parents[n], ast.AugAssign) for n in given)
@@ -263,7 +263,7 @@ class _Search:
     def _stays(self, name: str) -> bool:
         """Whether the file gives a name around the function, or an attribute, one value and never writes into that."""
         if name not in self._known:
-            self._known[name] = not any(self._changes(node, name) for node in ast.walk(self.source.tree))
+            self._known[name] = not any(self._changes(node, name) for node in self.source.parents)
         return self._known[name]
 
     def _changes(self, node: ast.AST, name: str) -> bool:
@@ -336,7 +336,7 @@ class _Search:
 
     def _own(self, call: ast.Call, scope: _Scope, name: str) -> Deciders:
         """What decides the result of a function of the file, which only computes."""
-        found = [n for n in ast.walk(self.source.tree) if isinstance(n, Function) and n.name == name]
+        found = [n for n in self.source.parents if isinstance(n, Function) and n.name == name]
         if (
             len(found) != 1
             or scope.deep >= _DEEP

@@ -42,7 +42,7 @@ def hand_on(place: Place) -> list[Edit]:
         function = place.source.function_of(statement)
         if function is not None and function.name not in {place.entry, *seen}:
             seen.add(function.name)
-            calls = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name)
+            calls = (n for n in place.source.parents if isinstance(n, ast.Call) and called(n) == function.name)
             waiting += [place.source.statement_of(n) for n in calls if place.source.function_of(n) is not None]
     return []
 
@@ -141,7 +141,7 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
             return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     names = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
-    for other in ast.walk(place.source.tree):
+    for other in place.source.parents:
         runs = isinstance(other, Function) and other is not function and other.name in names - _MAKERS
         if runs and any(getattr(n, "attr", getattr(n, "id", "")) == last for n in ast.walk(other)):
             return False  # what it calls reads it as well
@@ -227,7 +227,7 @@ def fill_the_data(place: Place) -> list[Edit]:
 def _is_copied_for_it(place: Place, entry: ast.Subscript) -> bool:
     """Whether an entry is a copy that something of the file makes, and that nothing else there reads."""
     text = place.text(entry)
-    every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Subscript) and place.text(n) == text]
+    every = [n for n in place.source.parents if isinstance(n, ast.Subscript) and place.text(n) == text]
     made = [place.source.parents.get(n) for n in every if isinstance(n.ctx, ast.Store)]
     values = [each.value for each in made if isinstance(each, ast.Assign)]
     copies = [v for v in values if isinstance(v, ast.Call) and called(v) == "clone"]
@@ -268,8 +268,8 @@ def keeps_or_exchanges(place: Place, table: ast.expr) -> bool:
     """Whether another function, or a loop around the step, keeps an entry of a table or puts another one there."""
     source, function = place.source, place.source.function_of(place.statement)
     own = set(ast.walk(function)) if function is not None else set[ast.AST]()
-    helpers = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
-    for node in (n for n in ast.walk(source.tree) if isinstance(n, ast.Subscript) and n not in own):
+    helpers = {n.name for n in source.parents if isinstance(n, Function)}
+    for node in (n for n in source.parents if isinstance(n, ast.Subscript) and n not in own):
         if path_of(node.value).rpartition(".")[2] != path_of(table).rpartition(".")[2]:
             continue
         where = source.function_of(node)
@@ -299,8 +299,8 @@ def _has_others(place: Place, table: ast.expr) -> bool:
     source, function, path = place.source, place.source.function_of(place.statement), path_of(table)
     own = set(ast.walk(function)) if function is not None else set[ast.AST]()
     name, stores = path.rpartition(".")[2], 0
-    helpers = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
-    for node in ast.walk(source.tree):
+    helpers = {n.name for n in source.parents if isinstance(n, Function)}
+    for node in source.parents:
         of_object = isinstance(node, ast.Attribute) and "." in path and node.attr == name
         if not of_object and not (isinstance(node, ast.Name) and node.id == path):
             continue
