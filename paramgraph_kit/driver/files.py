@@ -111,6 +111,22 @@ def _installed(folder: str) -> frozenset[str]:
     return frozenset(found)
 
 
+_LIBRARIES = set[str]()  # names of modules that are not the user's: there are thousands, and each call asks
+
+
+def modules_of_users() -> list[types.ModuleType]:
+    """The modules that are the user's: of a file, or of none, as a session's."""
+    others = sorted(sys.modules.keys() - _LIBRARIES)
+    named = [(name, m) for name in others if isinstance(m := sys.modules.get(name), types.ModuleType)]
+    libraries = {name for name, m in named if not _is_users(name, vars(m).get("__file__") or "")}
+    _LIBRARIES.update(libraries)
+    return [m for name, m in named if name not in libraries]
+
+
+def _is_users(name: str, file: str) -> bool:
+    return not (name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file))
+
+
 def is_library_code(code: types.CodeType, space: dict[str, Any]) -> bool:
     """Whether code is a library's: that without a file is whose global names it has, so exec's as well."""
     file = code.co_filename

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from paramgraph_kit.doctor.observe.empty_captures import no_nodes_told
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import modules_of_users
 from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
@@ -44,23 +43,8 @@ def _bars() -> list[Any]:
 
 def _imported(functions: Container[int]) -> list[tuple[Any, str, Any]]:
     """Where modules of the user's have some functions, told by their ids, under names of their own."""
-    return [(m, name, value) for m in _own() for name, value in list(vars(m).items()) if id(value) in functions]
-
-
-_LIBRARIES = set[str]()  # names of modules that are not the user's: there are thousands, and each call asks
-
-
-def _own() -> list[ModuleType]:
-    others = sorted(sys.modules.keys() - _LIBRARIES)
-    named = [(name, m) for name in others if isinstance(m := sys.modules.get(name), ModuleType)]
-    libraries = {name for name, m in named if not _is_own(name, vars(m).get("__file__") or "")}
-    _LIBRARIES.update(libraries)
-    return [m for name, m in named if name not in libraries]
-
-
-def _is_own(name: str, file: str) -> bool:
-    """Whether a module is the user's: a file, or what has none, as a session."""
-    return not (name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file))
+    held = ((m, name, value) for m in modules_of_users() for name, value in list(vars(m).items()))
+    return [each for each in held if id(each[2]) in functions]
 
 
 def _is_autograds() -> bool:

@@ -8,7 +8,6 @@ next call is as ever.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -48,7 +47,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     without_plain,
 )
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library, modules_of_users
 
 _OF_OBJECTS = ("__call__", "forward")  # methods that are called by the names of objects
 
@@ -93,9 +92,9 @@ class Flow(Calls):
         """The bodies of the user's modules that name the step, or its class, and are not around it."""
         known = {scope.file for scope in self.scopes}
         meant = [self.step, *(kind for kind in self.kinds.values() if kind is not object)]
-        for module in [*sys.modules.values()]:
+        for module in modules_of_users():
             file = vars(module).get("__file__") if type(module) is ModuleType else None
-            if not isinstance(file, str) or file in known or is_library(file):
+            if not isinstance(file, str) or file in known:
                 continue
             named = any(each is one for each in vars(module).values() for one in meant)
             if named and (tree := tree_of(file)) is not None:

@@ -43,7 +43,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
 )
 from paramgraph_kit.doctor.observe.makers import makers_beside, makers_of
 from paramgraph_kit.doctor.observe.torch_settings import as_it_is_written, gradients_within
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library, modules_of_users
 
 
 class Meanings:
@@ -472,7 +472,7 @@ def stands_in(scope: Scope, function: Any) -> bool:
 
 def space_of(file: str) -> dict[str, Any]:
     """The names of a module's file."""
-    modules = (m for m in [*sys.modules.values()] if type(m) is ModuleType)
+    modules = (m for m in modules_of_users() if type(m) is ModuleType)
     return next((vars(m) for m in modules if vars(m).get("__file__") == file), {})
 
 
