@@ -204,8 +204,9 @@ class OtherWays:
             found += self._drawn(inside, one) if drawn else []
             if changes:
                 behind = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
-                told = self.base.moved if any(f.code == "parameter-rebound" for f in self.seen) else ()
-                steps = (self._second(), behind.steps) if behind.ended is None else ([], [])
+                second = self._second()
+                told = second.moved if any(f.code == "parameter-rebound" for f in self.seen) else ()
+                steps = (second.steps, behind.steps) if behind.ended is None else ([], [])
                 moved = differences(*steps, random_drawn=False, told=told)
                 later += [f for f in moved if f.code in _BEHIND]
         known = {(f.code, f.frame) for f in (*self.base.found, *self.seen)}
@@ -222,13 +223,13 @@ class OtherWays:
             self._tell_test(way)
         return inner
 
-    def _second(self) -> list[Step]:
+    def _second(self) -> Call:
         """What a call does that comes behind another one, and is not led: a first one makes an optimizer's state."""
         if self.second is None:
             self.caller.state.set_to(self.base.before)
             for _ in range(2):
                 self.second = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
-        return self.second.steps if self.second is not None and self.second.ended is None else self.base.steps
+        return self.second if self.second is not None and self.second.ended is None else self.base
 
     def _given_memory(self, call: Call) -> list[Failure]:
         """What has other memory behind a call, and is read by it or by those that go the other way."""

@@ -371,7 +371,7 @@ def at_least(place: Place) -> str:
                 f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
                 f"`{name} = {name}_in.clone()`"
             )
-        if told := _of_the_host_alone(place, own) or brought_within(place):
+        if told := _of_the_host_alone(place, own) or (brought_within(place) if own_helper is None else ""):
             return told
         helper = function.name if function is not None and place.entry and function.name != place.entry else ""
         helper = place.text(own_helper) if own_helper is not None else helper
