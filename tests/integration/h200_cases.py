@@ -274,8 +274,6 @@ Of all those these still differ, beside names of the device, wordings, and warni
 - what a `TorchDispatchMode` sees of `x[...] = 5.0`: other operations of the same effect;
 - a backward in a capture whose leaf belongs to the default stream and for which a saved tensor was changed: on a GPU
   the one error is met before the other;
-- a leaf that a custom Function alone has used ahead of a capture, and whose result lives: a backward in the capture
-  accumulates its gradient on the stream of then on a GPU (error 906), and on the one of the capture here;
 - which memory a graph of a shared pool uses again that an earlier one has given back, where a kernel takes some for
   itself while it runs (as a GPU's sum of many numbers may): kernels take none here, and another value is written over;
 - an index or a probability out of range: an eager kernel says at once what the CPU's does, where a GPU fails with a

@@ -30,12 +30,42 @@ def leaves_a_loss(model: nn.Module, x: torch.Tensor) -> Any:
     return loss
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * 2
+
+
+class WithOthers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, others: nn.Module) -> torch.Tensor:
+        ctx.others = others
+        return x + sum(p.sum() for p in others.parameters())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0], None
+
+
+def applied(function: Any, *given: Any) -> Any:
+    return function.apply(*given)
+
+
 ALIVE: dict[str, tuple[Callable[[nn.Module, torch.Tensor], Any], bool]] = {
     "nothing": (leaves_nothing, False),
     "detached clones": (lambda model, x: [p.detach().clone() for p in model.parameters()], False),
     "clones": (lambda model, x: [p.clone() for p in model.parameters()], True),
     "an output": (lambda model, x: model(x), True),
     "a loss": (leaves_a_loss, True),
+    "a custom Function's": (lambda model, x: [applied(Doubled, p) for p in model.parameters()], True),
+    "a custom Function's that looks at them": (
+        lambda model, x: applied(WithOthers, x.clone().requires_grad_(), model),
+        False,
+    ),
     "nodes": (lambda model, x: [torch.autograd.graph.get_gradient_edge(p) for p in model.parameters()], True),
 }
 

@@ -8,6 +8,7 @@ engine's thread, which counts for itself: they are marked as soon as the backwar
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -27,9 +28,11 @@ Log = list[tuple[int, S]]  # (sequence number, stream chosen before it), oldest 
 _of_transform: Callable[[torch.Tensor], bool] = torch_name("is_functorch_wrapped_tensor")  # unseen by kernels
 
 _TAG = "paramgraph_kit sim stream"
+_MADE = "paramgraph_kit made before"
 _AUTOGRAD = torch_name("DispatchKey").AutogradFunctionality
 _above = torch_name("_SetExcludeDispatchKeyGuard")
 _asking = threading.local()
+_APPLY: Any = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 def made_on(node: Any, log: Log[S]) -> S | None:
@@ -45,17 +48,41 @@ def made_on(node: Any, log: Log[S]) -> S | None:
 
 def note_leaf(tensor: torch.Tensor, stream: object) -> None:
     """A leaf is used on a stream: if nothing accumulates its gradient yet, what does is made there."""
+    if (node := _accumulates(tensor)) is not None:
+        node.metadata.setdefault(_TAG, stream)
+
+
+def note_leaf_of_function(tensor: torch.Tensor, stream: object) -> None:
+    """A leaf is used inside a custom Function: if that was given it, what accumulates its gradient is made by now."""
+    if (node := _accumulates(tensor)) is None or _TAG in node.metadata:
+        return
+    node.metadata[_MADE] = True
+    del node
+    if (node := _accumulates(tensor)) is not None and node.metadata.pop(_MADE, False):  # and no other one: it is held
+        node.metadata[_TAG] = stream
+
+
+def _accumulates(leaf: torch.Tensor) -> Any:
+    """The node that accumulates a leaf's gradient, which may be made for this; none where that asks for itself."""
     if getattr(_asking, "now", False):
-        return  # torch makes a view to find the node
+        return None  # torch makes a view to find the node
     _asking.now = True
     try:
         with _above(_AUTOGRAD, False):  # a kernel runs below autograd
-            node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
+            return torch.autograd.graph.get_gradient_edge(leaf).node
     except AssertionError:  # inside a subclass that dispatches (DTensor), autograd is left out: nothing is made here
-        return
+        return None
     finally:
         _asking.now = False
-    node.metadata.setdefault(_TAG, stream)
+
+
+def in_function() -> bool:
+    """Whether this thread is inside a custom Function, whose node is made before its forward runs without gradients."""
+    frame = sys._getframe()
+    while (outer := frame.f_back) is not None:
+        if (frame := outer).f_code is _APPLY:
+            return True
+    return False
 
 
 def note_leaves_of_functions(root: Any, log: Log[S]) -> None:

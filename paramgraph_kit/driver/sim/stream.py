@@ -356,8 +356,11 @@ def _backward_begins(node: Any, task: int) -> None:
 
 def note_leaf(tensor: torch.Tensor) -> None:
     """An operation reads a tensor that requires gradients."""
-    if torch.is_grad_enabled() and tensor.is_leaf:  # of a view, torch may not say where gradients are off
-        autograd.note_leaf(tensor, current_stream())
+    if torch.is_grad_enabled():
+        if tensor.is_leaf:
+            autograd.note_leaf(tensor, current_stream())
+    elif not tensor._is_view() and tensor.is_leaf and autograd.in_function():  # of a view torch may not say it here
+        autograd.note_leaf_of_function(tensor, current_stream())
 
 
 @contextmanager
