@@ -106,6 +106,29 @@ def test_what_is_alive_of_the_default_stream_spoils_a_backward_as_on_an_h200(
     del kept
 
 
+def test_a_backward_from_a_leaf_is_captured(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a leaf that nothing has used, and a gradient of it, as who differentiates by chunks has
+    first: Any
+    second: Any
+    first, second = (torch.ones(2, device=sim, requires_grad=True) for _ in range(2))
+    graph = cuda.CUDAGraph()
+    given = torch.full((2,), 3.0, device=sim)
+    # WHEN its backward is captured THEN the gradient is accumulated by each replay, on the stream of the capture
+    with cuda.graph(graph):
+        first.backward(given)
+        torch.autograd.backward([second, second * 2], [given, given])
+    graph.replay()
+    assert first.grad.tolist() == [3.0, 3.0]
+    assert second.grad.tolist() == [9.0, 9.0]
+    # WHEN what accumulates it lives since the default stream used it THEN it is refused, as on a GPU
+    kept = first * 2
+    with pytest.raises(torch.AcceleratorError) as caught, cuda.graph(cuda.CUDAGraph()):
+        first.backward(given)
+    context: Any = caught.value.__context__
+    assert context.error_code == 906
+    del kept
+
+
 def test_a_backward_runs_on_the_stream_of_its_forward(sim: torch.device, cuda: Any) -> None:
     # GIVEN an operation on a side stream WHEN its backward is called from another THEN it runs on the side stream
     side, seen = cuda.Stream(), []

@@ -62,6 +62,15 @@ def note_leaf_of_function(tensor: torch.Tensor, stream: object) -> None:
         node.metadata[_TAG] = stream
 
 
+def leaves_among(roots: Iterable[Any], stream: object) -> list[Any]:
+    """What accumulates gradients of those roots that are leaves: the call of the backward makes it, if nothing has."""
+    leaves = [root for root in roots if isinstance(root, torch.Tensor) and root.requires_grad and not root.grad_fn]
+    found = [node for leaf in leaves if (node := _accumulates(leaf)) is not None]
+    for node in found:
+        node.metadata.setdefault(_TAG, stream)
+    return found
+
+
 def _accumulates(leaf: torch.Tensor) -> Any:
     """The node that accumulates a leaf's gradient, which may be made for this; none where that asks for itself."""
     if getattr(_asking, "now", False):

@@ -372,7 +372,7 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
     Raises:
         torch.AcceleratorError: code 905, the first gradient is of a stream that is not in the capture of its root.
     """
-    task = autograd.task_id()
+    task, leaves = autograd.task_id(), autograd.leaves_among(roots, current_stream())
     if task == -1:
         _follow_this_thread(roots)
     else:
@@ -387,7 +387,7 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
             capture.fail(906)  # before the engine looked, the root's stream was to wait for this one
         raise
     finally:
-        del _table.begun[key]
+        del _table.begun[key], leaves  # held until the engine has met them
         if not _table.begun:
             _join_streams_of_nodes()
 
