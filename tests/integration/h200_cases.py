@@ -265,7 +265,7 @@ Of all those these still differ, beside names of the device, wordings, and warni
 - what dropout takes from `scaled_dot_product_attention`, and `torch.poisson` of large means (other random numbers are a
   GPU's, compared up to 300,000 numbers);
 - whether a stream of `torch.accelerator.current_stream()` equals one of `torch.cuda`: no on a GPU, yes here;
-- `torch.mode` of numbers of which some are NaN, and what bfloat16 rounds in `cumsum`, number by number on a GPU;
+- what more than 30 halves in one row round in `cumsum`, number by number on a GPU;
 - a stream that `torch.Stream` makes is one of `torch.cuda` here, with the names of those (`cuda_stream`, `priority`,
   `is_capturing`), and none on a GPU;
 - recurrent layers in float32, whose products cuDNN rounds to fewer bits, as TF32 does, and which are computed here with

@@ -441,3 +441,14 @@ def test_the_pool_of_a_capture_whose_end_has_failed_stays(sim: torch.device, cud
     cuda.empty_cache()
     assert cuda.memory_reserved() <= before
     del other
+
+
+def test_a_graph_of_a_mode_that_is_none_has_no_stream(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a graph that was made beside a side stream, and was not captured there as the mode has no such name
+    side, graph = cuda.Stream(), cuda.CUDAGraph()
+    with cuda.stream(side):
+        with pytest.raises(RuntimeError, match="Unknown capture error mode"):
+            graph.capture_begin(capture_error_mode="loose")
+        # WHEN it is ended there THEN that is not the stream of the graph, as an H200 said
+        with pytest.raises(RuntimeError, match="Capture must end on the same stream it began on"):
+            graph.capture_end()

@@ -81,6 +81,22 @@ def test_one_number_by_its_rank_is_found_where_it_is_first() -> None:
     assert values[:2].tolist() == [2.0, 5.0]
 
 
+def test_what_is_there_most_often_is_found_beside_nan(cuda: Any) -> None:
+    # GIVEN rows of which some have NaN, which equals nothing, as an H200 was given them
+    nan, inf = torch.nan, torch.inf
+    x = torch.tensor([[nan, 1, 2, 1], [nan, 2, nan, 2], [inf, nan, -inf, inf], [3, 1, 3, 1]], device=DEVICE)
+    # WHEN asked what is there most often, eagerly and in a graph THEN it is no NaN, and its last place is told
+    with cuda.graph(graph := cuda.CUDAGraph()):
+        captured = x.T.mode(0, keepdim=True)
+    graph.replay()
+    assert x.mode(1).values.tolist() == captured.values[0].tolist() == [1.0, 2.0, inf, 1.0]
+    assert x.mode(1).indices.tolist() == captured.indices[0].tolist() == [3, 3, 3, 3]
+    # and where all are NaN, that is
+    alone = torch.full((4,), nan, device=DEVICE).mode()
+    assert alone.values.isnan()
+    assert alone.indices.item() == 0
+
+
 def test_a_copy_within_a_tensor_reads_what_was_there(cuda: Any) -> None:
     # GIVEN a history that moves on by one place WHEN copied within itself THEN nothing is read that was just written
     x = torch.arange(6.0, device=DEVICE).view(2, 3)

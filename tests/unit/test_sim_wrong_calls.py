@@ -171,6 +171,54 @@ def test_a_scale_and_a_zero_point_of_other_types_are_refused(scale: torch.dtype,
         torch.fake_quantize_per_tensor_affine(x, *given, 0, 255)
 
 
+NORMS: dict[str, tuple[Call, str]] = {
+    "doubles in a batch": (
+        lambda x: F.batch_norm(x.double(), x[0], x[0]),
+        "expected scalar type Double but found Float",
+    ),
+    "halves that scale a batch": (
+        lambda x: F.batch_norm(x, None, None, x[0].half(), x[0].half(), training=True),
+        "expected scalar type Float but found Half",
+    ),
+    "doubles in groups": (
+        lambda x: F.group_norm(x.double(), 2, x[0], x[0]),
+        "mixed dtype (CPU): all inputs must share same datatype.",
+    ),
+    "halves in groups": (
+        lambda x: F.group_norm(x.half(), 2, x[0], x[0]),
+        "expected scalar type Half but found Float",
+    ),
+    "doubles in a layer": (
+        lambda x: F.layer_norm(x.double(), (4,), x[0], x[0]),
+        "expected scalar type Double but found Float",
+    ),
+    "whole numbers in a layer": (
+        lambda x: F.layer_norm(x.long(), (4,), x[0], x[0]),
+        "\"LayerNormKernelImpl\" not implemented for 'Long'",
+    ),
+    "whole numbers in a batch": (
+        lambda x: F.batch_norm(x.long(), None, None, x[0], x[0], training=True),
+        "\"batch_norm_stats_cuda\" not implemented for 'Long'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "words"), NORMS.values(), ids=NORMS)
+def test_norms_tell_of_types_that_do_not_fit_as_an_h200_does(call: Call, words: str) -> None:
+    # GIVEN numbers of another type than what scales them WHEN they are normalized THEN CUDA's words tell of it
+    x = torch.arange(12.0).view(3, 4).to(device())
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        call(x)
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        captured(lambda: (x + 1, call(x)))
+
+
+def test_halves_in_a_batch_are_scaled_by_numbers_of_float32() -> None:
+    # GIVEN halves WHEN a batch of them is normalized THEN what scales them may be exact
+    x = torch.arange(12.0).view(3, 4).to(device())
+    assert F.batch_norm(x.half(), None, None, x[0], x[0] + 1, training=True).dtype is torch.float16
+
+
 def test_types_that_cuda_has_a_kernel_for_are_computed_though_the_cpu_has_none() -> None:
     # GIVEN whole numbers and halves
     x = torch.arange(16.0).to(device())

@@ -97,8 +97,6 @@ def _may_be_a_pool(pool: Any) -> bool:
 def begin(mode: str, pool: PoolId) -> Capture:
     """Start a capture on the current stream."""
     stream = current_stream()
-    if mode not in MODES:
-        raise RuntimeError(f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}")
     if stream.capture is not None:
         raise RuntimeError(BEGIN_IN_CAPTURE)
     if stream.cuda_stream == default_stream().cuda_stream:
@@ -228,6 +226,10 @@ class CUDAGraph:
             raise RuntimeError(OWNS_GRAPH)
         if not (_may_be_a_pool(pool) and isinstance(capture_error_mode, str)):
             raise TypeError(WRONG_POOL.format(pool=pool))
+        if (mode := capture_error_mode) not in MODES:  # looked at before the graph is
+            raise RuntimeError(
+                f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}"
+            )
         allocator = machine().allocator
         if current_stream().capture is None:
             self._count(machine().generator)

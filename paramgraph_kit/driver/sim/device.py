@@ -58,6 +58,7 @@ def register() -> torch.device:
     from .evenly import nobody_asks
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
+    from .halves import halves_kernels
     from .kernels import Kernel
     from .libraries import install_convolutions
     from .moving import moving_kernels
@@ -75,7 +76,7 @@ def register() -> torch.device:
 
     kernels = _for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels() | sorting_kernels() | drawing_kernels() | until_kernels())
-    kernels.update(moving_kernels() | writing_kernels())
+    kernels.update(moving_kernels() | writing_kernels() | halves_kernels())
     kernels.update(nobody_asks(kernels))
     kernels.update(making_sparse(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")

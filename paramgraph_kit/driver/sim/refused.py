@@ -83,6 +83,7 @@ _RARE = {
 
 # Norms whose weight and bias are of the type of what they scale, where the CPU's may be wider: their places behind it.
 SCALES = {"native_layer_norm": slice(1, 3), "native_group_norm": slice(0, 2)}
+BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
 
 NOT_DETERMINISTIC = (
     "{what} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
@@ -248,10 +249,27 @@ def check_quantization(_: torch.Tensor, scale: torch.Tensor, zero_point: torch.T
             raise RuntimeError(f"expected scalar type {TYPES[wanted]} but found {TYPES[given.dtype]}")
 
 
-def check_scales(tensor: torch.Tensor, scales: Sequence[Any]) -> None:
+def check_scales(operation: str, tensor: torch.Tensor, scales: Sequence[Any]) -> None:
     """Raise RuntimeError for a norm's weight or bias of another type than what it scales [H200]."""
+    layers = operation == "native_layer_norm"
+    if layers and _is_whole(tensor.dtype):
+        raise NotImplementedError(f"\"LayerNormKernelImpl\" not implemented for '{TYPES[tensor.dtype]}'")
     for scale in scales:
+        if scale is not None and scale.dtype != tensor.dtype and not layers and tensor.dtype not in _HALVES:
+            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
         if scale is not None and scale.dtype != tensor.dtype:
+            raise RuntimeError(f"expected scalar type {TYPES[tensor.dtype]} but found {TYPES[scale.dtype]}")
+
+
+def check_batch_norm(tensor: torch.Tensor, *given: Any, **_: Any) -> None:
+    """Raise for rows of whole numbers, or of another type than what they are scaled by, but for halves by float32."""
+    if tensor.dim() > MATRIX:
+        return
+    if _is_whole(tensor.dtype) and any(each is True for each in given):  # in training
+        raise NotImplementedError(f"\"batch_norm_stats_cuda\" not implemented for '{TYPES[tensor.dtype]}'")
+    for scale in given[:4]:  # and running statistics
+        wider = tensor.dtype in _HALVES and scale is not None and scale.dtype is torch.float32
+        if scale is not None and scale.dtype != tensor.dtype and not wider:
             raise RuntimeError(f"expected scalar type {TYPES[tensor.dtype]} but found {TYPES[scale.dtype]}")
 
 
@@ -344,7 +362,9 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     elif name == "native_dropout":
         checks = check_dropped
     elif operation in SCALES:
-        checks = lambda tensor, *given, **_: check_scales(tensor, given[SCALES[operation]])  # noqa: E731
+        checks = lambda tensor, *given, **_: check_scales(operation, tensor, given[SCALES[operation]])  # noqa: E731
+    elif operation in BATCH_NORMS:
+        checks = check_batch_norm
     elif operation in ("_softmax", "_log_softmax"):
         checks = check_exponents
     elif name in UNORDERED:

@@ -22,6 +22,7 @@ from .under_way import forbid_in_capture
 aten: Any = torch.ops.aten
 NETWORK = 32  # numbers that one sorts
 ONE_BLOCK = 2048  # numbers that a block of threads sorts
+BLOCKS = (128, 1024, ONE_BLOCK)  # for how many there is a kernel each
 ROUNDED = 2  # last digits by which sums in another order are apart
 ROUNDING = "which number comes first: {name} is given some that differ in their last digits, which rounding makes"
 UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
@@ -29,13 +30,13 @@ Found = tuple[torch.Tensor, torch.Tensor]  # values and indices
 
 
 @cache
-def _steps() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+def _steps(width: int = NETWORK) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Of each step of the network: the places that it compares, and whether the larger one goes first."""
-    threads = torch.arange(NETWORK // 2)
+    threads = torch.arange(width // 2)
     found = []
     size = 2
-    while size <= NETWORK:
-        turned = (threads & (size // 2) != 0) & (size < NETWORK)
+    while size <= width:
+        turned = (threads & (size // 2) != 0) & (size < width)
         stride = size // 2
         while stride:
             first = 2 * threads - (threads & (stride - 1))
@@ -148,7 +149,40 @@ def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return _mode(tensor, dim, keepdim)
 
 
-_mode = Kernel(aten.mode.default)
+def _most_often(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Found:
+    """What is there most often; among numbers a NaN ends up where the network leaves it, and equals no other one."""
+    found: Found = aten.mode.default(tensor, dim, keepdim)
+    size = tensor.shape[dim] if tensor.dim() else 1
+    if tensor.is_meta or size < 2 or not tensor.is_floating_point() or not (nan := tensor.isnan()).any():
+        return found
+    rows = tensor.movedim(dim, -1).contiguous()
+    values, indices = ((each if keepdim else each.unsqueeze(dim)).movedim(dim, -1)[..., 0] for each in found)
+    for row in map(tuple, torch.nonzero(nan.movedim(dim, -1).any(-1)).tolist()):
+        ordered = _left_by_the_network(rows[row])
+        begins = torch.cat([torch.ones(1, dtype=torch.bool), ordered[1:] != ordered[:-1]])
+        places = torch.arange(size)
+        length = places - torch.where(begins, places, 0).cummax(0).values
+        values[row] = ordered[length.argmax()]
+        equal = torch.nonzero(rows[row] == values[row])
+        indices[row] = equal[-1, 0] if len(equal) else 0
+    return found
+
+
+def _left_by_the_network(numbers: torch.Tensor) -> torch.Tensor:
+    """In the order of a network of a block of threads that asks which of two is less, which nobody is beside a NaN."""
+    size = len(numbers)
+    width = next(each for each in BLOCKS if each >= size)
+    slots, there = torch.zeros(width, dtype=numbers.dtype), torch.arange(width) < size
+    slots[:size] = numbers
+    for first, second, turned in _steps(width):
+        swaps = (((slots[first] < slots[second]) & there[first]) | ~there[second]) == turned
+        for each in (slots, there):
+            one, other = each[first], each[second]
+            each[first], each[second] = torch.where(swaps, other, one), torch.where(swaps, one, other)
+    return slots[:size]
+
+
+_mode = Kernel(aten.mode.default, _most_often)
 _unique_dim = Kernel(aten.unique_dim.default)
 
 
