@@ -72,3 +72,14 @@ def recovered() -> Iterator[None]:
     import paramgraph_kit
 
     paramgraph_kit.diagnose.repair()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """What torch computes on the host it computes on one thread, as the device: several round transforms otherwise."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

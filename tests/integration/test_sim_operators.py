@@ -17,7 +17,10 @@ from tests.sweep.checks import DIFFERS, EQUAL, Verdict, is_unordered
 from tests.sweep.operators import LISTED, SIMULATED, Finding, Subject, examine, listed, subjects
 from tests.sweep.samples import Mover, difference, operators, restrided, samples
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 # One of many operators in the order of the database, and those that were wrong once.
 EVERY = 120

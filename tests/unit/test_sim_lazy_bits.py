@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,18 +11,12 @@ import torch
 from paramgraph_kit.driver.api import Binding
 from paramgraph_kit.driver.select import device, driver, twin
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 Tensor = torch.Tensor
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """What torch computes on the host it computes on one thread, as the device: several round transforms otherwise."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def plain(value: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ REFUSED: dict[str, Step] = {
     "index_add_": lambda x, i: x.index_add_(0, i, x[1:]),
     "index_copy_": lambda x, i: x.index_copy_(0, i, x[1:]),
     "index_put_": lambda x, i: x[:2].index_put_((i,), x[1:]),
+    "by a mask": lambda x, i: x.index_put_((torch.ones(3, dtype=torch.bool, device=x.device),), x),
     "where": lambda x, i: torch.where(x[:2] > 0, x[:2], x[1:], out=x[1:]),
 }
 TAKEN: dict[str, Step] = {

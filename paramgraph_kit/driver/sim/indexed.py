@@ -13,6 +13,7 @@ import torch
 from .devices import TWO_DEVICES
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME
+from .overlap import check_apart
 from .pinned import places
 from .stream import current_stream
 from .twice import put
@@ -94,6 +95,8 @@ def index_put_impl_(
                 mask = mask.reshape((1,) * lead + tuple(mask.shape) + (1,) * (tensor.dim() - lead - mask.dim()))
                 tensor.masked_fill_(mask.expand(tensor.shape), value)
                 return tensor
+        for each in (values, *masks):  # before a mask is counted
+            check_apart(tensor, each)
         forbid_in_capture(current_stream())
     elif values.device.type == "cpu" or (capture is not None and _host_number(capture, values) is not None):
         pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host

@@ -37,6 +37,14 @@ def check_overlap(target: torch.Tensor, sources: Sequence[torch.Tensor]) -> None
             raise RuntimeError(_REFUSED.format("some elements of the input tensor and the written-to tensor refer"))
 
 
+def check_apart(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Raise RuntimeError as torch does before it writes by indices, where some of what is read is written to."""
+    place, other = _place(target), _place(source)
+    meet = place[0] < other[1] and other[0] < place[1]
+    if meet and target.numel() and source.numel() and all(_plain(each) for each in (target, source)):
+        raise RuntimeError(_REFUSED.format("some elements of the input tensor and the written-to tensor refer"))
+
+
 def in_one_place(target: torch.Tensor, operands: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
     """Stand-ins on the CPU, by what they stand for, whose places overlap as these do; none where nothing meets it.
 
