@@ -126,6 +126,7 @@ ALONE = (
     "zg.edge.subclassed_capture_contexts_and_the_shared_stream",
     "zh.edge.before_the_first_use_wrong_devices_and_replays",
     "zh.edge.generic_events_and_streams_fork_inside_a_capture",
+    "zi.use.positions_and_masks_cached_in_a_module_by_length",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read

@@ -1,4 +1,4 @@
-"""cuSOLVER on the simulated device: a call that fails in a capture is heard of by the next one outside [H200]."""
+"""cuSOLVER on the simulated device: a call that fails in a capture is heard of by the next one [H200]."""
 
 from __future__ import annotations
 
@@ -179,6 +179,20 @@ def test_every_call_that_fails_in_a_capture_is_heard_of(name: str, sim: torch.de
             linalg.eigvals(a)
         cuda.recover()
     linalg.eigvals(a)
+
+
+def test_a_later_capture_hears_of_it_and_goes_on(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a capture that has failed WHEN the next call that looks for errors is in another one
+    a, graph = _matrix(sim), cuda.CUDAGraph()
+    _failed(cuda, a)
+    with cuda.graph(graph):
+        with pytest.raises(RuntimeError, match=f"{EXECUTION}, when calling `cusolverDnXpotrs"):
+            torch.cholesky_inverse(a)
+        found = torch.cholesky_inverse(a.tril())
+    # THEN that fails in its own words, the next one does not, and the capture is none the worse
+    graph.replay()
+    assert found.tolist() == torch.cholesky_inverse(a.tril()).tolist()
+    cuda.recover()
 
 
 @pytest.mark.parametrize("name", UNHEARD)

@@ -1,4 +1,4 @@
-"""What cuSOLVER says: of what it fails to do in a capture, and of a call outside that hears of such a failure.
+"""What cuSOLVER says: of what it fails to do in a capture, and of a later call that hears of such a failure.
 
 A failure in a capture stays with cuSOLVER: its next call that looks for errors fails as well, in its own words, or goes
 on and forgets it [H200, torch 2.11]. Factors of LU's, inverses and what is solved by them do not look.
@@ -138,9 +138,9 @@ def _of_type(call: str, dtype: torch.dtype) -> str:
 
 
 def tell_late(operation: str, args: Any, kwargs: Any) -> None:
-    """Raise what cuSOLVER says of a call outside captures, where one in a capture has failed before."""
-    m = machine()
-    if not m.solver_failed or current_stream().capture is not None or operation not in _LOOKS:
+    """Raise what cuSOLVER says of a call, where one in a capture has failed before; another capture goes on."""
+    m, capture = machine(), current_stream().capture
+    if not m.solver_failed or operation not in _LOOKS or (capture is not None and capture.invalid):
         return
     what = _LOOKS[operation](*args, **kwargs)
     if what is None or not (args[0].numel() or what == "qr"):  # that is asked even of no numbers
