@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import struct
 import sys
 import threading
@@ -94,8 +95,20 @@ def _may_be_a_pool(pool: Any) -> bool:
     return bool(numbers) and min(pool) >= 0
 
 
+def _load_dynamo() -> None:
+    """Import what torch's meta kernels import at their first call: that keeps all frames below it, and what they hold.
+
+    A thread of its own has no frames of the user's.
+    """
+    if "torch._dynamo" not in sys.modules:
+        thread = threading.Thread(target=importlib.import_module, args=("torch._dynamo",))
+        thread.start()
+        thread.join()
+
+
 def begin(mode: str, pool: PoolId) -> Capture:
     """Start a capture on the current stream."""
+    _load_dynamo()
     stream = current_stream()
     if stream.capture is not None:
         raise RuntimeError(BEGIN_IN_CAPTURE)
