@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite import (
     kept_tensors,
     kinds,
     known_on_host,
+    raised_behind,
     summed,
     wider_results,
 )
@@ -42,7 +43,6 @@ from paramgraph_kit.rewrite.rounds import TRIES, Rounds, again, safe
 from paramgraph_kit.rewrite.shared_states import told_shared
 from paramgraph_kit.rewrite.shown import show
 from paramgraph_kit.rewrite.source import modes
-from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.edits import Function, within
 from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.source.reach import owner_of
@@ -349,7 +349,7 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             found.verified.append(OTHER_MEMORY if stale == MEMORY else told)
         found.complete = failed is None and not left and not truth.unsteady and not stale
         behind = attempt.alone if found.complete else []
-        found.verified += _not_caught(attempt) if rounds.moves else []
+        found.verified += raised_behind.told(attempt) if rounds.moves else []
         found.verified += list(dict.fromkeys(t for f in failures if behind and (t := behind_for_cycles(f))))
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
@@ -361,21 +361,6 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
         found.instead = [*found.instead, *_exchanged(rounds, found)]
     found.unsaid = by_hand.unsaid(attempt, left, failures)
     return found, rounds
-
-
-def _not_caught(attempt: Ways) -> list[str]:
-    """What is raised behind the launch from now on, where the user's own handler is not any more."""
-    at = attempt._definition()
-    told = []
-    for node in attempt.behind if at is not None else ():
-        handler = handler_of(at[0], node, attempt.space) if at is not None else None
-        if at is not None and handler is not None:
-            head = at[0].lines[handler.lineno - 1].strip()
-            told.append(
-                f"line {node.lineno} raises behind the launch, where `{head}` (line {handler.lineno}) does not catch "
-                "it, and what the step does after it may be done by then: catch it around the call after the launch"
-            )
-    return told
 
 
 def _exchanged(rounds: Rounds, found: Rewriting) -> list[str]:

@@ -144,6 +144,7 @@ class Trainer:
 
     def capture(self):
         self.both()
+        self.loss = None  # or the gradients would accumulate on the default stream, also in the capture
         self.opt.zero_grad()
         self.graph = cuda.CUDAGraph()
         with cuda.graph(self.graph):

@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe import (
     made_inside,
     memory_given,
     now_and_then,
+    on_users_stream,
     other_numbers,
     other_readings,
     other_ways,
@@ -117,15 +118,19 @@ def examine(
     check_free("diagnose(fn)")
     if lost := synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
-    examiner = _Examiner(function, args, kwargs, limit_s, state)
+    examiner = _Examiner(function, args, kwargs, limit_s, state.apart() if state is not None else None)
     examiner.others = others
     try:
         found = examiner.examine()
+        captures = examiner.first is not None and examiner.first.captures and not examiner.lost
         place = caller or defined_at(function)
         found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
-        return found
     finally:
         examiner.put_back()
+    del examiner  # what its calls have returned would keep what accumulates gradients on a stream of ours
+    if captures and found.regions is None:
+        found.problems[:0] = on_users_stream.problems(function, args, kwargs, limit_s)
+    return found
 
 
 class _Examiner(Caller):
@@ -155,13 +160,13 @@ class _Examiner(Caller):
         if first.ended is not None:
             if self.is_program(first):
                 self.state.put_back()  # with the graph that its capture has left, which holds nothing
-                return self.program(found)
+                return self.program(found, first)
             causes = with_cause(first.ended, self.graphs, found.notes)
             return failed(self, found, [first], NOT_REPLAYED) or self.finish(found, [first], causes)
         self.state.grow()
         second = self.call(self.args, self.kwargs)
         if self.is_program(second) or (first.captures and second.captures and second.replays):
-            return self.program(found)
+            return self.program(found, first, second)
         if second.captures and (by_itself := failed(self, found, [first, second], NOT_REPLAYED)) is not None:
             return by_itself
         if (late := captures_late(self, [*self.codes(second)], (first, second))) is not None:
@@ -214,8 +219,10 @@ class _Examiner(Caller):
         """Whether it captures, and is given nothing: what is given something may be a step that is to be captured."""
         return call.captures and not self.args and not self.kwargs
 
-    def program(self, found: Examination) -> Examination:
+    def program(self, found: Examination, *calls: Call) -> Examination:
         """A function that captures in each of its calls: what it puts there is looked at by itself."""
+        for call in calls:  # its graph of autograd's would keep what accumulates gradients on a stream of ours
+            call.result = found.result = None
         self.graphs.misread.clear()
         self.graphs.regions = None
         last = self.call(self.args, self.kwargs, plainly=True)

@@ -35,6 +35,7 @@ _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # the names under which a module has its own
 _NAMES = (types.SimpleNamespace, argparse.Namespace, threading.local)  # of which all attributes are the user's
+_GROWS = ("holders", "functions", "tensors", "names", "generators", "lazy", "kept")
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
@@ -81,10 +82,18 @@ class HostState:
         more.kept = [holder.read() for holder in more.holders]
         return more
 
+    def apart(self) -> HostState:
+        """The same for someone who looks into what is made later, and keeps nothing of that alive behind it."""
+        other = copy.copy(self)
+        for name in _GROWS:
+            setattr(other, name, [*getattr(self, name)])
+        other._stays, other._seen = {}, {*self._seen}
+        return other
+
     def grow(self) -> None:
         """Look into that, too."""
         more = self.grown()
-        for name in ("holders", "functions", "tensors", "names", "generators", "lazy", "kept"):
+        for name in _GROWS:
             getattr(self, name).extend(getattr(more, name))
         self._seen |= more._seen
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, condition_of
-from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_closed
 from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called
 from paramgraph_kit.rewrite.source.pure import is_pure
 
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 _GRADIENTS = frozenset(("zero_grad", "backward", "clip_grad_norm_", "clip_grad_value_"))
 _TELLS = frozenset(("print", "append", "info", "debug", "warning", "error", "write", "add_scalar", "log", "zero_grad"))
 
@@ -39,7 +40,10 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     if not isinstance(node, ast.If) or node.orelse or node not in order or node is order[-1]:
         return None
     *before, last = node.body
-    if not isinstance(last, (ast.Return, ast.Raise)) or not all(only_tells(part) or _raises(part) for part in before):
+    ends = is_exit(last, place.source)  # behind the launch it finds all that a step writes as it was, too
+    if not (ends or isinstance(last, ast.Return)):
+        return None
+    if not all(only_tells(part) or _raises(part) or (ends and _trains_nothing(part)) for part in before):
         return None
     found, rest = Guard(moves=[node]), order[order.index(node) + 1 :]
     written = False  # something behind the launch changes what the rest may read
@@ -61,6 +65,19 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     if any(_calls(part, "backward") for part in order) and not any(map(_zeroes, captured)):
         return None  # what the branch leaves out would be added to the gradients
     return found if found.stays and isinstance(rest[-1], (ast.Return, ast.Expr)) else None
+
+
+def is_exit(part: ast.stmt, source: Source, deep: int = 2) -> bool:
+    """Whether a statement raises, or ends the program: ``sys.exit(1)``, or a call of the file's own that ends so."""
+    call = part.value if isinstance(part, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return isinstance(part, ast.Raise)
+    own = [n for n in source.parents if isinstance(n, Function) and n.name == called(call)] if deep else []
+    return path_of(call.func) in _EXITS or (len(own) == 1 and is_exit(own[0].body[-1], source, deep - 1))
+
+
+def _trains_nothing(part: ast.stmt) -> bool:
+    return is_closed(part) and not _calls(part, "step")
 
 
 def _calls(part: ast.stmt, name: str) -> bool:
