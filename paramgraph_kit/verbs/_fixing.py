@@ -20,6 +20,7 @@ ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
+    from paramgraph_kit.rewrite.proving.deadline import outlived
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.set_between_launches import tell_set_between
     from paramgraph_kit.rewrite.settled import settled
@@ -27,7 +28,8 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
     known, failures = Known(), [*found.failures]
     try:
-        left = _rewritten(found, what, args, kwargs, known)
+        with outlived():
+            left = _rewritten(found, what, args, kwargs, known)
         if isinstance(found.fix, Rewriting):
             tell_set_between(found.fix, failures)
             found.fix = settled(found.fix)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.driver.work import worked_s
@@ -13,6 +15,23 @@ STEP_S = 60.0
 FEWEST_S = 5.0  # of a step that is known to be quick, on a machine that has other things to do
 TIMES = 30  # as long as the longest so far
 RAISES = (Exception, SystemExit)  # by which a step ends by itself: `sys.exit(1)` where its loss is not finite
+
+
+@contextmanager
+def outlived() -> Iterator[None]:
+    """While this lasts ``os._exit`` and ``os.abort`` raise as ``sys.exit`` does: no trial ends the user's process."""
+    process, own = os.getpid(), (os._exit, os.abort)
+
+    def ends(code: int = 1) -> NoReturn:
+        if os.getpid() != process:  # but one that was forked
+            own[0](code)
+        raise SystemExit(code)
+
+    os._exit = os.abort = ends  # type: ignore[assignment]  # its argument has another name
+    try:
+        yield
+    finally:
+        os._exit, os.abort = own
 
 
 class TooLongError(RuntimeError):

@@ -142,6 +142,8 @@ def called_for_itself(place: Place) -> str:
     values = node.value.args if isinstance(node.value, ast.Call) else []
     back = _given_there(place, caller, values) if values else "return what it is given"
     read = [*_read_elsewhere(place, function, caller, node)]
+    if not read and _goes_on_with(function, caller, node):
+        return ""  # what is computed in this very step would be one step late
     kept = "".join(_filled_ahead(place, path, line, caller or node) for path, line in read)
     if caller is not None and read and all(line > (node.end_lineno or node.lineno) for _, line in read):
         # The step reads what was decided in this very step: behind the launch it would come one step late.
@@ -192,14 +194,32 @@ def _read_elsewhere(
     place: Place, function: Function, caller: Function | None, node: ast.Expr
 ) -> Iterator[tuple[str, int]]:
     """Numbers that a method writes, as the step that calls it reads them on the device: ``ada.p``, with its line."""
-    call = node.value.func if isinstance(node.value, ast.Call) else None
-    held = path_of(call.value) if isinstance(call, ast.Attribute) else ""
+    held = _object_of(function, node)
     every = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
     for name in sorted({n.attr for n in every if path_of(n.value) == "self"}):
         attributes = [n for n in ast.walk(caller or node) if isinstance(n, ast.Attribute)]
         reads = [n.lineno for n in attributes if path_of(n) == f"{held}.{name}"]
         if held and reads and type(place.value(f"{held}.{name}")) in (int, float):
             yield f"{held}.{name}", min(reads)
+
+
+def _goes_on_with(function: Function, caller: Function | None, node: ast.Expr) -> bool:
+    """Whether lines behind a call compute with what its method sets, whatever that is where nothing has run yet."""
+    held = _object_of(function, node)
+    every = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    stores = {f"{held}.{n.attr}" for n in every if path_of(n.value) == "self"}
+    later = (n for n in ast.walk(caller or node) if isinstance(n, ast.Assign | ast.AugAssign | ast.Return))
+    values = (n.value for n in later if n.lineno > node.lineno and n.value is not None)
+    read = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Attribute))
+    return bool(held) and any(path_of(n) in stores for n in read)
+
+
+def _object_of(function: Function, node: ast.Expr) -> str:
+    """``ada`` of ``ada.update(loss)``, and of ``ada(loss)``."""
+    call = node.value.func if isinstance(node.value, ast.Call) else None
+    if isinstance(call, ast.Attribute) and function.name != "__call__":
+        call = call.value
+    return path_of(call) if call is not None else ""
 
 
 def _stands_first(caller: Function, node: ast.Expr) -> bool:
