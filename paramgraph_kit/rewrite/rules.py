@@ -107,6 +107,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "data-dependent-branch": (
         common_ends.do_it_behind,
+        listed.ask_of_each,
         either.pick_by_either_mask,
         calls.tell_that_masks_are_given,
         branches.ask_the_host_first,

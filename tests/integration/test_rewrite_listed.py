@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.integration.rewritten import Fixed, lines_of
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, Program, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 
@@ -228,3 +229,45 @@ def f(x):
 """)
     # THEN it is not drawn in all steps, where later numbers would be others
     assert not fix.complete, fix
+
+
+KEPT = """
+score, marks = torch.randn(4, device=device), (torch.rand(6, 4, device=device) > 0.6).float()
+marks[:, 1] = 0
+args = (score, marks)
+def f(score, marks):
+    there = [c for c in range(marks.shape[1]) if TEST]
+    return READ
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "read", "line"),
+    [
+        ("marks[:, c].sum() > 0", "1 - score.exp()[there].mean()", "torch.stack([marks[:, c].sum() > 0 for"),
+        ("marks[:, c].sum()", "score[there].sum() / max(len(there), 1)", "torch.stack([marks[:, c].sum() != 0 for"),
+        ("marks[:, c].any()", "score[there].sum() * 2", "torch.stack([marks[:, c].any() for"),
+    ],
+)
+def test_numbers_that_the_device_leaves_in_a_list_are_a_mask(fixed: Fixed, test: str, read: str, line: str) -> None:
+    # GIVEN numbers of which the device tells which are left, by which values are picked WHEN rewritten
+    found = fixed(KEPT.replace("TEST", test).replace("READ", read))
+    # THEN all of them are asked, and none is left out
+    assert found.complete, found
+    assert any(line in each for each in lines_of(found)), found
+
+
+def test_numbers_of_a_list_that_a_loop_goes_through_are_no_mask(fixed: Fixed) -> None:
+    # GIVEN the same list, read otherwise than by what picks WHEN a fix is asked for THEN it stays a list
+    found = fixed(
+        KEPT.replace("TEST", "marks[:, c].any()").replace("READ", "sum(score[c] for c in there) + len(there)")
+    )
+    assert not any("torch.stack([marks" in each for each in lines_of(found)), found
+
+
+def test_a_pick_by_what_the_device_leaves_is_told_to_be_by_a_mask(program: Program) -> None:
+    # GIVEN such a pick WHEN it is diagnosed and nothing rewritten
+    names = program(KEPT.replace("TEST", "marks[:, c].any()").replace("READ", "score[there].mean()"))
+    found = " ".join(str(pgk.diagnose(names["f"], *names["args"])).split())
+    # THEN its words are those of the mask
+    assert "`(torch.where(there, score, 0).sum() / there.sum())` for `score[there].mean()`" in found

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.rewrite.advised.asks.listed_numbers import listed_numbers
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
@@ -477,6 +478,7 @@ def into_an_array(place: Place) -> str:
 MADE = (
     made_in_a_call,
     stacked,
+    listed_numbers,
     index_made,
     literal,
     before_launch,

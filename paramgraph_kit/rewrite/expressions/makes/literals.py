@@ -89,11 +89,12 @@ def index_with_numbers(place: Place) -> list[Edit]:
 
 
 def _is_listed(place: Place, name: str) -> bool:
-    """Whether a name is what ``x.tolist()`` gives, which stays a tensor where it only picks."""
+    """Whether a name is what ``x.tolist()`` gives, which stays a tensor where it only picks, or what holds alone."""
     function = place.source.function_of(place.statement)
     made = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Assign)]
     values = [n.value for n in made if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
-    return any(isinstance(value, ast.Call) and called(value) == "tolist" for value in values)
+    left = (n for value in values if isinstance(value, ast.ListComp) for n in value.generators if n.ifs)
+    return any(left) or any(isinstance(value, ast.Call) and called(value) == "tolist" for value in values)
 
 
 def _filled(place: Place, node: ast.expr, shape: list[int], rest: str) -> str:

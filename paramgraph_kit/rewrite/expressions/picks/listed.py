@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.expressions.makes.values import fill_by_index
@@ -35,25 +35,71 @@ def keep_the_mask(place: Place) -> list[Edit]:
     every = [n for n in every if n not in limited]
     if condition is None or sum(isinstance(n, ast.Name) and n.id == target.id for n in every if _is_stored(n)) > 1:
         return []
-    asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
-    reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and not _is_stored(n)]
+    reads = _reads(every, target.id)
     mask = mask_of(place, condition)
     handed = isinstance(condition, ast.Attribute) and any(_taken_by(place, n) for n in reads)  # which may write it
     if mask == place.text(condition) and (handed or is_written(every, path_of(condition))):
         mask += ".clone()"
-    edits = [place.source.replace(node.value, mask), *(edit for each in limits.values() for edit in each)]
-    skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
-    edits += [place.source.without(n) for n in skips]
-    guards = [n for n in every if isinstance(n, ast.If) and _puts_where_any(place, n, target.id)]
+    told = [place.source.replace(node.value, mask), *(edit for each in limits.values() for edit in each)]
+    read = _read_as_mask(place, target.id, every, columns)
+    return [*told, *read] if read is not None else []
+
+
+def ask_of_each(place: Place) -> list[Edit]:
+    """``there = [c for c in range(n) if x[c].sum() > 0]``, which is an index, becomes a mask of all of them."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target, value = target_of(node), getattr(node, "value", None)
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.ListComp) or function is None:
+        return []
+    asked, every = asked_of_each(place, value), [n for part in function.body for n in within(part)]
+    if not asked or sum(isinstance(n, ast.Name) and n.id == target.id for n in every if _is_stored(n)) > 1:
+        return []
+    own = set(ast.walk(value))
+    read = _read_as_mask(place, target.id, [n for n in every if n not in own], {})
+    return [place.source.replace(value, asked), *read] if read is not None else []
+
+
+def asked_of_each(place: Place, listed: ast.ListComp) -> str:
+    """The mask of what a list of numbers from 0 on has left of them, or ""."""
+    loop = listed.generators[0]
+    counted = loop.iter
+    from_zero = isinstance(counted, ast.Call) and path_of(counted.func) == "range" and len(counted.args) == 1
+    alone = len(listed.generators) == 1 and isinstance(loop.target, ast.Name) and path_of(listed.elt) == loop.target.id
+    if not alone or not from_zero or len(loop.ifs) != 1:
+        return ""
+    test = loop.ifs[0]
+    text, is_pair = place.text(test), isinstance(test, ast.Compare) and len(test.ops) == 1
+    if isinstance(test, ast.Call) and called(test) not in ("bool", "int", "float", "item"):
+        text += " != 0" * (called(test) not in ("any", "all"))
+    elif not is_pair or isinstance(test.ops[0], (ast.In, ast.NotIn, ast.Is, ast.IsNot)):  # type: ignore[attr-defined]
+        return ""
+    if not is_pure(place, test):
+        return ""
+    return f"torch.stack([{text} for {place.text(loop.target)} in {place.text(counted)}])"
+
+
+def _reads(every: Iterable[ast.AST], name: str) -> list[ast.Name]:
+    return [n for n in every if isinstance(n, ast.Name) and n.id == name and not _is_stored(n)]
+
+
+def _read_as_mask(
+    place: Place, name: str, every: Sequence[ast.AST], columns: Mapping[ast.AST, ast.Subscript]
+) -> list[Edit] | None:
+    """The edits of what reads a list of places by a name, which is a mask now; None where it has another use."""
+    asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, name) for part in ast.walk(n)}
+    reads = _reads(every, name)
+    skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, name)]
+    edits = [place.source.without(n) for n in skips]
+    guards = [n for n in every if isinstance(n, ast.If) and _puts_where_any(place, n, name)]
     edits += [unguarded(place, n, columns.values()) for n in guards]
     gone = {part for n in skips for part in ast.walk(n)} | {part for n in guards for part in ast.walk(n.test)}
     lengths = {n for read, n in asked.items() if read in reads and read not in gone}
-    edits += [_length(place, n, target.id) for n in lengths if isinstance(n, ast.expr)]
+    edits += [_length(place, n, name) for n in lengths if isinstance(n, ast.expr)]
     open_ = {part for n in guards for part in ast.walk(n)}
-    edits += [place.source.replace(each, target.id) for each in columns.values() if each not in open_]
+    edits += [place.source.replace(each, name) for each in columns.values() if each not in open_]
     picks = [columns.get(n, n) for n in reads if n not in asked and n not in gone]
     fits = all(_is_index(place, n) or _is_index_of_helper(place, n) for n in picks)
-    return edits if picks and fits else []
+    return edits if picks and fits else None
 
 
 def keep_the_mask_of_pairs(place: Place) -> list[Edit]:
