@@ -251,6 +251,23 @@ def test_extremes_that_an_object_keeps_are_not_whole_because_none_came(fixed: Fi
     assert "`self.low.copy_(torch.minimum(self.low, x.min()))`" in said, said
 
 
+def test_a_share_that_each_round_computes_is_told_with_what_it_is_of(program: Program) -> None:
+    # GIVEN rounds that are left out by a share of their own WHEN diagnosed, and nothing rewritten
+    names = program("""
+layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+args = (torch.randn(5, 4, device=device),)
+def f(x):
+    for i, layer in enumerate(layers):
+        share = 1 - 0.1 * (i + 1)
+        if random.random() < share:
+            x = x + layer(x)
+    return x
+""")
+    said = " ".join(str(pgk.diagnose(names["f"], *names["args"])).split())
+    # THEN what is drawn before the launch reads nothing that the loop alone has
+    assert "[random.random() < (1 - 0.1 * (i + 1)) for i, layer in enumerate(layers)]" in said, said
+
+
 def test_what_each_round_draws_is_told_in_lines_that_work(fixed: Fixed) -> None:
     # GIVEN images of which each is turned by chance WHEN a fix is asked for THEN lines for all rounds are told
     text = """\

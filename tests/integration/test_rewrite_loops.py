@@ -289,6 +289,19 @@ def f(images):
             "img = torch.where(chosen, img * next(given), img)",
         ],
     ),
+    "layers that are left out, each by a share of its own that divides what is kept": (
+        """
+layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+args = (torch.randn(5, 4, device=device),)
+def f(x):
+    for i, layer in enumerate(layers):
+        keep = 1 - 0.1 * (i + 1)
+        if random.random() < keep:
+            x = x + layer(x) / keep
+    return x
+""",
+        ["chosen = next(given)"],
+    ),
     "bands of any width, and a box": (
         """
 args = (torch.randn(2, 12, 14, device=device),)

@@ -12,7 +12,7 @@ import re
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, is_number, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer, is_number, renamed, target_of
 
 _FRACTIONS = frozenset("random uniform gauss normal normalvariate beta betavariate triangular".split())  # noqa: SIM905
 _MODULES = ("random", "np.random", "numpy.random")
@@ -56,8 +56,10 @@ def drawn_for_each_round(place: Place) -> str:
         return ""
     many, at, head = rounds
     if isinstance(place.statement, ast.If):
-        return _branch(place, place.statement, many, at, head)
-    told = [_number(place, made, many, at, head) for made in _drawn(place, loop)]
+        each = _in_each_round(place, loop, place.statement.test, many)
+        return _branch(place, place.statement, each, many, at, head) if each else ""
+    drawn = [(made, _in_each_round(place, loop, made.value, many)) for made in _drawn(place, loop)]
+    told = [each and _number(place, made, each, many, at, head) for made, each in drawn]
     return "; and ".join(told) if told and all(told) else ""
 
 
@@ -115,25 +117,52 @@ def drawn_order(place: Place) -> str:
     )
 
 
-def _branch(place: Place, node: ast.If, many: str, at: str, head: str) -> str:
+def _in_each_round(place: Place, loop: ast.For, node: ast.expr, many: str) -> str:
+    """What the host draws in each round, by what the round counts and computes of that, for all of them; or ""."""
+    given, texts = stored(loop.body), dict[str, str]()
+    made = {
+        target.id: n for n in loop.body if isinstance(n, ast.Assign) and isinstance(target := target_of(n), ast.Name)
+    }
+    stores = [
+        n.id for part in loop.body for n in within(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    ]
+    read = names_in(node)
+    while own := {name for name in read & given if name not in texts}:
+        for name in own:
+            one = made.get(name)
+            if one is None or stores.count(name) > 1 or draws(one.value) or one.lineno >= place.statement.lineno:
+                return ""
+            texts[name] = place.source.bracketed(one.value)
+            read |= names_in(one.value)
+    text = place.text(node)
+    for _ in texts:
+        text = renamed(text, texts)
+    counts = read & stored([loop.target])
+    if counts & place.tensors.keys() or "\n" in text:
+        return ""  # a round's own tensor is the device's
+    head = f"{place.text(loop.target)} in {place.text(loop.iter)}" if counts else f"_ in range({many})"
+    return f"{text} for {head}"
+
+
+def _branch(place: Place, node: ast.If, each: str, many: str, at: str, head: str) -> str:
     target = target_of(node.body[0]) if len(node.body) == 1 and not node.orelse else None
     if not isinstance(target, ast.Name) or not isinstance(node.body[0], ast.Assign) or not draws(node.test):
         return ""
     name = fresh("chosen_in", place.taken)
     return (
         f"once `{name} = torch.zeros({many}, dtype=torch.bool, device={place.device})`, before each launch "
-        f"`{name}.copy_(torch.tensor([{place.text(node.test)} for _ in range({many})]))` ({_ALIKE}){head}, and here "
+        f"`{name}.copy_(torch.tensor([{each}]))` ({_ALIKE}){head}, and here "
         f"`{target.id} = torch.where({name}[{at}], {place.text(node.body[0].value)}, {target.id})`"
     )
 
 
-def _number(place: Place, made: ast.Assign, many: str, at: str, head: str) -> str:
+def _number(place: Place, made: ast.Assign, drawn: str, many: str, at: str, head: str) -> str:
     target, call = target_of(made), made.value
     if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
         return ""
     name = fresh(f"{target.id}_in", place.taken)
     whole = called(call) in ("randint", "randrange")
-    before = f"before each launch `{name}.copy_(torch.tensor([{place.text(call)} for _ in range({many})]))` ({_ALIKE})"
+    before = f"before each launch `{name}.copy_(torch.tensor([{drawn}]))` ({_ALIKE})"
     if not whole:
         once = f"once `{name} = torch.zeros({many}, device={place.device})`"
         return f"{once}, {before}{head}, and here `{name}[{at}]` for `{target.id}`"

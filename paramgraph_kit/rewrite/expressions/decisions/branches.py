@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import re
+from dataclasses import replace
 
 import torch
 
@@ -37,6 +38,21 @@ def _is_another_each_time(node: ast.AST) -> bool:
 
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
+    node, found = place.statement, _by_where(place, condition)
+    test = node.test if isinstance(node, ast.If) and not condition and found else None
+    if test is None or not any(called(n) == "next" for n in ast.walk(test) if isinstance(n, ast.Call)):
+        return found
+    asked = condition_on_device(place, test)
+    if sum(each.text.count(asked) for each in found) < 2:
+        return found
+    if len(found) > 1:
+        return []
+    flag = fresh("chosen", place.taken)  # what gives the next of something is asked once
+    text = found[0].text.replace(asked, flag)
+    return [replace(found[0], text=f"{flag} = {asked}\n{place.source.indent(node)}{text}")]
+
+
+def _by_where(place: Place, condition: str) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
@@ -120,7 +136,7 @@ def _asks_for_none(place: Place, node: ast.expr) -> bool:
 
 def _choose_after(place: Place, node: ast.If, first: ast.expr, rest: ast.expr) -> list[Edit]:
     """A branch that goes on as it did where the host knows already, and is chosen by the device otherwise."""
-    chosen = choose_by_where(place, _on_device(place, condition_of(place, rest)))
+    chosen = _by_where(place, _on_device(place, condition_of(place, rest)))
     if len(chosen) != 1 or isinstance(node.body[0], ast.Return):
         return []
     taken = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or)
