@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_giv
 from paramgraph_kit.rewrite.advised.asks.stays import found_once
 from paramgraph_kit.rewrite.advised.full_rank import by_qr
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch, drawn_until
+from paramgraph_kit.rewrite.advised.host.drawn_in_modules import drawn_there
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_as_a_mask, drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
@@ -30,7 +31,7 @@ from paramgraph_kit.rewrite.advised.host.picked import picked_before
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.host.waiting_copies import without_waiting
-from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there, fewer_in_each_round
+from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, fewer_in_each_round
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds, given_its_rows

@@ -20,7 +20,6 @@ from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_help
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
-from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh, is_training, target_of, value_of
@@ -28,7 +27,6 @@ from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
-_UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
 
 
 def cut_out(place: Place) -> str:
@@ -135,42 +133,6 @@ def _is_largest(place: Place) -> bool:
     node = place.statement
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if isinstance(node, ast.Assign) else []
     return any(called(n) in _LARGEST and isinstance(n.func, ast.Attribute) for n in calls)
-
-
-def drawn_there(place: Place) -> str:
-    """``if random.random() < self.p: return x`` of a layer, which each of several asks for itself."""
-    node, function = place.statement, place.source.function_of(place.statement)
-    if place.failure.code not in ("branch-frozen", "host-random") or not isinstance(node, ast.If) or function is None:
-        return ""
-    owned = isinstance(place.source.parents.get(function), ast.ClassDef)
-    if not owned or place.source.parents.get(node) is not function:
-        return ""
-    for compared in (n for n in ast.walk(node.test) if isinstance(n, ast.Compare)):
-        drawn = next((n for n in ast.walk(compared) if isinstance(n, ast.Call) and _is_uniform(n)), None)
-        if drawn is None:
-            continue
-        test = place.text(compared).replace(place.text(drawn), f"torch.rand((), device={place.device})")
-        if compared is not node.test:  # ``self.training and random.random() < self.p``
-            whole = node.test
-            if not isinstance(whole, ast.BoolOp) or compared not in whole.values:
-                return ""
-            sign = "&" if isinstance(whole.op, ast.And) else "|"
-            others = [f" {sign} bool({place.text(each)})" for each in whole.values if each is not compared]
-            test = f"({test}){''.join(others)}"
-        texts = [e.text.strip() for e in choose_by_where(place, "drawn") if e.text.strip()]
-        instead = f"in place of the branch `{texts[0]}`" if len(texts) == 1 else "take both ways with `torch.where`"
-        return (
-            f"draw on the device, `drawn = {test}`, {instead}: other numbers than the host's, so it was not rewritten"
-        )
-    return ""
-
-
-def _is_uniform(call: ast.Call) -> bool:
-    path = path_of(call.func)
-    if called(call) == "item" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
-        return path_of(call.func.value.func) == "torch.rand"
-    plain = [n.value for n in call.args if isinstance(n, ast.Constant)]
-    return (path in _UNIFORM[:-1] and not call.args) or (called(call) == "uniform" and plain == [0, 1])
 
 
 def _names_before(function: Function, loop: ast.stmt) -> set[str]:

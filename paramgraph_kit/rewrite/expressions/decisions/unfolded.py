@@ -112,9 +112,11 @@ def _renamed(place: Place, part: ast.stmt, read: Mapping[str, str], written: Map
 
 def _is_drawn(value: ast.expr, numbers: set[str]) -> bool:
     """Whether it draws a number, or makes one of those that are drawn alone."""
-    if draws(value):
-        return not any(k.arg == "device" for n in ast.walk(value) if isinstance(n, ast.Call) for k in n.keywords)
     calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    if draws(value):  # a tensor that is drawn is none: ``torch.randn_like(x)``
+        tensors = any("rand" in called(n) and path_of(n.func).startswith("torch.") for n in calls)
+        read = any(called(n) in ("item", "int", "float") for n in calls)
+        return (read or not tensors) and not any(k.arg == "device" for n in calls for k in n.keywords)
     plain = all(isinstance(n.func, ast.Name) and called(n) in _OF_NUMBERS for n in calls)
     return plain and bool(names_in(value)) and names_in(value) <= {*numbers, *_OF_NUMBERS}
 
