@@ -53,10 +53,10 @@ from paramgraph_kit.rewrite.advised.state.groups import (
     set_anew,
 )
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
-from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.state.rebuilt import rebuilt_record
 from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
+from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
@@ -495,5 +495,5 @@ _ADVICE: tuple[Advice, ...] = (
     rows_of_a_mask,
     moved_by_itself,
     at_least,
-    kept_copies,
+    *KEPT,
 )

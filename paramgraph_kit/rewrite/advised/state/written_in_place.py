@@ -1,0 +1,64 @@
+"""Advice for a tensor in whose place a step puts another one: written into the one that a graph reads."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
+from paramgraph_kit.rewrite.source.edits import heads, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_GROWS = ("cat", "concat", "append", "stack", "pad")
+
+
+def written_in_place(place: Place) -> str:
+    """``self.mean = b * self.mean + c * x``, and ``self.means[k] = x if old is None else b * old + c * x``."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code != "stale-input" or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and len(n.targets) == 1]
+    read = {place.text(n) for n in heads(place.statement) if isinstance(n, (ast.Attribute, ast.Subscript))}
+    for node in every:
+        target, value = node.targets[0], node.value
+        of_table = isinstance(target, ast.Subscript) and not isinstance(target.slice, (ast.Slice, ast.Tuple))
+        kept = isinstance(target, ast.Attribute) or (of_table and "." in path_of(target.value))  # type: ignore[attr-defined]
+        if not kept or place.text(target) not in read:
+            continue
+        if any(isinstance(n, ast.Call) and called(n) in _GROWS for n in ast.walk(value)):
+            continue
+        told = _lines(place, node, target, value)
+        return told and told + _kept_apart(place, every, node, place.text(target))
+    return ""
+
+
+def _kept_apart(place: Place, every: list[ast.Assign], node: ast.Assign, path: str) -> str:
+    """What has the tensor by another name, and is read when it is another one: ``old = self.mean``."""
+    function = place.source.function_of(node)
+    parts = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    later = {n.id for n in parts if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or 0)}
+    alike = [n for n in every if n.lineno < node.lineno and place.text(n.value) == path]
+    texts = [f"`{place.text(n)}.clone()` in line {n.lineno}" for n in alike if path_of(n.targets[0]) in later]
+    return f"; and {', '.join(texts)}, which is read behind it" if texts else ""
+
+
+def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) -> str:
+    path = place.text(target)
+    why = "a graph goes on with the tensor that it was captured with"
+    if not isinstance(value, ast.IfExp):
+        return f"`{path}.copy_({place.text(value)})` for line {node.lineno}, `{place.text(node)}`: {why}"
+    test = value.test.left if isinstance(value.test, ast.Compare) and len(value.test.ops) == 1 else None
+    first, later = value.body, value.orelse
+    if test is None or not isinstance(value.test, ast.Compare):
+        return ""
+    if isinstance(value.test.ops[0], ast.IsNot):
+        first, later = later, first
+    elif not isinstance(value.test.ops[0], ast.Is):
+        return ""
+    asked, begun = place.text(test), place.source.bracketed(first)
+    return (
+        f"`if {asked} is None: {path} = {begun}.clone()` and `else: {path}.copy_({place.text(later)})` for line "
+        f"{node.lineno}, with a call ahead of the capture that begins each: {why}"
+    )
+
+
+KEPT = (kept_copies, written_in_place)
