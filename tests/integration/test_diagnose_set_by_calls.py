@@ -302,3 +302,30 @@ def test_a_number_that_stays_is_not_mentioned(name: str, tmp_path: Path) -> None
     diagnosis = pgk.diagnose(names["f"], torch.ones(3, 4, device=pgk.device()))
     assert not diagnosis, str(diagnosis)
     assert not any("sets it" in note for note in diagnosis.notes), str(diagnosis)
+
+
+TAP = """class Tap:
+    def __init__(self, module):
+        self.value = torch.ones(4, device=device)
+        module.register_forward_hook(self.save)
+    def save(self, module, inputs, output): self.value = output
+class Trainer:
+    def __init__(self):
+        self.a, self.b = torch.nn.Linear(4, 4).to(device), torch.nn.Linear(4, 4).to(device)
+        self.tap = Tap(self.PART)
+    @torch.no_grad()
+    def step(self, x): return self.a(x) + self.tap.value
+f = Trainer().step
+inputs = (torch.randn(3, 4, device=device),)
+"""
+
+
+@pytest.mark.parametrize(("part", "said"), [("a", False), ("b", True)])
+def test_what_a_hook_sets_in_the_step_that_reads_it_is_not_said_to_lie_there(
+    part: str, said: bool, tmp_path: Path
+) -> None:
+    # GIVEN a hook of what the step runs ahead of the line that reads it, or of what others run
+    names = load(HEAD + TAP.replace("PART", part), tmp_path / "program.py")
+    # WHEN it is diagnosed THEN a note says it of what others run alone
+    notes = pgk.diagnose(names["f"], *names["inputs"]).notes
+    assert any("self.tap.value is read where it lies" in note for note in notes) is said, notes

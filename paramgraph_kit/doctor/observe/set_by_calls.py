@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
+from paramgraph_kit.doctor.observe.places import line_of
 from paramgraph_kit.doctor.observe.set_between import (
     CAPTURES,
     ONCE,
@@ -44,6 +45,7 @@ from paramgraph_kit.doctor.observe.set_between import (
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -136,7 +138,8 @@ def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Exami
             continue
         is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None
         if is_apart and type(each.use.value()) not in _NUMBERS:
-            yield from _told_apart(each, found)
+            if each.is_called or not _is_made_ahead(each.use, base):
+                yield from _told_apart(each, found)
             continue
         frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
@@ -171,6 +174,15 @@ def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:
         written = exchanged_in(each.at.text) or f"{each.target}.copy_(...)"
         or_ = f", or let it write `{written}`" if is_read else ""
         found.notes.append(_SET.format(text=name, what=what, at=at.label(), by=by, line=each.at.text, or_=or_))
+
+
+def _is_made_ahead(use: Use, call: Call) -> bool:
+    """Whether the line that reads a tensor ran, and found one of the call's own there: a hook has set it."""
+    if not is_a(use.value(), torch.Tensor):
+        return False
+    spots = ((step, code, at) for step in call.steps for code, at in step.place.stack[-1:] if code is use.code)
+    there = [step for step, code, at in spots if line_of(code, at) == use.node.lineno]
+    return bool(there) and not any(storage_key(use.value()) in step.outside for step in call.steps)
 
 
 def _counts(use: Use) -> bool:
