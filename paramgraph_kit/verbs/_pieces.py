@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 STEADY = 2  # calls at the end in which nothing may be compiled any more
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
+_GIVEN_UP = "recompile-limit"
 UNSPECIALIZED = "torch._dynamo.config.allow_unspec_int_on_nn_module"
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
@@ -89,7 +90,7 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
             around = lines.around if lines is not None else NOTHING
             if text := _tried(step, prover.from_now(), truth, around):
                 how = "with these lines" if lines is not None else PLAIN
-                between = f"what the host does between them stays{_where(step.last())}"
+                between = f"what the host does between them stays{_where(step.last())}{_given_up(step.last())}"
                 text = f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
                 kernels, steady = step.launches()[1], goes_on(compiled, prover, around)
                 others = compiled_for_each(compiled, prover, around) if steady else []
@@ -227,10 +228,20 @@ class _Watched:
 
 def _where(report: Report) -> str:
     """The lines that keep it from being one piece."""
-    frames = [reason.frame for reason in report.reasons if reason.frame is not None]
+    frames = [each.frame for each in report.reasons if each.frame is not None and each.code != _GIVEN_UP]
     places = list(dict.fromkeys(rewritten_once(f"{Path(frame.file).name}:{frame.line}") for frame in frames))
     more = f" and {len(places) - MOST_LINES} more" if len(places) > MOST_LINES else ""
     return f" ({', '.join(places[:MOST_LINES])}{more})" if places else ""
+
+
+def _given_up(report: Report) -> str:
+    """The functions of which Dynamo makes no more graphs, whose other calls run as they are; "" without any."""
+    frames = [each.frame for each in report.reasons if each.frame is not None and each.code == _GIVEN_UP]
+    names = " and ".join(f"`{name}`" for name in dict.fromkeys(frame.function for frame in frames))
+    return names and (
+        f"; of {names} torch.compile makes {torch_name('dynamo_config').recompile_limit} graphs and no more, so its "
+        f"calls with other values are eager: `{LIMIT}` ahead of that line gives those graphs, too (not tried)"
+    )
 
 
 @contextmanager

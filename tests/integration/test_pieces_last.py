@@ -66,3 +66,35 @@ def test_pieces_that_no_number_of_graphs_is_enough_for_are_not_offered(
     monkeypatch.setattr("paramgraph_kit.verbs._lasting.SETTLING_S", 1.0)
     # WHEN / THEN some calls later all would be eager: nothing is promised
     assert not in_pieces(names["f"], names["args"], {}, Rewriting("f"))
+
+
+APART = """
+parts = nn.ModuleList(nn.Linear(4, 4) for _ in range(MANY)).to(device)
+seen = []
+args = (torch.randn(5, 4, device=device),)
+def part(x, k):
+    y = parts[k](x)
+    if y.abs().sum() > 0:
+        seen.append(k)
+        y = y * (k + 1)
+    return y.relu() + x
+def f(x):
+    del seen[:]
+    for k in range(MANY):
+        x = part(x, k)
+    return x
+"""
+
+
+@pytest.mark.parametrize(("many", "given_up"), [(4, False), (12, True)])
+def test_a_function_of_which_no_more_graphs_are_made_is_told_beside_the_pieces(
+    many: int, given_up: bool, tmp_path: Path
+) -> None:
+    # GIVEN a function that one call runs with as many numbers, of which each has graphs of its own
+    names = run(APART.replace("MANY", str(many)), tmp_path)
+    # WHEN it is tried in pieces
+    text = in_pieces(names["f"], names["args"], {}, Rewriting("f")).text
+    # THEN it is said that the rest of them are eager, and what gives them graphs, where they are too many
+    assert text.startswith('f = torch.compile(f, backend="paramgraph"), without changing a line'), text
+    assert ("of `part` torch.compile makes 8 graphs and no more" in text) is given_up, text
+    assert (f"`{LIMIT}` ahead of that line" in text) is given_up, text
