@@ -17,7 +17,11 @@ SOLVER = """
 class Solver:
     def __init__(self):
         self.u, self.out, self.graph = torch.ones(6, device=device), torch.zeros(6, device=device), None
-        self.shift = 1
+        self.shift, self.net = 1, torch.nn.Linear(6, 6).to(device).requires_grad_(False)
+    def stage(self, u, k, h):
+        return self.slope(u + h * k)
+    def shifted(self, u, h):
+        return u.roll(int(8 * h))
     def slope(self, u):
         return -u * u.roll(1)
     def advance_by(self, dt):
@@ -40,10 +44,16 @@ def main():
 FILLED = {
     "copied in": "self.u.copy_(self.u + dt * self.slope(self.u))",
     "in two stages, by a method": "self.u.add_(self.slope(self.u + 0.5 * dt * self.slope(self.u)), alpha=0.1)",
+    "beside names of its own": "u = self.u\n        v = self.net(u)\n        self.u.copy_(self.net(u + dt * v))",
+    "beside what a method computes": "u, k = self.u, self.slope(self.u)\n        self.u.copy_(self.net(u - k * dt))",
+    "handed on": "u, k = self.u, self.slope(self.u)\n        self.u.copy_(u + 0.1 * self.stage(u, k, h=0.5 * dt))",
     "kept by a name": "half = self.u - dt * self.u.roll(1)\n        self.u.copy_(self.slope(half))",
 }
 FOR_EACH = {
     "a size": "self.u.copy_(self.u.roll(int(8 * dt)))",
+    "numbers of its own": "w = 2.0\n        self.u.copy_(self.u.roll(int(w + dt * w)))",
+    "a module's own": "self.u.copy_(torch.nn.functional.leaky_relu(self.net(self.u), 0.1 + dt))",
+    "a size, handed on": "self.u.copy_(self.shifted(self.u, dt))",
     "a branch": "self.u.copy_(self.u * 0.5 if dt < 0.2 else self.u + dt * self.u)",
 }
 

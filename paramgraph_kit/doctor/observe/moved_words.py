@@ -257,7 +257,9 @@ def through(use: Use, uses: Iterable[Use]) -> list[str] | None:
     name = names[places[0]] if places and places[0] < len(names) else given[0] if given else None
     owner = getattr(called, "__self__", called)  # a module is called itself
     own = {code.co_varnames[0]: owner} if first else {}
-    return with_tensor([*nodes_of(code)], name, own) if name in names else None
+    placed = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg in names)]
+    tensors = [n for n, each in placed if n and is_a(Use(use.code, each, False, use.names).value(), torch.Tensor)]
+    return with_tensor([*nodes_of(code)], name, own, tensors) if name in names else None
 
 
 def clipped(use: Use, kind: str) -> str:
