@@ -35,7 +35,12 @@ def main():
     return [sampler(scale) for scale in (1.0, 2.0, 3.0)]
 """
 READ = {
-    "self.y.copy_(self.x * self.sigmas[i] * guidance)": ("i is", "guidance is", "`if (i, guidance) not in graphs:`"),
+    "self.y.copy_(self.x * self.sigmas[i] * guidance)": (
+        "i is",
+        "guidance is",
+        "`if i not in graphs:`",
+        ".fill_(guidance)",
+    ),
     "self.y.copy_(self.x * self.sigmas[i])": ("i is", "`if i not in graphs:`"),
     "self.y.copy_(self.x * 2)": (),
     "self.y.copy_(self.x * float(locals()['i']))": ("i is",),  # nobody knows which of them it reads

@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.observe.given_names import (
 )
 from paramgraph_kit.doctor.observe.given_to_operations import is_in_vain
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
+from paramgraph_kit.doctor.observe.kept_as_given import kept_as_given
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
 from paramgraph_kit.doctor.observe.named_again import kept_with_graph, named_again, other_arguments
 from paramgraph_kit.doctor.observe.own_managers import captured_in
@@ -41,6 +42,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_LAUNCHES, _MOST_ENTRIES = 64, 256
+_ANYWHERE = 1 << 30  # a line that no function comes to
 _NEAR = 3  # functions around a replay that may be given what its graph reads
 
 
@@ -58,7 +60,8 @@ class _Given:
     places: dict[str, torch.Tensor]  # what the graph reads, as the lines of its capture write it
     by_name: bool = False  # nobody knows these lines: only what has its name is for it
     made: Frame | None = None  # the line that has computed it, of a variable that nobody reads
-    apart: Region | None = None  # the capture, where another function than its own replays
+    region: Region | None = None  # the capture
+    bound: frozenset[str] = frozenset()  # variables that are there at the replay, of the function that captures
     shared: frozenset[str] = frozenset()  # variables of functions around that one
 
 
@@ -86,7 +89,7 @@ class FedInputs:
         self._given: list[_Given] = []
         self._launches: dict[int, _Launch] = {}  # the latest of each graph in this call
         self._late: dict[int, dict[int, tuple[_Launch, Place]]] = {}
-        self._unfed: dict[tuple[Frame | None, str], Failure] = {}
+        self._unfed: dict[tuple[Frame | None, str], tuple[str, Failure]] = {}  # with what is given
         self._behind: dict[Frame | None, Failure] = {}
         self._again: dict[Frame | None, tuple[dict[str, str], Region]] = {}  # variables, by the replay
         self._number = 0
@@ -158,7 +161,7 @@ class FedInputs:
         self, frames: list[FrameType], places: dict[str, torch.Tensor], at: Place, region: Region | None = None
     ) -> None:
         known, code = set[int](), region.code if region is not None else None
-        apart = region if frames and frames[0].f_code is not code else None
+        bound = frozenset(frames[0].f_locals) if frames and frames[0].f_code is code else frozenset[str]()
         shared = frozenset(frames[0].f_code.co_freevars) if frames else frozenset[str]()
         for frame in frames[:_NEAR]:
             made = _made_in_vain(frame) if places else {}
@@ -170,7 +173,7 @@ class FedInputs:
                     kind = tensor.shape, tensor.dtype
                     by_name = code is None or text in made
                     given = _Given(
-                        text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), apart, shared
+                        text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), region, bound, shared
                     )
                     self._given.append(given)
 
@@ -182,7 +185,7 @@ class FedInputs:
                 for launch, place in late.values():
                     self._note_late(launch, place)
         for each in self._given:
-            if each.key not in self._read and each.key not in own and each.key not in of_graphs:
+            if each.key not in self._read and each.key not in of_graphs and (each.key not in own or _is_kept(each)):
                 self._note_unfed(each, device)
         self.begin()
 
@@ -198,7 +201,7 @@ class FedInputs:
                 yield named_again(left, region, at)
         if not any(f.code == "stale-input" for f in told):
             again = {name for names, _ in self._again.values() for pair in names.items() for name in pair}
-            yield from (f for (_, path), f in self._unfed.items() if path not in again)
+            yield from (f for (_, path), (given, f) in self._unfed.items() if again.isdisjoint((path, given)))
             yield from self._behind.values()
 
     def _note_late(self, launch: _Launch, place: Place) -> None:
@@ -236,8 +239,8 @@ class FedInputs:
             not alike and path not in named and not _is_copy_of(path, given)
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
-        words = _kept_with_graph(path, given) or _words(given, filled)
-        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
+        words = _kept_with_graph(path, given) or _words(given, filled) + _with_clone(path, given)
+        self._unfed.setdefault((given.replay, path), (given.text, replace(failure, fix=words)))
 
     def _note_unfed_part(self, given: _Given, device: str) -> None:
         """The same for what fills the beginning of what a graph reads, or of which each part does, as named there."""
@@ -258,7 +261,7 @@ class FedInputs:
         if PART in form and (part := part_in_loop(given.text, given.replay)):
             form = f"{{path}}.copy_({part})"
         words = _words(given, form.format(path=path, given=given.text))
-        self._unfed.setdefault((given.replay, path), replace(failure, fix=words))
+        self._unfed.setdefault((given.replay, path), (given.text, replace(failure, fix=words)))
 
     def _is_open(self, tensor: torch.Tensor, given: _Given, device: str) -> bool:
         """Whether nobody writes to what a graph reads, and what was given fits there."""
@@ -381,11 +384,27 @@ def _words(given: _Given, filled: str) -> str:
     return f"before  {line}\nafter   {filled}; {line}"
 
 
+def _is_kept(given: _Given) -> bool:
+    """Whether the capture has kept what its call was given by that name: the one of another call it has not read."""
+    kept = {each.path for each in kept_as_given(given.code, _ANYWHERE) if each.name == given.text}
+    return not kept.isdisjoint(given.places)
+
+
+def _with_clone(path: str, given: _Given) -> str:
+    """What is said beside a copy to what the capture has kept as it was given."""
+    line = next((each.cloned for each in kept_as_given(given.code, _ANYWHERE) if each.path == path), "")
+    return f", and {line}" if line and given.made is None else ""
+
+
 def _kept_with_graph(path: str, given: _Given) -> str:
     """Words for what only the function that captures knows by a name: another tensor, or none, has that at a replay."""
-    region = given.apart
-    is_shared = path.partition("[")[0].partition(".")[0] in given.shared
-    if region is None or is_shared or given.made is not None or not _is_own(path, region.code):
+    region, known = given.region, given.shared | given.bound
+    if (
+        region is None
+        or path.partition("[")[0].partition(".")[0] in known
+        or given.made is not None
+        or not _is_own(path, region.code)
+    ):
         return ""
     return kept_with_graph({given.text: path}, region, given.replay)
 

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_o
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_anew import copied_ahead, names_read
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.kept_as_given import kept_as_given
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place
@@ -83,6 +84,8 @@ def not_read(said: list[str], at: Place, regions: Collection[Region], told: Iter
             kept = f"{places[0]}.copy_({name}); {line}"
         elif len(copied) == 1:
             kept = f"{copied.pop()}; {line}"
+        elif code in {region.code for region in regions}:
+            kept = _kept_by_name(name, code, failure.frame.line, line)
     return replace(failure, fix=f"before  {line}\nafter   {kept}") if kept else failure
 
 
@@ -120,6 +123,17 @@ def _kept_for(names: list[str], region: Region, code: CodeType, line: str) -> st
     copies = "; ".join(f"{replayed['graph']}.reads[{at}].copy_({name})" for at, name in enumerate(names))
     ahead = f"`{made}` ahead of the capture at line {region.line}, and of what warms it up"
     return f"{copies}; {line}, and {ahead}, with `{graphs[-1]}.reads = {kept}` behind it"
+
+
+def _kept_by_name(name: str, code: CodeType, replayed: int, line: str) -> str:
+    """The same of what the function keeps as an entry of a variable that is given back ahead of each replay."""
+    nodes = [n for n in nodes_of(code) if isinstance(n, ast.Assign) and isinstance(n.targets[0], (ast.Tuple, ast.List))]
+    for each in (each for each in kept_as_given(code, replayed) if each.name == name):
+        held, entry, _ = each.path.partition("[")
+        there = (n for n in nodes if each.line < n.lineno < replayed)
+        if entry and any(last_name(part) == held for n in there for part in elements_of(n.targets[0])):
+            return f"{each.path}.copy_({name}); {line}, and {each.cloned}"
+    return ""
 
 
 def _has_parts(region: Region, name: str) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.kept_as_given import kept_as_given
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -61,15 +62,23 @@ def kept_with_graph(names: Mapping[str, str], region: Region, replay: Frame | No
     found, there = _REPLAY.search(replay.text) if replay is not None else None, graphs_at(region)
     if replay is None or found is None or not there:
         return ""
-    made, filled = [], []
+    made, filled, ahead = [], [], list[str]()
+    aliased = {each.name: each.line for each in reversed([*kept_as_given(region.code, region.line)])}
     for name, first in names.items():
         own = re.sub(r"\W+", "_", first if _ENTRY.fullmatch(first) else name).strip("_")
         held = f"{there[-1]}.{own}"
-        kept = f"{held} = {first}.clone()"
-        if entry := _ENTRY.fullmatch(first):
+        kept, entry = f"{held} = {first}.clone()", _ENTRY.fullmatch(first)
+        if line := aliased.get(entry[1] if entry else first):
+            cloned = (
+                f"{entry[1]} = {{**{entry[1]}, {entry[2]}: {first}.clone()}}" if entry else f"{first} = {first}.clone()"
+            )
+            ahead.append(f"ahead of line {line} `{cloned}`, ")
+            made.append(f"`{held} = {first}`")
+        elif entry:
             made.append(f"`{kept}; {entry[1]} = {{**{entry[1]}, {entry[2]}: {held}}}`")
         else:
             made.append(f"`{first} = {kept}`" if first.isidentifier() else f"`{kept}`, which is captured for `{first}`")
         filled.append(f"{found[1]}.{own}.copy_({name})")
-    fix = f"{'; '.join(filled)}; {replay.text}, and ahead of the capture at line {region.line} {', '.join(made)}"
+    ahead.append(f"ahead of the capture at line {region.line} {', '.join(made)}")
+    fix = f"{'; '.join(filled)}; {replay.text}, and {''.join(ahead)}"
     return f"before  {replay.text}\nafter   {fix}"

@@ -65,7 +65,9 @@ def into_an_own_capture(place: Place) -> str:
             )
         elif not once:
             moved.append(f"`{place.text(node)}` (line {node.lineno})")
-        elif name in captured:
+        elif name not in captured:
+            first.append(f"line {node.lineno} is `{path} = {cloned}`, as `{name}` is its caller's tensor, ")
+        else:
             first.append(f"line {node.lineno} is `{path} = {cloned}`, the capture reads `{path}` for `{name}`, ")
     if written:
         gone = f", in place of {' and '.join(moved)}" if moved else ""
@@ -74,17 +76,32 @@ def into_an_own_capture(place: Place) -> str:
             f"{before}before this line comes {' and '.join(dict.fromkeys(written))}{gone}: "
             "the graph reads the tensor that was there at its capture"
         )
-    if direct := [name for name in given if name in captured]:
-        name, held = direct[0], _held(function, direct[0])
-        kept = "" if held.startswith("self.") else f"`global {held}` begins the function, "
-        blocks = [n for part in function.body for n in within(part) if is_capture(n)]
-        inside = [n for block in blocks for n in ast.walk(block)]
-        made, filled = made_and_filled(name, held, inside, place.source.tree)
-        return (
-            f"{kept}before the capture `{held} = {made}`, the capture reads `{held}` for `{name}`, and before "
-            f"this line comes `{filled}`: the graph reads the tensor that was there at its capture"
-        )
-    return ""
+    direct = [name for name in given if name in captured]
+    return _held_directly(place, function, _told(place.failure.message, given, direct) or direct[:1]) if direct else ""
+
+
+def _told(message: str, given: list[str], captured: list[str]) -> list[str]:
+    """The arguments that are told, ``argument 1, argument 2: ...``, as their function calls them."""
+    said = [each.strip().removeprefix("argument ") for each in message.partition(":")[0].split(",")]
+    names = [given[int(each) - 1] if each.isdigit() and 0 < int(each) <= len(given) else each for each in said]
+    return [name for name in names if name in captured]
+
+
+def _held_directly(place: Place, function: Function, names: list[str]) -> str:
+    """What is said of arguments that a capture reads by their own names."""
+    blocks = [n for part in function.body for n in within(part) if is_capture(n)]
+    inside = [n for block in blocks for n in ast.walk(block)]
+    held = [_held(function, name) for name in names]
+    ways = [made_and_filled(name, to, inside, place.source.tree) for name, to in zip(names, held, strict=True)]
+    shared = [each for each in held if not each.startswith("self.")]
+    kept = f"`global {', '.join(shared)}` begins the function, " if shared else ""
+    made = " and ".join(f"`{to} = {way}`" for to, (way, _) in zip(held, ways, strict=True))
+    read = " and ".join(f"`{to}` for `{name}`" for to, name in zip(held, names, strict=True))
+    filled = " and ".join(f"`{way}`" for _, way in ways)
+    return (
+        f"{kept}before the capture {made}, the capture reads {read}, and before this line comes {filled}: "
+        "the graph reads the tensor that was there at its capture"
+    )
 
 
 def _held(function: Function, name: str) -> str:
