@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.observe.optimizers import at_its_line
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places, codes_in
 from paramgraph_kit.doctor.observe.ran import noting
+from paramgraph_kit.doctor.observe.rates_behind import note_rates_behind
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState, counted
@@ -253,6 +254,8 @@ class Caller:
             for place in observer.forks.unjoined():
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
+        if ended is None and observer.replays:
+            note_rates_behind(self.graphs.regions or ())
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
