@@ -255,7 +255,8 @@ class Caller:
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
         if ended is None and observer.replays:
-            note_rates_behind(self.graphs.regions or ())
+            by_schedule = {id(getattr(each, "optimizer", None)) for each, _ in observer.optimizers.scheduled}
+            note_rates_behind(self.graphs.regions or (), by_schedule)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())

@@ -11,12 +11,15 @@ from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 
 
-def note_rates_behind(regions: Collection[Region]) -> None:
-    """Note numbers of optimizers that are others at the end of a call than at the capture of what steps them."""
+def note_rates_behind(regions: Collection[Region], told: Collection[int]) -> None:
+    """Note numbers of optimizers that are others at the end of a call than at the capture of what steps them.
+
+    ``told``: the ids of optimizers of which a scheduler has set the numbers, which is told at its line.
+    """
     for region in (each for each in regions if each.values is not None):
         others = [r.values for r in regions if r.values is not None and r is not region and r.line == region.line]
         for at, (use, then) in enumerate(zip(region.values.uses, region.values.then, strict=True)):  # type: ignore[union-attr]
-            if not is_a(optimizer := use.value(), torch.optim.Optimizer):
+            if not is_a(optimizer := use.value(), torch.optim.Optimizer) or id(optimizer) in told:
                 continue
             now = use.parts()
             for part in (p for p in then if p in now and then[p] != now[p] and then[p][0] == "number" == now[p][0]):
