@@ -88,3 +88,35 @@ def test_nothing_is_told_of_what_no_replay_misses(tmp_path: Path, case: tuple[st
     found = ask(tmp_path / "program.py", *case)
     # THEN there is no problem
     assert not found.failures
+
+
+INHERITED = ("class Step:\n    def __init__(self, net, scale):", "class Base:\n    def __init__(self, net, scale):")
+FIELDS = """@dataclasses.dataclass
+class Step:
+    net: nn.Module
+    scale: float
+    graph: object = None
+    x: torch.Tensor = dataclasses.field(default_factory=lambda: torch.zeros(4, device=device))
+"""
+
+
+@pytest.mark.parametrize("made", ["inherited", "fields"])
+def test_what_an_object_keeps_by_a_class_that_it_is_made_of_or_by_its_fields(tmp_path: Path, made: str) -> None:
+    # GIVEN the same, where a base class, or a dataclass, keeps the net, of which the loop exchanges memory
+    net, names, sets = (
+        "step = Step(net, 0.5); return net, step",
+        "model, step",
+        "model.bias.data = model.bias.data * 0.5",
+    )
+    text = STEP.format(method="run", returns=net, names=names, sets=sets, called="step.run")
+    if made == "inherited":
+        text = text.replace(*INHERITED).replace("    def run", "class Step(Base):\n    def run")
+    else:
+        text = "import dataclasses\n" + FIELDS + text[text.index("    def run") :]
+    names_there = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN asked alone
+    with torch.no_grad():
+        step = next(each for each in names_there["made"] if hasattr(each, "graph"))
+        found = pgk.diagnose(step.run, torch.ones(4, device=names_there["device"]))
+    # THEN
+    assert [f.code for f in found.failures] == ["parameter-rebound"]

@@ -434,8 +434,8 @@ class Calls(Forms):
         found = self._kind_made_by(call.func, run) if isinstance(call.func, ast.Name) else None
         if found is None or not self._is_own(*found) or self._own_made_by(call, run) is NOTHING:
             return
-        init = next((m for m, kind, _ in self.methods if kind is found[0] and m.name == "__init__"), None)
-        for node, name in kept_by(init, call) if init is not None else ():
+        init = self._method(self.owner, "__init__")  # of its own, or of a class that it is made of
+        for node, name in kept_by(init.node if init is not None else found[0], call):
             self._bind(node, attribute(self.owner, name), run)
 
     def _stepped(self, call: ast.Call) -> None:

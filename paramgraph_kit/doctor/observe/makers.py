@@ -37,8 +37,16 @@ def _returns(function: Function, makes: set[str], *, beside: bool = False) -> bo
     return bool(returns) and all(is_made(n.value) for n in returns)
 
 
-def kept_by(init: Function, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """What a call of a class is given that ``__init__`` keeps as it is, and the name of the attribute that has it."""
+def kept_by(init: Function | ast.ClassDef, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    """What a call of a class is given that ``__init__`` keeps as it is, and the name of the attribute that has it.
+
+    Of a class without one its fields keep what it is given, as those of a dataclass.
+    """
+    if isinstance(init, ast.ClassDef):
+        fields = [n.target.id for n in init.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+        yield from ((value, name) for value, name in zip(call.args, fields, strict=False))
+        yield from ((k.value, k.arg) for k in call.keywords if k.arg in fields)
+        return
     names = [a.arg for a in (*init.args.posonlyargs, *init.args.args)]
     given = dict(zip(names[1:], call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
     pairs = [pair for statement in init.body for node in here(statement) for pair in pairs_of(node)]
