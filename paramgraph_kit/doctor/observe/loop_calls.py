@@ -25,7 +25,6 @@ from paramgraph_kit.doctor.observe.loop_names import (
     is_named_alone,
     is_same,
     is_used_alike,
-    makes_once,
     outer_in,
     space_of,
 )
@@ -63,7 +62,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     names_given,
     remakes,
 )
-from paramgraph_kit.doctor.observe.makers import kept_by
+from paramgraph_kit.doctor.observe.makers import kept_by, makes_once
 from paramgraph_kit.doctor.observe.other_entries import HOLDS
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -360,20 +359,6 @@ def is_used_alike(call: ast.Call, file: str, owner: Any) -> bool:
     asked = {n.attr for n in lines if isinstance(n, ast.Attribute) and ast.unparse(n.value) == base} - {name}
     shared = {*dir(torch.nn.Module), *vars(torch.nn.Module())}  # which many others have as well
     return asked <= {*attributes_of(owner), *dir(type(owner))} and bool(asked - shared)
-
-
-def makes_once(call: ast.Call, function: Function, file: str, is_own: bool) -> bool:
-    """Whether what a function returns has one name: it returns at one line, for one call in a file, or what is own."""
-    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
-    tree = tree_of(file)
-    asks_once = tree is None or _asked_in(tree)[function.name] == 1
-    return len(returns) == 1 and (is_own or asks_once)
-
-
-@lru_cache(maxsize=64)
-def _asked_in(tree: ast.Module) -> Counter[str]:
-    """How many calls of a file name what they call so."""
-    return Counter(last_name(n.func) for n in every(tree) if isinstance(n, ast.Call))
 
 
 def called_by(function: Any) -> Any:

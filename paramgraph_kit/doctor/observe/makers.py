@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 
-from paramgraph_kit.doctor.explain.syntax import here, pairs_of
+from paramgraph_kit.doctor.explain.syntax import every, here, last_name, pairs_of, tree_of
 from paramgraph_kit.doctor.observe.loop_state import Function
 
 
@@ -62,3 +63,17 @@ def kept_by(init: Function | ast.ClassDef, call: ast.Call) -> Iterator[tuple[ast
 def _assigns_and_returns(function: Function) -> tuple[list[ast.Assign], list[ast.Return]]:
     nodes = [n for statement in function.body for n in here(statement)]
     return [n for n in nodes if isinstance(n, ast.Assign)], [n for n in nodes if isinstance(n, ast.Return)]
+
+
+def makes_once(call: ast.Call, function: Function, file: str, is_own: bool) -> bool:
+    """Whether what a function returns has one name: it returns at one line, for one call in a file, or what is own."""
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    tree = tree_of(file)
+    asks_once = tree is None or _asked_in(tree)[function.name] == 1
+    return len(returns) == 1 and (is_own or asks_once)
+
+
+@lru_cache(maxsize=64)
+def _asked_in(tree: ast.Module) -> Counter[str]:
+    """How many calls of a file name what they call so."""
+    return Counter(last_name(n.func) for n in every(tree) if isinstance(n, ast.Call))
