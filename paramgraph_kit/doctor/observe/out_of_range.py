@@ -8,7 +8,10 @@ from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.trace.model import Failure
 
 ASSERTED = "device-assert"
-OF_ITS_OWN = "it replays a graph of its own, which no other capture can hold"
+OF_ITS_OWN = (
+    "it replays a graph of its own, which no other capture can hold; what was done ahead of its capture, and is done "
+    "between its calls, is known as far as lines tell it: diagnose the function that calls it, too"
+)
 READ = "the graph reads out of range in what it still has, which a check in a kernel ends, and all work with it; at"
 
 
