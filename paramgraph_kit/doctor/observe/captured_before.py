@@ -41,6 +41,7 @@ from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.own_managers import CAPTURES, managers_in
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED, Region, region_at
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
+from paramgraph_kit.doctor.observe.rebound_entries import entries_carried_on
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
@@ -105,6 +106,7 @@ def carried_on(region: Region) -> Iterator[Failure]:
     """Tensors that a capture reads and then gives the name of another, so that each replay begins with the first."""
     yield from written_over(region)
     tree, bodies = tree_of(region.file or region.code.co_filename), [*bodies_of(region)]
+    yield from entries_carried_on(bodies)
     within = {n for _, inside, _ in bodies for n in inside}
     outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
     for code, inside, names in bodies:

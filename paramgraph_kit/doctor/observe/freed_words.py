@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_anew import with_new_values
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at, to_keep
+from paramgraph_kit.doctor.observe.rebound_entries import as_rebound, is_rebound
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -27,7 +28,7 @@ _CAST = "autocast keeps the cast of a weight that is read here: it is gone with 
 
 def is_gone(failure: Failure) -> bool:
     """Whether it tells of something that a graph reads, and that is gone."""
-    return failure.code == _FREED or failure.message == _CAST
+    return failure.code == _FREED or failure.message == _CAST or is_rebound(failure)
 
 
 def kept_by_name(
@@ -55,7 +56,8 @@ def gone_at(
         what = what if own or len(keys) == 1 else f"{len(keys)} tensors that it reads here"
         text = f"the graph is replayed, and {what} {'is' if len(own or keys) == 1 else 'are'} gone: nothing has kept it"
         failure = BY_ID[_FREED].failure(text, frame)
-        yield failure if region is None else as_read(failure, region, names)
+        again = failure if own else as_rebound(failure, region)
+        yield again if region is None or again is not failure else as_read(failure, region, names)
 
 
 def is_of(failure: Failure, names: Collection[str], there: Collection[str]) -> bool | None:
