@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
+from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, parts
 from paramgraph_kit.rewrite.helping import Helping
@@ -68,7 +69,7 @@ class Foreseeing(Helping):
         wanted = [node for node in places if node in here]
         host = self._host_test(function)
         found = asks_of(source, function, wanted, host)
-        if not found or not any(loops_around(source, ask) for ask in found):
+        if not found or not any(loops_around(source, ask) for ask in found) or self._gets_rounds(found, failures):
             return None
         order: list[tuple[Seen, Form | None]] = []
         known = self.device, self._value
@@ -90,6 +91,17 @@ class Foreseeing(Helping):
             return None
         handled = [f for f in failures if (place := self.place(f)) is not None and place[1] in wanted]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _gets_rounds(self, asks: Sequence[Ask], failures: Sequence[Failure]) -> bool:
+        """Whether a line between two calls gives a loop around them more rounds, or fewer, than a graph has taken."""
+        at = self._definition()
+        if at is None:
+            return False
+        loops = [loop for ask in asks for loop in loops_around(at[0], ask)]
+        lines = {number for each in loops for number in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+        between = [f for f in failures if f.code == "branch-frozen" and SET_BETWEEN in f.message]
+        places = [place[1] for f in between if (place := self.place(f)) is not None and place[0] is at[0]]
+        return any(getattr(node, "lineno", 0) in lines for node in places)
 
 
 class _Foresight:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.restore.holder import is_array
 
 LENGTH = "len()"  # the part of a list that says how many entries it has
 _ROWS = (list, tuple, deque)
-_DICTS = (dict, OrderedDict, defaultdict)
+_DICTS = (dict, OrderedDict, defaultdict, Counter)
 _SETS = (set, frozenset)
 HELD = (*_ROWS, *_DICTS, *_SETS)
 _MOST_ENTRIES = 256
@@ -22,6 +22,8 @@ ADDS = ("append", "appendleft", "extend", "extendleft", "insert", "add")
 TAKES = ("pop", "popleft", "popitem", "remove", "discard", "clear")
 TURNS = ("sort", "reverse", "rotate")
 CHANGES = (*ADDS, *TAKES, *TURNS)
+LEAVES = ("difference_update", "intersection_update")  # of sets
+MERGES = ("update", "setdefault", "__setitem__", "subtract", "move_to_end", "symmetric_difference_update", *LEAVES)
 _FILLS = (*ADDS, "update", "clear")
 _WHOLE = ("values", "items")
 _TELL = ("isinstance", "id", "type", "callable", "hasattr")

@@ -12,7 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.doctor.explain.syntax import first_line, last_name, writes_in_place
-from paramgraph_kit.doctor.observe.captured_entries import CHANGES, TAKES
+from paramgraph_kit.doctor.observe.captured_entries import CHANGES, MERGES, TAKES
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import nulls
 from paramgraph_kit.doctor.observe.held import is_a
@@ -63,7 +63,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     remakes,
 )
 from paramgraph_kit.doctor.observe.makers import kept_by, makes_once
-from paramgraph_kit.doctor.observe.other_entries import HOLDS
+from paramgraph_kit.doctor.observe.other_entries import ARRAYS, has_entries
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by
 
@@ -134,7 +134,7 @@ class Calls(Forms):
         elif not is_a(owner, torch.Tensor):
             if type(key) in PLAIN:
                 self._set(owner, f"[{key!r}]", value, text, node, run)
-            if type(owner) in HOLDS or is_a(owner, ROWS):
+            if has_entries(owner) or is_a(owner, ROWS):
                 self._set(owner, PARTS if is_a(owner, ROWS) else ENTRIES, value, text, node, run)
 
     def _set(self, owner: Any, name: str, value: Any, text: str, node: ast.AST, run: Run) -> None:
@@ -168,16 +168,16 @@ class Calls(Forms):
     def _is_in_place(self, node: ast.AugAssign, run: Run) -> bool:
         """Whether ``+=`` leaves the same object, a tensor or a list."""
         held = all_of(self._value(node.target, run))
-        for each in (each for each in held if type(each) in HOLDS):
+        for each in (each for each in held if has_entries(each)):
             self._set(each, ENTRIES, self._value(node.value, run), ast.unparse(node.target), node, run)
             if is_table(each):
                 self._enter_all(each, node.value, ast.unparse(node.target), node, run)
-        return any((is_a(each, torch.Tensor) and writes_in_place(node)) or type(each) in HOLDS for each in held)
+        return any((is_a(each, torch.Tensor) and writes_in_place(node)) or has_entries(each) for each in held)
 
     def _delete(self, node: ast.Delete, run: Run) -> None:
         for target in (each for each in node.targets if isinstance(each, ast.Subscript)):
             for owner in all_of(self._value(target.value, run)):
-                if type(owner) in HOLDS or is_a(owner, ROWS):
+                if has_entries(owner) or is_a(owner, ROWS):
                     name = PARTS if is_a(owner, ROWS) else ENTRIES
                     self._set(owner, name, NOTHING, ast.unparse(target.value), node, run)
 
@@ -258,6 +258,7 @@ class Calls(Forms):
                 if is_a(owner, torch.nn.Module):
                     self._set(owner, PARTS, NOTHING, ast.unparse(call.args[0]), call, run)
             return
+        self._changes_given(call, run)
         self._name_as_kept(call, run)
         called = [*self._called(call, run)]
         meant, self.meant = self.meant, None if call is self.meant else self.meant  # what it makes is meant
@@ -356,7 +357,7 @@ class Calls(Forms):
             elif name in ("update", "setdefault", "__setitem__") and is_table(owner):
                 self._update(call, name, owner, run)
                 done = True
-            elif name in CHANGES and type(owner) in HOLDS:
+            elif has_entries(owner) and (name in (*CHANGES, *MERGES) or name in ARRAYS):
                 given = self._value(call.args[-1], run) if call.args else NOTHING
                 self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
                 if last_name(call.func.value) == GROUPS:  # type: ignore[attr-defined]
@@ -380,6 +381,8 @@ class Calls(Forms):
         """A dictionary gets the entries of one that is written there."""
         if not isinstance(given, ast.Dict):
             self._sets_any(owner, node, run)
+            if has_entries(owner):
+                self._set(owner, ENTRIES, NOTHING, base, node, run)
             return
         for key, value in zip(given.keys, given.values, strict=True):
             if key is not None:

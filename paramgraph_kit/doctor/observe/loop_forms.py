@@ -11,8 +11,9 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_kept import Kept
 from paramgraph_kit.doctor.observe.loop_names import is_call_of
-from paramgraph_kit.doctor.observe.loop_state import ANY, Run, State
+from paramgraph_kit.doctor.observe.loop_state import ANY, ENTRIES, Run, State
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, Held, Thing, all_of
+from paramgraph_kit.doctor.observe.other_entries import given_in_place, has_entries
 
 _MOST = 8  # rounds of a loop over what is written there, or over a dictionary
 
@@ -55,6 +56,13 @@ class Forms(Kept):
             of = each.of if isinstance(each, Held) else each
             if not isinstance(of, Thing):
                 self._set(of, ANY, NOTHING, ast.unparse(node).partition("\n")[0], node, run)
+
+    def _changes_given(self, call: ast.Call, run: Run) -> None:
+        """What a function of Python's, or of NumPy's, changes that it is given: ``np.add.at(self.pos, at, 1)``."""
+        for node in given_in_place(call):
+            given = self._value(call.args[-1], run) if call.args else NOTHING
+            for each in (each for each in all_of(self._value(node, run)) if has_entries(each)):
+                self._set(each, ENTRIES, given, ast.unparse(node), call, run)
 
     def _ways(self, call: ast.Call, run: Run) -> Sequence[ast.Call] | None:
         """The calls of which a line makes one; None where it is that itself."""

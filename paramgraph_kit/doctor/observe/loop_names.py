@@ -35,10 +35,10 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Thing,
     all_of,
     attribute,
-    elements,
     entry,
     function_of,
     given_by,
+    picked,
 )
 from paramgraph_kit.doctor.observe.makers import makers_beside, makers_of
 from paramgraph_kit.doctor.observe.torch_settings import as_it_is_written, gradients_within
@@ -262,7 +262,7 @@ class Meanings:
         if isinstance(node, ast.Subscript):
             owner, key = self._value(node.value, run), self._value(node.slice, run)
             if key is NOTHING or type(key) not in PLAIN:
-                held = elements(owner)  # one of them
+                held = picked(owner)  # one of them
                 return Some(held) if held is not None and not isinstance(node.slice, ast.Slice) else NOTHING
             found = entry(owner, key)
             return self._now(owner, f"[{key!r}]", found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.captured_entries import is_dict
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
 
@@ -90,11 +92,16 @@ def elements(value: Any) -> tuple[Any, ...] | None:
     """What a loop over a value gives in turn; None where that is not known."""
     if isinstance(value, Some):
         return value.each
-    if type(value) in (list, tuple) and len(value) <= _MOST:
+    if type(value) in (list, tuple, deque) and len(value) <= _MOST:
         return tuple(value)
     if is_a(value, (torch.nn.ModuleList, torch.nn.Sequential)):
         return tuple(value._modules.values())
     return None
+
+
+def picked(value: Any) -> tuple[Any, ...] | None:
+    """What an entry may be under a key that nobody knows."""
+    return tuple(value.values()) if is_dict(value) and len(value) <= _MOST else elements(value)
 
 
 def in_kinds(value: Any) -> tuple[Any, ...]:
@@ -142,7 +149,7 @@ def entry(owner: Any, key: Any) -> Any:
     """What a constant entry of a list or a dictionary is."""
     if isinstance(owner, Held):
         return attribute(owner.of, str(key))
-    if type(owner) is dict:
+    if is_dict(owner):
         return owner.get(key, NOTHING) if isinstance(key, PLAIN) else NOTHING
     if is_a(owner, torch.nn.ModuleDict):
         return owner._modules.get(key, NOTHING)
@@ -166,9 +173,9 @@ def given_by(call: ast.Call, names: Names, evaluate: Any) -> Any:
         if name == "getattr" and len(call.args) > 1 and isinstance(key := evaluate(call.args[1], names), str):
             return attribute(first, key)
         if name == "enumerate":
-            return Pairs((NOTHING, first))
+            return Pairs((NOTHING, _each_of(first)))
         if name == "zip":
-            return Pairs(tuple(evaluate(each, names) for each in call.args))
+            return Pairs(tuple(_each_of(evaluate(each, names)) for each in call.args))
         if name == "super":
             return names.own.get(next(iter(names.own), ""), NOTHING)
         return first if name in _AS_THEY_ARE and elements(first) is not None else NOTHING
@@ -179,15 +186,21 @@ def given_by(call: ast.Call, names: Names, evaluate: Any) -> Any:
         return Some(_some(getattr(torch.nn.Module, name)(owner)))
     if is_a(owner, torch.nn.Module) and name.startswith("named_") and name[6:] in _PARTS:
         return Pairs((NOTHING, Some(_some(getattr(torch.nn.Module, name[6:])(owner)))))
-    if name in ("values", "items") and (type(owner) is dict or is_a(owner, torch.nn.ModuleDict)):
+    if name in ("values", "items") and (is_dict(owner) or is_a(owner, torch.nn.ModuleDict)):
         held = owner._modules if is_a(owner, torch.nn.ModuleDict) else owner
         values = Some(tuple(held.values()))
         return values if name == "values" else Pairs((NOTHING, values))
     if name in (*ITSELF, *DTYPES) and is_a(owner, torch.nn.Module):
         return owner  # it gives itself
-    if name == "get" and call.args and type(owner) is dict:
-        return entry(owner, evaluate(call.args[0], names))
+    if name in ("get", "setdefault", "pop") and call.args and is_dict(owner):
+        key = evaluate(call.args[0], names)
+        return entry(owner, key) if key is not NOTHING else Some(picked(owner) or ())
     return NOTHING
+
+
+def _each_of(value: Any) -> Any:
+    held = elements(value) if type(value) in (list, tuple, deque) else None
+    return Some(held) if held is not None else value
 
 
 def _some(found: Iterable[Any]) -> tuple[Any, ...]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name
-from paramgraph_kit.doctor.observe.captured_entries import ADDS, TAKES, TURNS
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
+from paramgraph_kit.doctor.observe.captured_entries import ADDS, LEAVES, TAKES, TURNS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.loop_elements import rounds_of
+from paramgraph_kit.doctor.observe.loop_state import Given
 from paramgraph_kit.doctor.observe.other_numbers import another
+from paramgraph_kit.doctor.restore.holder import is_array
 
-HOLDS = (list, deque, dict, set, OrderedDict, defaultdict)
+HOLDS = (list, deque, dict, set, OrderedDict, defaultdict, Counter)
+ARRAYS = ("fill", "put", "partition", "itemset", "byteswap", "setfield")  # methods of arrays that write them
+_BY_FUNCTIONS = {  # of modules, which change what they are given, as a method would
+    **dict.fromkeys(("heappush", "insort", "insort_left", "insort_right"), "append"),
+    **dict.fromkeys(("heappushpop", "heapreplace"), "__setitem__"),
+    **dict.fromkeys(("shuffle", "heapify"), "reverse"),
+    "heappop": "popleft",
+}
+_ON_ARRAYS = ("at", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis")
 _FIRST = ("appendleft", "extendleft", "insert")
 _ROUNDS = (1, 6)  # a length decides perhaps only later
 _DEEP = 3  # lists in lists
@@ -28,11 +39,16 @@ class Change:
 
     node: ast.AST
     value: Any
+    adds: bool = False  # a key that is not there
 
     def make(self, holds: Any) -> None:
         """Do what the line does; where its value is not known, with one like the last entry."""
         node = self.node
-        if keys := _keys_written(node) if isinstance(holds, dict) else []:
+        if self.adds:
+            if holds:
+                last = [*holds][-1]
+                holds[_new_key(holds)] = _known(self.value, holds[last])
+        elif keys := _keys_written(node) if isinstance(holds, dict) else []:
             for key in keys:
                 Change(ast.Pass(), NOTHING)._enter(holds, key)
         elif isinstance(node, ast.Call):
@@ -44,8 +60,9 @@ class Change:
             into = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             if isinstance(into, ast.Subscript):
                 self._enter(holds, _key(into))
-            elif isinstance(node, ast.AugAssign):  # ``+=`` and ``|=``
-                self._call(holds, "extend", node)
+            elif isinstance(node, ast.AugAssign):  # ``+=`` and ``|=``, and of sets ``-=``
+                takes = isinstance(holds, set) and isinstance(node.op, (ast.Sub, ast.BitAnd))
+                self._call(holds, "discard" if takes else "extend", node)
             else:
                 self._enter(holds, NOTHING)
 
@@ -54,8 +71,14 @@ class Change:
         return len(holds) > 0 or not _has_gaps(self.value)
 
     def _call(self, holds: Any, name: str, node: ast.AST) -> None:
-        if name in TAKES:
-            given = node.args if isinstance(node, ast.Call) else []
+        by_function = _BY_FUNCTIONS.get(name, "")
+        name = by_function or ("discard" if name in LEAVES else name)
+        if name == "setdefault" or (name in ADDS and isinstance(holds, dict)):
+            return  # what is there stays
+        if name == "move_to_end" and isinstance(holds, OrderedDict) and holds:
+            holds.move_to_end(next(iter(holds)))
+        elif name in TAKES:
+            given = node.args if isinstance(node, ast.Call) and not by_function else []
             key = given[0].value if given and isinstance(given[0], ast.Constant) else NOTHING
             if name == "clear":
                 holds.clear()
@@ -63,10 +86,12 @@ class Change:
                 _take(holds, -1 if name == "pop" and not given else key)
         elif name in TURNS:
             _put(holds, [*holds][::-1] if not isinstance(holds, dict) else holds)
-        elif name in ADDS and not isinstance(holds, dict):
-            plain = name in ("extend", "extendleft")
+        elif (name in ADDS or isinstance(holds, set)) and not isinstance(holds, dict):
+            plain = name not in ("append", "appendleft", "insert", "add")
             more = [*self.value] if plain and type(self.value) in (list, tuple) else [self.value]
             last = [*holds][-1:]
+            if isinstance(holds, set):
+                more = [_new_key(holds) if last and _has_gaps(each) else each for each in more]
             more = [_known(each, last[0]) if last else each for each in more]
             _put(holds, [*more, *holds] if name in _FIRST else [*holds, *more])
         else:
@@ -95,6 +120,9 @@ class Entries:
 
     def tries(self) -> Generator[None]:
         """Each time it goes on there is what some rounds leave, or one line alone; then it is as it was."""
+        if is_array(self.holds):
+            yield from self._of_array()
+            return
         then = dict(self.holds) if isinstance(self.holds, dict) else [*self.holds]
         known = [each for each in self.changes if each.is_known(self.holds)]
         every = [(known, rounds) for rounds in _ROUNDS]
@@ -108,6 +136,141 @@ class Entries:
                 yield
             finally:
                 _put(self.holds, then)
+
+    def _of_array(self) -> Generator[None]:
+        then = self.holds[:] if not hasattr(self.holds, "dtype") else self.holds.copy()
+        for by in (*_ROUNDS, -1):  # the next may lie behind the last
+            try:
+                for each in self.changes:
+                    _write(self.holds, each, by)
+                yield
+            finally:
+                self.holds[... if hasattr(self.holds, "dtype") else slice(None)] = then
+
+    def as_many(self) -> Generator[None]:
+        """Each time there are as many entries as there were, and other ones; then it is as it was."""
+        then: Any = dict(self.holds) if isinstance(self.holds, dict) else [*self.holds]
+        ways: list[Any] = [[other(each) for each in then]]
+        if isinstance(self.holds, dict):
+            ways = [{key: other(each) for key, each in then.items()}]
+            ways += [{**dict([*then.items()][:-1]), _new_key(then): [*then.values()][-1]}] if then else []
+        elif isinstance(self.holds, set):
+            ways = [[*then[:-1], _new_key(self.holds)]] if then else []
+        for way in ways:
+            try:
+                _put(self.holds, way)
+                yield
+            finally:
+                _put(self.holds, then)
+
+
+def has_entries(value: Any) -> bool:
+    """Whether lines can change what it has: a list, a dictionary or the like, or an array."""
+    return type(value) in HOLDS or (is_array(value) and hasattr(value, "__setitem__"))
+
+
+def given_in_place(call: ast.Call) -> Iterator[ast.expr]:
+    """What a function changes that it is given: ``np.copyto(self.pos, now)``, ``heappush(self.open, cost)``."""
+    name = last_name(call.func)
+    if call.args and (name in _BY_FUNCTIONS or name in _ON_ARRAYS):
+        yield call.args[0]
+    yield from (k.value for k in call.keywords if k.arg == "out")
+
+
+def changes_by(line: Given, holds: Any, value: Any) -> Iterator[Change]:
+    """What a line does to what an object holds: another value of what is there, and a key that is not."""
+    made, node = Change(line.node, value), line.node
+    if not isinstance(holds, dict):
+        yield made
+        return
+    into = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    subscripts = [e for t in into if t is not None for e in elements_of(t) if isinstance(e, ast.Subscript)]
+    merges = isinstance(node, ast.Call) or (isinstance(node, ast.AugAssign) and not subscripts)
+    if not subscripts and not merges:
+        yield made
+        return
+    name = last_name(node.func) if isinstance(node, ast.Call) else "update" if merges else "__setitem__"
+    args = node.args if isinstance(node, ast.Call) else [node.value] if isinstance(node, ast.AugAssign) else []
+    if name not in ("update", "setdefault", "__setitem__"):
+        yield made
+        return
+    whole = merges and name == "update"
+    if not (whole and type(holds) is dict and not all(isinstance(each, ast.Dict) for each in args)):
+        yield made  # of another dictionary nobody knows whether it has what is there
+    keys = [s.slice for s in subscripts] if subscripts else [] if whole else [*args[:1]]
+    if whole and _keys_written(node):
+        return
+    if isinstance(node, ast.AugAssign) and subscripts and type(holds) not in (Counter, defaultdict):
+        return  # which reads it first
+    if whole or not all(_is_there(key, line, holds) for key in keys):
+        yield replace(made, adds=True)
+
+
+def _is_there(key: ast.expr, line: Given, holds: Any) -> bool:
+    """Whether a key of a dictionary is known to be one of its own: written out, or of a loop over them."""
+    if isinstance(key, ast.Constant):
+        return True  # which is entered as it is written
+    tree, at, own = tree_of(line.file), line.target.rpartition("[")[0], ast.unparse(key)
+    number: int = line.node.lineno  # type: ignore[attr-defined]
+    for node in ast.walk(tree) if tree is not None and isinstance(key, ast.Name) else ():
+        if not getattr(node, "lineno", number + 1) <= number <= (getattr(node, "end_lineno", 0) or 0):
+            continue
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and ast.unparse(node.test.left) == own:
+            if isinstance(node.test.ops[0], ast.In) and ast.unparse(node.test.comparators[0]) == at:
+                return True
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            firsts = ((next(elements_of(target), None), over) for target, over in rounds_of(node.target, node.iter))
+            if any(f is not None and ast.unparse(f) == own and _goes_over(over, at, holds) for f, over in firsts):
+                return True
+    return False
+
+
+def _goes_over(over: ast.expr, at: str, holds: Any) -> bool:
+    """Whether what a loop goes over are keys that are there."""
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr in ("keys", "items"):
+        over = over.func.value
+    if ast.unparse(over) == at:
+        return True
+    if isinstance(over, (ast.Tuple, ast.List)):
+        return all(isinstance(e, ast.Constant) and e.value in holds for e in over.elts)
+    counts = isinstance(over, ast.Constant) or (isinstance(over, ast.Call) and last_name(over.func) == "range")
+    return counts and {*holds} == {*range(len(holds))}
+
+
+def _new_key(holds: Any) -> Any:
+    """A key that is not there, like the last."""
+    made = [*holds][-1]
+    for _ in range(len(holds) + 1):
+        if made not in holds:
+            break
+        made = _like(made)
+    return made
+
+
+def _like(key: Any) -> Any:
+    if type(key) is tuple:
+        return tuple(map(_like, key))
+    return f"{key}_" if type(key) is str else another(key)
+
+
+def _write(holds: Any, change: Change, by: int) -> None:
+    """Write an array as a line does: what it gives, as far as that is known; else other numbers."""
+    node, kind = change.node, getattr(getattr(holds, "dtype", None), "kind", "")
+    filled = isinstance(node, ast.Call) and last_name(node.func) == "fill"
+    if (isinstance(node, ast.Assign) or filled) and type(change.value) in (bool, int, float):
+        key = (
+            _key(into) if isinstance(node, ast.Assign) and isinstance(into := node.targets[0], ast.Subscript) else None
+        )
+        holds[key if type(key) is int else ... if kind else slice(None)] = change.value
+    elif kind == "b":
+        holds[...] = ~holds
+    elif kind in ("i", "u"):
+        holds[...] = holds + by
+    elif kind in ("f", "c"):
+        holds[...] = holds * 1.25 + 0.0625 * by
+    else:
+        for number in range(0 if kind else len(holds)):
+            holds[number] = another(holds[number]) if holds[number] != 255 else 0
 
 
 def _put(holds: Any, entries: Any) -> None:
@@ -164,6 +327,10 @@ def other(value: Any, deep: int = _DEEP) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)
     if deep and type(value) in (list, tuple):
         return type(value)(other(each, deep - 1) for each in value)
+    if type(value) is set and value:
+        return {*value, _new_key(value)}
+    if deep and type(value) is deque:
+        return deque((other(each, deep - 1) for each in value), value.maxlen)
     if deep and type(value) is dict:
         return {key: other(each, deep - 1) for key, each in value.items()}
     return another(value)

@@ -52,8 +52,9 @@ _ENTRIES = {
         "read here a tensor of the device that is made once, and fill it with `copy_()` or `fill_()` at {at} with what "
         "`{path}` has by then; or capture again behind {at}: the graph has the numbers of its capture"
     ),
-    "": "capture again behind {at}, or one graph for each length of `{path}`: the graph runs what it had by then",
+    "": "capture again behind {at}{or_}: the graph runs what it had by then",
 }
+_OF_LENGTHS = ", or one graph for each length of `{path}`"
 _FUNCTIONS = FUNCTIONS[:2]
 _NUMBERS = (bool, int, float)
 CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
@@ -154,18 +155,25 @@ class Setting:
 
     def _of_entries(self, entries: Entries, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What a round of the lines that change them makes another one in the step."""
+        counted, or_ = len(entries.holds), ""
         for _ in entries.tries():
             other = call()
             entries.is_seen |= other.ended is None
             found = differences(steps, other.steps, random_drawn=False) if other.ended is None else []
             if told := [f for f in found if f.code in (*COUNTED, "stale-input")]:
+                or_ = _OF_LENGTHS if len(entries.holds) != counted else ""
                 break
         else:
             return
+        for _ in entries.as_many() if or_ else ():  # then their number alone tells no graph
+            other = call()
+            if other.ended is not None or differences(steps, other.steps, random_drawn=False):
+                or_ = ""
         ever = {f.frame for f in differences(steps, call().steps, random_drawn=False)}
         for f in (f for f in told if f.frame not in ever):
             line = f.frame.text if f.frame is not None else self.use.text
-            words = _ENTRIES.get(f.code, _ENTRIES[""]).format(path=self.use.text, at=f"{self.at.file}:{self.at.line}")
+            by, words = f"{self.at.file}:{self.at.line}", _ENTRIES.get(f.code, _ENTRIES[""])
+            words = words.format(path=self.use.text, at=by, or_=or_.format(path=self.use.text))
             yield replace(f, message=f"{f.message}: {self.said}", fix=f"before  {line}\nafter   {words}")
 
     def _others(self) -> list[float]:

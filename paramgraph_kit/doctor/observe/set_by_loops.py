@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_arguments import part_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
+from paramgraph_kit.doctor.observe.entries_within import entries_within
 from paramgraph_kit.doctor.observe.held import attributes_of, has_librarys_lines, is_a
 from paramgraph_kit.doctor.observe.loop_state import (
     ANY,
@@ -37,7 +38,7 @@ from paramgraph_kit.doctor.observe.loop_state import (
 )
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
 from paramgraph_kit.doctor.observe.optimizers import ZERO
-from paramgraph_kit.doctor.observe.other_entries import HOLDS, Change, Entries
+from paramgraph_kit.doctor.observe.other_entries import Change, Entries, changes_by, has_entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
@@ -64,8 +65,13 @@ def set_by_loops(
             told = {setting.at for setting in found.values() if not setting.note}
             for setting in (s for s in _filled(each, uses_of, given) if s.at not in told):
                 found.setdefault(setting.said.partition(SET_BETWEEN)[0], setting)
-    told = {setting.at for setting in found.values() if not setting.note}
+    told = {setting.at for setting in found.values() if not setting.note and not _only_adds(setting)}
     return [each for each in found.values() if not each.note or each.at not in told]
+
+
+def _only_adds(setting: Setting) -> bool:
+    """Whether what is tried of a line are new keys alone, as nobody knows which of those that are there it sets."""
+    return setting.entries is not None and all(each.adds for each in setting.entries.changes)
 
 
 def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]]:
@@ -117,14 +123,17 @@ def _filled(found: Found, uses_of: Callable[[], list[Use]], given: dict[str, Any
         late = [found.given[n] for n in sorted(numbers) if n > 0 and found.given[n].is_late]
         if name != ENTRIES or not late or any(each is holds for each in given.values()):  # each call is given its own
             continue
-        if not holds and all(isinstance(e.node, ast.Call) and last_name(e.node.func) == "clear" for e in late):
+        if not len(holds) and all(isinstance(e.node, ast.Call) and last_name(e.node.func) == "clear" for e in late):
             continue
         every = (part for use in uses_of() for part in (use, *_of_entries(use)))
-        use = next((u for u in every if u.value() is holds and not _only_grows(u)), None)
+        read = [u for u in every if u.value() is holds]
+        use = next((u for u in read if not _only_grows(u)), None)
+        use = use or (entries_within(uses_of(), holds) if not read else None)
         if use is None:
             continue
         values = [found.values[n][-1] for n in sorted(numbers) if n > 0 and found.given[n].is_late]
-        made = Entries(holds, tuple(Change(e.node, value) for e, value in zip(late, values, strict=True)))
+        pairs = zip(late, values, strict=True)
+        made = Entries(holds, tuple(each for line, value in pairs for each in changes_by(line, holds, value)))
         yield Setting(use, "", _at(late[0]), late[0].node, late[0].target, is_called=True, entries=made)
 
 
@@ -148,7 +157,7 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             yield replace(made, failure=replace(made.failure, fix=words) if made.failure is not None else None)
         elif not counted and (longer := _longer(direct, every)) is not None:
             yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
-        elif not counted and type(holds := direct[0].value()) in HOLDS and not _only_grows(direct[0]):
+        elif not counted and has_entries(holds := direct[0].value()) and not _only_grows(direct[0]):
             entries = Entries(holds, (Change(line.node, NOTHING),))  # another one with other entries
             yield Setting(direct[0], "", at, line.node, line.target, is_called=True, entries=entries)
         return
