@@ -210,6 +210,9 @@ def _is_there(key: ast.expr, line: Given, holds: Any) -> bool:
     """Whether a key of a dictionary is known to be one of its own: written out, or of a loop over them."""
     if isinstance(key, ast.Constant):
         return True  # which is entered as it is written
+    if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Mod):  # ``self.rates[k % 2]``
+        wide = key.right.value if isinstance(key.right, ast.Constant) else len(holds)
+        return type(wide) is int and {*range(wide)} <= {*holds}
     tree, at, own = tree_of(line.file), line.target.rpartition("[")[0], ast.unparse(key)
     number: int = line.node.lineno  # type: ignore[attr-defined]
     for node in ast.walk(tree) if tree is not None and isinstance(key, ast.Name) else ():

@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.source.moving import is_kept
 from paramgraph_kit.rewrite.source.place import Form, called
+from paramgraph_kit.rewrite.source.widths import width
 from paramgraph_kit.trace.model import Failure
 
 FROZEN = frozenset(
@@ -418,8 +419,33 @@ def _kept_apart(source: Source, node: ast.AST, found: Sequence[Counter]) -> Iter
         return
     if isinstance(above, ast.Call) and node in above.args and _is_arithmetic(above.func):
         return
+    if (made := _ranged(source, above, node)) is not None:
+        yield made
+        return
     at = source.replace(node, "")
     yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def _ranged(source: Source, range_: ast.AST | None, low: ast.expr) -> Edit | None:
+    """``torch.tensor(range(n, n + 4), device=d)`` as ``n + torch.arange(4, device=d)``: no range takes a tensor."""
+    if (
+        not isinstance(range_, ast.Call)
+        or called(range_) != "range"
+        or len(range_.args) != 2
+        or range_.args[0] is not low
+    ):
+        return None
+    above = source.parents.get(range_)
+    while isinstance(above, ast.Call) and called(above) in ("list", "tuple") and len(above.args) == 1:
+        above = source.parents.get(above)
+    if not isinstance(above, ast.Call) or ast.unparse(above.func) not in ("torch.tensor", "torch.as_tensor"):
+        return None
+    wide = width(source, range_, *range_.args)
+    options = "".join(f", {source.text(option)}" for option in above.keywords)
+    text = f"{source.text(low)} + torch.arange({wide}{options})"
+    beside = source.parents.get(above)
+    tight = isinstance(beside, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Subscript))
+    return source.replace(above, f"({text})" if tight else text) if wide else None
 
 
 def _is_arithmetic(node: ast.expr) -> bool:
