@@ -380,9 +380,7 @@ class Calls(Forms):
     def _enter_all(self, owner: Any, given: ast.expr, base: str, node: ast.AST, run: Run) -> None:
         """A dictionary gets the entries of one that is written there."""
         if not isinstance(given, ast.Dict):
-            self._sets_any(owner, node, run)
-            if has_entries(owner):
-                self._set(owner, ENTRIES, NOTHING, base, node, run)
+            self._merges_any(owner, base, node, run)
             return
         for key, value in zip(given.keys, given.values, strict=True):
             if key is not None:

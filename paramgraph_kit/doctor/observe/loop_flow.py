@@ -22,7 +22,6 @@ from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_calls import Calls
 from paramgraph_kit.doctor.observe.loop_names import (
-    are_types,
     both,
     calls_in,
     cells_at,
@@ -41,6 +40,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Pairs,
     Some,
     Thing,
+    are_types,
     elements,
     in_kinds,
     names_given,

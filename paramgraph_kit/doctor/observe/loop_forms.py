@@ -57,6 +57,12 @@ class Forms(Kept):
             if not isinstance(of, Thing):
                 self._set(of, ANY, NOTHING, ast.unparse(node).partition("\n")[0], node, run)
 
+    def _merges_any(self, owner: Any, base: str, node: ast.AST, run: Run) -> None:
+        """A dictionary gets the entries of another one, whose keys nobody knows."""
+        self._sets_any(owner, node, run)
+        if has_entries(owner):
+            self._set(owner, ENTRIES, NOTHING, base, node, run)
+
     def _changes_given(self, call: ast.Call, run: Run) -> None:
         """What a function of Python's, or of NumPy's, changes that it is given: ``np.add.at(self.pos, at, 1)``."""
         for node in given_in_place(call):

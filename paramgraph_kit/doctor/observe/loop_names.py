@@ -34,6 +34,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Some,
     Thing,
     all_of,
+    are_types,
     attribute,
     entry,
     function_of,
@@ -469,11 +470,6 @@ def is_call_of(node: ast.AST, name: str) -> bool:
 def is_true(test: ast.expr) -> bool:
     """Whether a loop has no end of its own."""
     return isinstance(test, ast.Constant) and bool(test.value)
-
-
-def are_types(kinds: Any) -> bool:
-    """Whether ``isinstance`` takes it."""
-    return isinstance(kinds, type) or (isinstance(kinds, tuple) and all(isinstance(k, type) for k in kinds))
 
 
 def is_same(value: Any, function: Any) -> bool:

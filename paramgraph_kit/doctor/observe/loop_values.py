@@ -269,3 +269,8 @@ def is_exchange(node: ast.AST) -> bool:
 def is_table(owner: Any) -> bool:
     """Whether ``update`` gives it entries."""
     return type(owner) is dict or isinstance(owner, Held) or owner is os.environ
+
+
+def are_types(kinds: Any) -> bool:
+    """Whether ``isinstance`` takes it."""
+    return isinstance(kinds, type) or (isinstance(kinds, tuple) and all(isinstance(k, type) for k in kinds))

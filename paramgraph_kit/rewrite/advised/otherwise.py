@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
+from paramgraph_kit.rewrite.advised.host.kept_rounds import names_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -133,12 +134,6 @@ def _is_largest(place: Place) -> bool:
     node = place.statement
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if isinstance(node, ast.Assign) else []
     return any(called(n) in _LARGEST and isinstance(n.func, ast.Attribute) for n in calls)
-
-
-def _names_before(function: Function, loop: ast.stmt) -> set[str]:
-    """Names that the function itself has given something before a loop."""
-    every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return {n.id for n in every if n.lineno < loop.lineno}
 
 
 def _one_round(place: Place) -> str:
@@ -289,7 +284,7 @@ def at_least(place: Place) -> str:
         if told := (loop is not node and _one_round(place)) or first_thing(place):
             return told
         if loop is not node:
-            begun = _names_before(function, loop) & names_in(loop)
+            begun = names_before(function, loop) & names_in(loop)
             given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
             return (
                 f"end what is captured before the loop of line {loop.lineno}{given}, and do that loop with all after "
@@ -358,7 +353,10 @@ def at_least(place: Place) -> str:
         return told
     if code == "branch-frozen" and isinstance(node, ast.If) and (told := _decided_behind(place, function, node)):
         return told
-    if code in DECIDED and (kept := numbers or _of_the_host(place, local)):
+    kept = (numbers or _of_the_host(place, local)) if code in DECIDED else []
+    if code in DECIDED and (told := over_what_it_keeps(place, kept)):
+        return told
+    if kept:
         what = f"`{'`, `'.join(kept)}`, where the host decides it,"
         return f"give {what} to the function: {ANSWERED}"
     trains = any(is_training(n) for part in (function.body if function else ()) for n in within(part))
