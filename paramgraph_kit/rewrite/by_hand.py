@@ -168,7 +168,7 @@ def _with_one_cut(told: Iterable[tuple[Place, str]]) -> dict[int, str]:
                 texts[id(first.failure)] = text
                 each = [(place, text if place is first else told) for place, told in each]
         texts = {**_all_behind(each), **texts}
-    return texts
+    return {**_called_behind(found), **texts}
 
 
 def _around_rounds(told: Sequence[tuple[Place, str]]) -> dict[int, str] | None:
@@ -206,6 +206,20 @@ def _all_behind(told: Sequence[tuple[Place, str]]) -> dict[int, str]:
         if place.statement.lineno >= at and place.statement is not first.statement
         if place.failure.code not in _WRITES_STATE
     }
+
+
+def _called_behind(found: Mapping[Any, Sequence[tuple[Place, str]]]) -> dict[int, str]:
+    """Lines of functions that are called only behind a line before which the captured part is to end."""
+    texts = dict[int, str]()
+    for function, each in found.items():
+        cuts = [int(match[1]) for _, text in each if (match := ENDS.match(text)) is not None]
+        for name, told in found.items() if cuts else ():
+            tree = told[0][0].source.tree
+            calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) == name.name]
+            own = {*ast.walk(function)}
+            if name is not function and calls and all(n in own and n.lineno >= min(cuts) for n in calls):
+                texts |= {id(place.failure): _behind(min(cuts)) for place, _ in told}
+    return texts
 
 
 def behind_a_cut(statement: ast.stmt, source: Source, lines: Sequence[str]) -> str:

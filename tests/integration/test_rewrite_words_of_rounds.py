@@ -48,3 +48,36 @@ def test_rounds_over_what_the_host_keeps_go_behind_the_launch(tmp_path: Path) ->
     told = [f.fix for f in found if f.frame is not None and "y[b, t]" in f.frame.text]
     assert told, str(found)
     assert all("x[:n]" not in each for each in told), str(found)
+
+
+DRAWN = """
+import random
+def picked(w, u):
+    return torch.searchsorted(w.cumsum(0), (torch.arange(8, device=device) + u) / 8).clamp(max=7)
+class Filter:
+    def __init__(self):
+        self.p = torch.linspace(-1, 1, 24).view(8, 3).to(device)
+        self.gen = torch.Generator(device=device)
+        self.n = 0
+    def motion(self, p):
+        theta = p[:, 2] + torch.randn(8, generator=self.gen, device=device)
+        return p + torch.stack([theta.cos(), theta.sin(), theta], -1) * 0.1
+    def step(self, x):
+        self.p = self.motion(self.p)
+        if self.p.mean() < x.mean():
+            self.p = self.p[picked(self.p.softmax(0)[:, 0], random.random())]
+            self.n += 1
+        return self.p.sum()
+engine = Filter()
+f, args = engine.step, (torch.ones(2, 8).to(device),)
+"""
+
+
+def test_what_a_helper_draws_behind_the_cut_stays_there(tmp_path: Path) -> None:
+    # GIVEN a helper that is given the host's numbers, and is called only where the device has decided it
+    names = run(DRAWN, tmp_path)
+    # WHEN it is diagnosed, and the captured part is to end ahead of that
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    text = str(found)
+    # THEN no words draw ahead of the launch what goes behind it
+    assert "u_in" not in text or "end what is captured" not in text, text
