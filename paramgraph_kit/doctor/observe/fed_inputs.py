@@ -194,13 +194,18 @@ class FedInputs:
         known = {f.frame for f in told if f.code == "stale-input"}
         said = {f.message.split()[0] for f in told if f.code == "stale-input"}
         said |= {name for f in told for name in re.findall(r"\w+", copied_ahead(f.fix))}
-        for at, (names, region) in self._again.items():
+        by_path = {given for given, _ in self._unfed.values()}  # which the function that captures can write to
+        there = {
+            at: ({n: t for n, t in names.items() if n not in by_path or _is_own(t, region.code)}, region)
+            for at, (names, region) in self._again.items()
+        }
+        for at, (names, region) in there.items():
             if at not in known and (
                 left := {n: t for n, t in names.items() if not said.issuperset(re.findall(r"\w+", n))}
             ):
                 yield named_again(left, region, at)
         if not any(f.code == "stale-input" for f in told):
-            again = {name for names, _ in self._again.values() for pair in names.items() for name in pair}
+            again = {name for names, _ in there.values() for pair in names.items() for name in pair}
             yield from (f for (_, path), (given, f) in self._unfed.items() if again.isdisjoint((path, given)))
             yield from self._behind.values()
 
