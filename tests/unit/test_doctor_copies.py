@@ -17,7 +17,7 @@ from paramgraph_kit.driver.select import driver, twin
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 
 DEVICE = driver().device
-x = torch.ones(4, 4, device=DEVICE)
+x, one = torch.ones(4, 4, device=DEVICE), torch.ones((), device=DEVICE)
 row, pinned = torch.ones(4).pin_memory(), torch.ones(4, 4).pin_memory()
 pageable, mask = torch.ones(4, 4), torch.ones(4, 4, device=DEVICE, dtype=torch.bool)
 
@@ -45,7 +45,7 @@ def set_row_of_pageable_memory() -> None:
 
 
 def set_through_a_mask() -> None:
-    x[mask] = x[0, 0]
+    x[mask] = one
 
 
 def to_every_second_column() -> None:
