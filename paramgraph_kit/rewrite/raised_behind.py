@@ -13,9 +13,10 @@ from paramgraph_kit.rewrite.ways import Ways
 
 def told(attempt: Ways) -> list[str]:
     """The same in words, for each such line."""
-    at, found = attempt._definition(), list[str]()
-    for node in attempt.behind if at is not None else ():
-        source, function = at  # type: ignore[misc]
+    if (at := attempt._definition()) is None:
+        return []
+    (source, function), found = at, list[str]()
+    for node in attempt.behind:
         handler = handler_of(source, node, attempt.space)
         if handler is not None:
             head = source.lines[handler.lineno - 1].strip()
@@ -24,8 +25,8 @@ def told(attempt: Ways) -> list[str]:
                 "it, and what the step does after it may be done by then: catch it around the call after the launch"
             )
         elif not attempt.guard.stays and (line := _ends_at(node, source)):
-            body = moving.body_of(function)
-            late = [n.lineno for n in body if n.lineno > node.lineno and n not in attempt.behind and _lasts(n)]
+            after = (n for n in moving.body_of(function) if n not in attempt.behind and _lasts(n))
+            late = [n.lineno for n in after if n.lineno > node.lineno]
             if late:
                 what = f"line {late[0]} does" if len(late) == 1 else f"lines {late[0]} to {late[-1]} do"
                 found.append(
@@ -38,7 +39,7 @@ def told(attempt: Ways) -> list[str]:
 def _ends_at(node: ast.stmt, source: Source) -> int:
     """Where a statement raises or ends the program, 0 if nowhere."""
     inside = (n for n in within(node) if isinstance(n, ast.stmt) and n is not node)
-    return next((n.lineno for n in inside if isinstance(n, ast.Raise) or is_exit(n, source)), 0)
+    return next((n.lineno for n in inside if is_exit(n, source)), 0)
 
 
 def _lasts(node: ast.stmt) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -15,7 +14,7 @@ import torch
 from paramgraph_kit.doctor.observe.captured_entries import is_dict
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import attributes_of
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.doctor.restore.classes import of_library
 
 _DEEP = 3
 _MOST = 512  # objects that are looked at for one
@@ -48,8 +47,7 @@ def _is_own(use: Use) -> bool:
 @lru_cache(maxsize=1024)
 def _is_of_users(kind: type) -> bool:
     """Whether an object is one of a class of the user's, which is no module: those have layers, and each its lines."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    own = kind is SimpleNamespace or (isinstance(file, str) and not is_library(file)) or kind.__module__ == "__main__"
+    own = kind is SimpleNamespace or not of_library(kind)
     return own and not issubclass(kind, (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -123,13 +124,14 @@ def examine(
     try:
         found = examiner.examine()
         captures = examiner.first is not None and examiner.first.captures and not examiner.lost
+        until = examiner.until or 0.0
         place = caller or defined_at(function)
         found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
     finally:
         examiner.put_back()
     del examiner  # what its calls have returned would keep what accumulates gradients on a stream of ours
-    if captures and found.regions is None:
-        found.problems[:0] = on_users_stream.problems(function, args, kwargs, limit_s)
+    if captures and found.regions is None and (left_s := until - time.monotonic()) > 0:  # of the limit for all calls
+        found.problems[:0] = on_users_stream.problems(function, args, kwargs, left_s)
     return found
 
 

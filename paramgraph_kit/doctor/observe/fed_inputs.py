@@ -42,7 +42,6 @@ from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST_LAUNCHES, _MOST_ENTRIES = 64, 256
-_ANYWHERE = 1 << 30  # a line that no function comes to
 _NEAR = 3  # functions around a replay that may be given what its graph reads
 
 
@@ -391,13 +390,13 @@ def _words(given: _Given, filled: str) -> str:
 
 def _is_kept(given: _Given) -> bool:
     """Whether the capture has kept what its call was given by that name: the one of another call it has not read."""
-    kept = {each.path for each in kept_as_given(given.code, _ANYWHERE) if each.name == given.text}
+    kept = {each.path for each in kept_as_given(given.code) if each.name == given.text}
     return not kept.isdisjoint(given.places)
 
 
 def _with_clone(path: str, given: _Given) -> str:
     """What is said beside a copy to what the capture has kept as it was given."""
-    line = next((each.cloned for each in kept_as_given(given.code, _ANYWHERE) if each.path == path), "")
+    line = next((each.cloned for each in kept_as_given(given.code) if each.path == path), "")
     return f", and {line}" if line and given.made is None else ""
 
 

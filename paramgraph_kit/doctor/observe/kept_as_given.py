@@ -7,6 +7,7 @@ to that name ahead of a replay writes into the tensor of the caller's that the c
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -28,8 +29,8 @@ class KeptAsGiven:
         return f"line {self.line} keeps `{self.name}.clone()` for `{self.name}`, as that is its caller's tensor"
 
 
-def kept_as_given(code: CodeType, before: int) -> Iterator[KeptAsGiven]:
-    """Those of a function ahead of a line, in their order."""
+def kept_as_given(code: CodeType, before: int = sys.maxsize) -> Iterator[KeptAsGiven]:
+    """Those of a function, ahead of a line where one is given, in their order."""
     named = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 2]}
     nodes = [*nodes_of(code)]
     anew = {t.id for node in nodes for t, _ in pairs_of(node) if isinstance(t, ast.Name)}

@@ -67,6 +67,7 @@ from paramgraph_kit.doctor.observe.other_entries import ARRAYS, has_entries
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by
 
+_CHANGED_BY = frozenset((*CHANGES, *MERGES, *ARRAYS))  # methods of lists, dictionaries, sets and arrays
 GROWS = (
     *("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter"),
     *("register_buffer", "set_submodule"),
@@ -357,7 +358,7 @@ class Calls(Forms):
             elif name in ("update", "setdefault", "__setitem__") and is_table(owner):
                 self._update(call, name, owner, run)
                 done = True
-            elif has_entries(owner) and (name in (*CHANGES, *MERGES) or name in ARRAYS):
+            elif has_entries(owner) and name in _CHANGED_BY:
                 given = self._value(call.args[-1], run) if call.args else NOTHING
                 self._set(owner, ENTRIES, given, ast.unparse(call.func.value), call, run)  # type: ignore[attr-defined]
                 if last_name(call.func.value) == GROUPS:  # type: ignore[attr-defined]

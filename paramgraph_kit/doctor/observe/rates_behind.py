@@ -16,13 +16,15 @@ def note_rates_behind(regions: Collection[Region], told: Collection[int]) -> Non
 
     ``told``: the ids of optimizers of which a scheduler has set the numbers, which is told at its line.
     """
-    for region in (each for each in regions if each.values is not None):
+    for region in regions:
+        if (values := region.values) is None:
+            continue
         others = [r.values for r in regions if r.values is not None and r is not region and r.line == region.line]
-        for at, (use, then) in enumerate(zip(region.values.uses, region.values.then, strict=True)):  # type: ignore[union-attr]
+        for at, (use, then) in enumerate(zip(values.uses, values.then, strict=True)):
             if not is_a(optimizer := use.value(), torch.optim.Optimizer) or id(optimizer) in told:
                 continue
             now = use.parts()
             for part in (p for p in then if p in now and then[p] != now[p] and then[p][0] == "number" == now[p][0]):
                 if not any(other.knows(at, part, now[part]) for other in others):
                     moved = Moved(use, part, then[part], now[part], optimizer)
-                    region.values.moved.setdefault((at, part), moved)  # type: ignore[union-attr]
+                    values.moved.setdefault((at, part), moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
@@ -28,12 +28,11 @@ class StepsAround:
         return [call for found in self.bodies for call in found.steps]
 
     @property
-    def nulled(self) -> Iterator[Given]:
+    def nulled(self) -> list[Given]:
         """Lines between two calls that set gradients to None."""
-        for found in self.bodies:
-            for (_, name), numbers in found.at_step.items():
-                late = [found.given[n] for n in sorted(numbers) if n > 0 and name == GRADIENT]
-                yield from (each for each in late if each.is_late)
+        rows = ((found, name, numbers) for found in self.bodies for (_, name), numbers in found.at_step.items())
+        given = (found.given[n] for found, name, numbers in rows if name == GRADIENT for n in sorted(numbers) if n > 0)
+        return [each for each in given if each.is_late]
 
 
 def steps_around(function: Any, given: dict[str, Any], ran: Iterable[CodeType]) -> StepsAround:

@@ -14,12 +14,12 @@ from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind, read_here
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces, trains_behind
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
-from paramgraph_kit.rewrite.advised.host.brought_within import brought_within
+from paramgraph_kit.rewrite.advised.host.brought_within import brought_within, for_each_call
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
-from paramgraph_kit.rewrite.advised.host.kept_rounds import names_before, over_what_it_keeps
+from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -284,12 +284,9 @@ def at_least(place: Place) -> str:
         if told := (loop is not node and _one_round(place)) or first_thing(place):
             return told
         if loop is not node:
-            begun = names_before(function, loop) & names_in(loop)
-            given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
             return (
-                f"end what is captured before the loop of line {loop.lineno}{given}, and do that loop with all after "
-                "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
-                "instead, which the graph returns, and go through that behind the launch"
+                f"{ended_before(function, loop)}; where its rounds do not need what they have read, let them keep it "
+                "in a list instead, which the graph returns, and go through that behind the launch"
             )
         return _ended_before(place, chosen)
     if code in BROUGHT:
@@ -330,10 +327,8 @@ def at_least(place: Place) -> str:
             )
         if told := _of_the_host_alone(place, own) or (brought_within(place) if own_helper is None else ""):
             return told
-        helper = function.name if function is not None and place.entry and function.name != place.entry else ""
-        helper = place.text(own_helper) if own_helper is not None else helper
-        again = f"; one for each time that a step calls `{helper}`" if helper else ""
-        return f"before each launch write what the host has here {written}{again}"
+        helper = place.text(own_helper) if own_helper is not None else place.helper
+        return f"before each launch write what the host has here {written}{for_each_call(helper)}"
     if code in ("size-frozen", "branch-frozen") and (told := of_an_argument(place)):
         return told
     if code in ("size-frozen", "branch-frozen") and function and OTHER_NUMBERS in place.failure.message:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
@@ -162,11 +163,7 @@ def named(
         for node in source.parents:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
-            target, value = node.targets[0], node.value
-            pairs = [(target, value)]
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-                pairs = list(zip(target.elts, value.elts, strict=True))
-            for one, made in pairs:
+            for one, made in pairs_of(node):
                 if isinstance(made, ast.Call) and _of_torch(made, source) and _last(one) == last:
                     is_its = not is_owned or _class_of(source, one) in (*classes, "")
                     found += [(source, made, one)] if is_its and _makes(made, known) else []

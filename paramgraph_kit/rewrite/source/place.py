@@ -85,6 +85,12 @@ class Place:
         function = self.source.function_of(self.statement)
         return names_in(self.source.tree) | (locals_of(function) if function is not None else set())
 
+    @property
+    def helper(self) -> str:
+        """The function of the statement, where it is not the one that is captured; else ""."""
+        function = self.source.function_of(self.statement)
+        return function.name if function is not None and self.entry and function.name != self.entry else ""
+
     def form(self, path: str) -> Form | None:
         """What is known of a tensor; None also where no step has been looked at."""
         try:

@@ -29,12 +29,15 @@ def brought_within(place: Place) -> str:
     given, text = fresh(f"{names[0]}_in", place.taken), place.text(call)
     lines = ", ".join(str(n.lineno) for n in before)
     along = f", with what line {lines} does," if before else ""
-    helper = function.name if place.entry and function.name != place.entry else ""
-    again = f"; one for each time that a step calls `{helper}`" if helper else ""
     return (
         f"`{text}` belongs before each launch: once `{given} = {text}`, before each launch{along} "
-        f"`{given}.copy_({text})`, and here `{given}` for `{text}`{again}"
+        f"`{given}.copy_({text})`, and here `{given}` for `{text}`{for_each_call(place.helper)}"
     )
+
+
+def for_each_call(helper: str) -> str:
+    """What is said of a tensor that belongs to one call of a helper."""
+    return f"; one for each time that a step calls `{helper}`" if helper else ""
 
 
 def _reads(node: ast.stmt) -> bool:

@@ -72,8 +72,7 @@ def held_in_a_tensor(place: Place) -> str:
     here = "`, `".join(f"{new}` for `{name}" for name, new in held.items())
     rounds = [each for each in place.loops() if _sets(each, names)]  # in others it is the same in all rounds
     alone = f"make one round of the loop of line {rounds[-1].lineno} what is captured: " if rounds else ""
-    helper = function.name if place.entry and function.name != place.entry else ""
-    several = f"; where a launch calls `{helper}` several times, one for each of them" if helper else ""
+    several = f"; where a launch calls `{place.helper}` several times, one for each of them" if place.helper else ""
     return (
         f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`"
         f"{first}, and here `{here}`{several}"

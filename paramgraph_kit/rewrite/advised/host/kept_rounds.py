@@ -25,15 +25,18 @@ def over_what_it_keeps(place: Place, names: Iterable[str]) -> str:
     path = next((path_of(n) for n in held if type(place.attributes.get(n.attr)) in _HOLDS), "")
     if not path:
         return ""
-    line, begun = loops[-1].lineno, sorted(names_before(function, loops[-1]) & names_in(loops[-1]))
-    needed = f", return what it reads of `{'`, `'.join(begun)}`" if begun else ""
     return (
-        f"end what is captured before the loop of line {line}{needed}, and do that loop with all after it behind the "
-        f"launch: its rounds are what the host has in `{path}` by then, and a graph keeps those of its capture"
+        f"{ended_before(function, loops[-1])}: its rounds are what the host has in `{path}` by then, and a graph keeps "
+        "those of its capture"
     )
 
 
-def names_before(function: Function, loop: ast.stmt) -> set[str]:
-    """Names that the function itself has given something before a loop."""
+def ended_before(function: Function, loop: ast.stmt) -> str:
+    """What is said where a captured part ends ahead of a loop, with what the function has made by then for it."""
     every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return {n.id for n in every if n.lineno < loop.lineno}
+    begun = sorted({n.id for n in every if n.lineno < loop.lineno} & names_in(loop))
+    needed = f", return what it reads of `{'`, `'.join(begun)}`" if begun else ""
+    return (
+        f"end what is captured before the loop of line {loop.lineno}{needed}, and do that loop with all after it "
+        "behind the launch"
+    )

@@ -195,8 +195,7 @@ def _read_elsewhere(
 ) -> Iterator[tuple[str, int]]:
     """Numbers that a method writes, as the step that calls it reads them on the device: ``ada.p``, with its line."""
     held = _object_of(function, node)
-    every = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    for name in sorted({n.attr for n in every if path_of(n.value) == "self"}):
+    for name in sorted(_sets_of_its_own(function)):
         attributes = [n for n in ast.walk(caller or node) if isinstance(n, ast.Attribute)]
         reads = [n.lineno for n in attributes if path_of(n) == f"{held}.{name}"]
         if held and reads and type(place.value(f"{held}.{name}")) in (int, float):
@@ -206,12 +205,17 @@ def _read_elsewhere(
 def _goes_on_with(function: Function, caller: Function | None, node: ast.Expr) -> bool:
     """Whether lines behind a call compute with what its method sets, whatever that is where nothing has run yet."""
     held = _object_of(function, node)
-    every = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
-    stores = {f"{held}.{n.attr}" for n in every if path_of(n.value) == "self"}
+    stores = {f"{held}.{name}" for name in _sets_of_its_own(function)}
     later = (n for n in ast.walk(caller or node) if isinstance(n, ast.Assign | ast.AugAssign | ast.Return))
     values = (n.value for n in later if n.lineno > node.lineno and n.value is not None)
     read = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Attribute))
     return bool(held) and any(path_of(n) in stores for n in read)
+
+
+def _sets_of_its_own(function: Function) -> set[str]:
+    """The attributes that a method sets of its object."""
+    every = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {n.attr for n in every if path_of(n.value) == "self"}
 
 
 def _object_of(function: Function, node: ast.Expr) -> str:
