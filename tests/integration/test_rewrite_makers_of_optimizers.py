@@ -75,3 +75,13 @@ def test_one_of_two_that_nothing_tells_apart_is_made_as_ever(fixed: Fixed) -> No
     # THEN neither is given what a capture needs, which would be a guess, and the step is still whole
     assert found.complete, found
     assert not any("torch.optim" in line for line in lines_of(found)), found
+
+
+def test_an_attribute_that_is_given_is_not_made_by_another_class(fixed: Fixed) -> None:
+    # GIVEN a class whose optimizer a caller gives, beside one that makes its own under that name WHEN rewritten
+    given = TRAINER.replace("class Trainer", "class Given").replace("net, lr=1e-3", "net, opt")
+    given = given.replace("torch.optim.Adam(net.parameters(), lr=lr)", "opt")
+    found = fixed(f"{TRAINER}{given}{NET}f = Given(net, torch.optim.Adam(net.parameters(), lr=1e-2)).step")
+    # THEN the other's stays as it is
+    assert found.complete, found
+    assert not any("self.opt =" in line for line in lines_of(found)), found
