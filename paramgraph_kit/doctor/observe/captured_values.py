@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.observe.asked_for_any import is_as_before
 from paramgraph_kit.doctor.observe.captured_entries import (
     LENGTH,
     above_of,
@@ -249,6 +250,13 @@ class CapturedValues:
                     is_moved = is_moved and (number, part) in self.as_then
                 if "word" in (then[part][0], now[part][0]) and not (use.decides or use.picks):
                     is_moved = False  # it may be a name that is told
+                if (
+                    is_moved
+                    and use.decides
+                    and not part
+                    and is_as_before(use.code, use.node, then[part][1], now[part][1])
+                ):
+                    continue
                 is_moved = is_moved and now[part][0] != "none"  # as of what the capture has made and nobody needs
                 key, may_be_meant = (number, part), others
                 self.as_then |= {key} if then[part] == now[part] else set()

@@ -11,22 +11,29 @@ import torch
 from paramgraph_kit.doctor.observe.held import is_a
 
 
-def copied_at(node: ast.Assign, name: str, value: Any) -> tuple[str, str]:
+def copied_at(node: Any, name: str, value: Any) -> tuple[str, str]:
     """The line that gives a variable its result, and the same with a copy of it.
 
     Args:
-        node: the line.
+        node: the line, or the part of it that gives the name a value.
         name: of the variable, which may be one of several that the line names.
         value: what it is.
     """
-    line, given = ast.unparse(node), ast.unparse(node.value)
-    alone = len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    line, given, targets = ast.unparse(node), ast.unparse(node.value), targets_of(node)
+    alone = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
     if alone and (isinstance(node.value, (ast.Name, ast.Attribute)) or is_a(value, torch.Tensor)):
-        return line, f"{name} = {_copy_of(given, value)}"
+        anew: Any = copy.deepcopy(node)
+        anew.value = ast.parse(_copy_of(given, value), mode="eval").body
+        return line, ast.unparse(anew)
     return line, f"{line}; {name} = {_copy_of(name, value)}"
 
 
-def cloned_at(node: ast.stmt, *what: ast.expr) -> tuple[str, str]:
+def targets_of(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[ast.expr]:
+    """What a line gives its value to."""
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def cloned_at(node: ast.AST, *what: ast.expr) -> tuple[str, str]:
     """A line, and the same with a copy of each of some of its parts."""
     places = {(each.lineno, each.col_offset, ast.dump(each)) for each in what}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.held_in_line import of_what
 from paramgraph_kit.doctor.observe.read_later import spans
 
 _MAKE_LISTS = ("list", "tuple")
@@ -33,13 +34,19 @@ class LinesOfReplays:
     """The lines at which functions of the user's were while graphs were replayed."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[CodeType, int], None] = {}
+        self._lines: dict[tuple[CodeType, int], set[tuple[CodeType, int]]] = {}  # with where the graph's replay stands
         self.waits = False  # a graph was replayed, and none of its results was read since
 
-    def replayed(self, frames: Iterator[FrameType]) -> None:
-        """A graph is replayed now."""
+    def replayed(self, frames: Iterator[FrameType], is_first: bool) -> None:
+        """A graph is replayed now; ``is_first``: not before, as by what makes it and gives away where it writes."""
         self.waits = True
-        self._lines |= {(frame.f_code, frame.f_lineno): None for frame in frames}
+        lines = [(frame.f_code, frame.f_lineno) for frame in frames]
+        for line in lines:
+            self._lines.setdefault(line, set()).update([] if is_first else lines[:1])
+
+    def lines_of(self, code: CodeType, by: tuple[CodeType, int] | None = None) -> set[int]:
+        """Those of one function; ``by``: at which this line has replayed it."""
+        return {line for (each, line), at in self._lines.items() if each is code and (by is None or by in at)}
 
     def read(self, frames: Iterator[FrameType], several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:
         """A result is read now: what such lines keep that is read there; ``several``: whether of several replays."""
@@ -47,8 +54,7 @@ class LinesOfReplays:
             return
         self.waits = False
         for frame in frames:
-            lines = {line for code, line in self._lines if code is frame.f_code}
-            for node, name, value in _kept_in(frame, lines):
+            for node, name, value in _kept_in(frame, self.lines_of(frame.f_code)):
                 if several(value):
                     yield from self._told(frame.f_code, node, name, value)
 
@@ -57,6 +63,10 @@ class LinesOfReplays:
             pairs = zip(elements_of(node.targets[0]), node.value.elts, strict=False)
             given = [each for target, each in pairs if ast.unparse(target) == name]
             yield from (AtOnce(code, name, node, each, value) for each in given)
+        elif isinstance(node.value, (ast.List, ast.Dict)):  # who reads the last has what is there
+            parts = node.value.elts if isinstance(node.value, ast.List) else node.value.values
+            calls = [each for each in parts if isinstance(of_what(each), ast.Call)]
+            yield from (AtOnce(code, f"{name}[{n}]", node, each, None) for n, each in enumerate(calls[:-1]))
         elif made := _makes(node.value):
             yield AtOnce(code, name, made, _entry(made), value)
         else:  # a function of the user's makes the list
@@ -93,7 +103,7 @@ def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, st
         target = node.targets[0]
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             pairs = zip(target.elts, node.value.elts, strict=False)
-            calls = [each for each, given in pairs if isinstance(given, ast.Call)]
+            calls = [each for each, given in pairs if isinstance(of_what(given), ast.Call)]
             values = [path_value(each, frame.f_locals, frame.f_globals) for each in calls]
             for number, each in enumerate(calls[:-1]):  # the last one's is what is there
                 if _is_read(nodes, node, each):

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -22,11 +22,13 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
+from paramgraph_kit.doctor.observe.results_by_name import result_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -76,7 +78,7 @@ class KeptResults:
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
-        self._replays = LinesOfReplays()
+        self._replays, self._held = LinesOfReplays(), HeldInLines()
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
@@ -88,7 +90,8 @@ class KeptResults:
         """
         self._settle(owns)
         self._looks += 1
-        self._replays.replayed(frames_of_the_user())
+        self._replays.replayed(frames_of_the_user(), is_first)
+        read_on = {(frame, name) for frame, name in self._held.replayed(graph, [*frames_of_the_user()], owns)}
         if self._looks <= _MOST_LOOKS:
             for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
                 self._names[code, target] = _cloned(code, line, part)
@@ -121,12 +124,18 @@ class KeptResults:
                 row = result_in_row(frame, name, value, owns) if issubclass(kind, (tuple, list, dict)) else None
                 if row is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
                     self._names[frame.f_code, name] = _failure(frame.f_code, row.node, row.node.value, row.held)
-                if number and issubclass(kind, _RESULTS) and (frame.f_code, name) not in self._names:
-                    found = _result_of(frame, name) if any(map(owns, _tensors(value))) else None
-                    if found is not None and is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno):
+                is_result = number and (issubclass(kind, _RESULTS) or is_dataclass(kind))
+                if is_result and (frame.f_code, name) not in self._names:
+                    found = self._result_of(frame, name) if any(map(owns, _tensors(value))) else None
+                    is_read = (frame, name) in read_on or is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno)
+                    if found is not None and is_read:
                         node, part = found
                         told = _of_name(frame.f_code, node, name, value)
                         self._names[frame.f_code, name] = told if part is None else _cloned(frame.f_code, node, part)
+
+    def _result_of(self, frame: FrameType, name: str) -> tuple[Any, Any] | None:
+        now = next(frames_of_the_user())
+        return result_of(frame, name, self._replays.lines_of(frame.f_code, (now.f_code, now.f_lineno)))
 
     def _settle(self, owns: Owns) -> None:
         """What the program has let go is looked at for the last time, so that nothing is kept alive here."""
@@ -144,6 +153,9 @@ class KeptResults:
 
         ``makes``: and was not there before.
         """
+        frames = [*frames_of_the_user()] if self._held.waiting else []
+        for held in self._held.read(frames, tensors, owns()) if frames else ():
+            self._names[held.code, ast.unparse(held.what)] = _cloned(held.code, held.line, held.what)
         if operation in ("cat", "stack"):
             self._joined(tensors, owns(), makes, place)
         elif self._replays.waits and any(map(is_own := owns(), tensors)):
@@ -414,16 +426,15 @@ def _of_line(kept: AtOnce) -> Failure:
     return _of_entries(failure, ast.Name("y"), kept.held)
 
 
-def _cloned(code: CodeType, node: ast.Assign, what: ast.expr) -> Failure:
-    alike = [
-        each for each in may_be(node.value) if ast.unparse(each) == ast.unparse(what)
-    ]  # of either side of a choice
+def _cloned(code: CodeType, node: Any, what: ast.expr) -> Failure:
+    sides = may_be(node.value) if isinstance(node, ast.Assign) else ()  # of a choice
+    alike = [each for each in sides if ast.unparse(each) == ast.unparse(what)]
     before, after = cloned_at(node, what, *alike)
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, node.lineno))
     return replace(failure, fix=f"before  {before}\nafter   {after}")
 
 
-def _of_name(code: CodeType, node: ast.Assign, name: str, value: Any) -> Failure:
+def _of_name(code: CodeType, node: Any, name: str, value: Any) -> Failure:
     """What is told of a line that gives a variable a result, as which it is read behind a further replay."""
     before, after = copied_at(node, name, value)
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, node.lineno))
@@ -459,30 +470,3 @@ def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
         if read and not same and all(isinstance(n.ctx, ast.Load) for n in between):
             found.append(node)
     return tuple(found)
-
-
-def _result_of(frame: FrameType, name: str) -> tuple[Any, Any] | None:
-    """The assignment of a variable that has the result of an earlier call of what runs now, or None.
-
-    With the part of a choice that is the result, where it is one: ``best = loss if loss < low else best``.
-    """
-    nodes = [*nodes_of(frame.f_code)]
-    now = statement_at(nodes, frame.f_lineno)
-    running = {ast.unparse(n.func) for n in ast.walk(now) if isinstance(n, ast.Call)} if now is not None else set()
-    node = _stored(nodes, name, frame.f_lineno)
-    parts = [*may_be(node.value)] if node is not None else []
-    for part in parts:
-        first = _stored(nodes, part.id, frame.f_lineno) if isinstance(part, ast.Name) and part.id != name else None
-        made = first.value if first is not None else part  # previous = result
-        if isinstance(made, ast.Call) and ast.unparse(made.func) in running:
-            return node, part if len(parts) > 1 else None
-    return None
-
-
-def _stored(nodes: list[ast.AST], name: str, line: int) -> Any:
-    """The assignment that has given a variable what it holds: the latest above the line, else the last of all."""
-    plain = (ast.Constant, ast.Tuple, ast.List)  # prev, seen = None, []: it holds a result by now
-    assigns = (n for n in nodes if isinstance(n, ast.Assign) and not isinstance(n.value, plain))
-    targets = ((n, t) for n in assigns for target in n.targets for t in elements_of(target))
-    found = [n for n, t in targets if isinstance(t, ast.Name) and t.id == name]
-    return max([n for n in found if n.lineno < line] or found, key=lambda n: n.lineno, default=None)

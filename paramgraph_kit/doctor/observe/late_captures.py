@@ -8,6 +8,8 @@ from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.driver.files import is_library
 
@@ -44,8 +46,12 @@ def settled(caller: Caller, before: Call, call: Call) -> Call:
 
 
 def replays_alone(call: Call) -> bool:
-    """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
-    return bool(call.replays) and not call.captures
+    """Whether a call replays a graph that the function has captured before: it is no work for another capture.
+
+    Or in this call, which an error of its own has ended behind that.
+    """
+    is_over = call.ended is not None and BY_ID[call.ended.code].category == FUNCTION
+    return bool(call.replays) and (is_over or not call.captures)
 
 
 def _may_capture(codes: Sequence[CodeType]) -> bool:

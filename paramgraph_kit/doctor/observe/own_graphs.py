@@ -352,8 +352,9 @@ class OwnGraphs:
         self.order.over(one, self._known.values(), place)
 
     def _ahead_of_its_input(self, one: OneGraph, place: Place) -> None:
-        """A graph is replayed that reads what another one makes, which has never been replayed."""
-        makers = [own for own in self._known.values() if own is not one and not one.of_others.isdisjoint(own.memory)]
+        """A graph is replayed that reads what another one makes, which has never been replayed, nor written else."""
+        reads = one.of_others - self.written.keys()
+        makers = [own for own in self._known.values() if own is not one and not reads.isdisjoint(own.memory)]
         if any(not own.replayed and not own.by_torch for own in makers):
             text = "this graph reads what another one makes, which has not been replayed yet"
             failure = BY_ID["pool-order"].failure(text, place.frame_in(one.begun))

@@ -16,16 +16,16 @@ def statement_at(nodes: list[ast.AST], line: int) -> ast.stmt | None:
 
 
 def is_read_later(nodes: list[ast.AST], name: str, line: int) -> bool:
-    """Whether a function reads a variable behind a line, or in the next round, before it surely is something else."""
+    """Whether a function reads a name, or an attribute, behind a line, or in the next round, before it is another."""
     now = statement_at(nodes, line)
     first, last = (now.lineno, now.end_lineno or line) if now is not None else (line, line)
     loops = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
     begins = min((n.lineno for n in loops), default=first)
     ends = max((n.end_lineno or last for n in loops), default=last)
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-    names = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and not is_about(n, parents)]
+    names: list[Any] = [n for n in nodes if is_path(n, name) and not is_about(n, parents)]
 
-    def order(node: ast.Name) -> tuple[int, int, bool]:
+    def order(node: ast.Name | ast.Attribute) -> tuple[int, int, bool]:
         """The statement's own targets, the rest of the loop, its next round, and what is behind it."""
         at = node.lineno
         turn = 0 if first <= at <= last else 1 if last < at <= ends else 2 if begins <= at < first else 3
@@ -52,7 +52,13 @@ def spans(node: Any, line: int) -> bool:
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
 
-def is_about(node: ast.Name | ast.Attribute, parents: dict[ast.AST, ast.AST]) -> bool:
+def is_path(node: ast.AST, path: str) -> bool:
+    """Whether a node is a variable, or an attribute, of that name."""
+    kind = ast.Attribute if "." in path else ast.Name
+    return isinstance(node, kind) and ast.unparse(node) == path
+
+
+def is_about(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
     """Whether a variable is only asked whether there is something, or what shape it has."""
     above = parents.get(node)
     if isinstance(above, ast.Compare):
