@@ -85,3 +85,33 @@ def test_an_attribute_that_is_given_is_not_made_by_another_class(fixed: Fixed) -
     # THEN the other's stays as it is
     assert found.complete, found
     assert not any("self.opt =" in line for line in lines_of(found)), found
+
+
+def test_a_variable_of_the_module_is_none_of_a_function_of_another_file(fixed: Fixed) -> None:
+    # GIVEN a module that makes its optimizer by a choice, and a file whose function has one of that name WHEN rewritten
+    other = (
+        "# file: own_nets.py\nimport torch\ndef half(x):\n    return x * 0.5\n"
+        "def configure(net, lr):\n    opt = torch.optim.Adam(net.parameters(), lr=lr)\n    return opt\n"
+        "# file: the program\nfrom own_nets import configure, half\n"
+    )
+    choice = "torch.optim.Adam(net.parameters(), lr=1e-2) if len(args) else torch.optim.SGD(net.parameters(), 0.1)"
+    step = STEP.replace("torch.optim.Adam(net.parameters(), lr=1e-2)", choice).replace("net(x)", "net(half(x))")
+    found = fixed(other + NET + step)
+    # THEN its own is made for a capture, and the other's stays as it is
+    made = choice.replace("lr=1e-2)", "lr=1e-2, capturable=True)")
+    assert [line for line in lines_of(found) if "torch.optim" in line] == [f"opt = {made}"], found
+
+
+def test_a_variable_of_the_module_that_a_function_of_another_file_makes_is_made_there(fixed: Fixed) -> None:
+    # GIVEN a module whose optimizer a function of another file makes, beside one that makes another WHEN rewritten
+    other = (
+        "# file: own_nets.py\nimport torch\ndef half(x):\n    return x * 0.5\n"
+        "def configure(net, lr):\n    opt = torch.optim.Adam(net.parameters(), lr=lr)\n    return opt\n"
+        "def slow(net):\n    opt = torch.optim.Adam(net.parameters(), lr=1e-5)\n    return opt\n"
+        "# file: the program\nfrom own_nets import configure, half\n"
+    )
+    step = STEP.replace("torch.optim.Adam(net.parameters(), lr=1e-2)", "configure(net, 1e-2)")
+    found = fixed(other + NET + step.replace("net(x)", "net(half(x))"))
+    # THEN it is that function's which is made for a capture
+    made = "opt = torch.optim.Adam(net.parameters(), lr=lr, capturable=True)"
+    assert [line for line in lines_of(found) if "torch.optim" in line] == [made], found

@@ -140,16 +140,26 @@ def constructor(
         name = held[0] if len(held) == 1 else name
     sources = list(sources)
     found = named(sources, name, known, owner)
-    if len(found) > 1 and "." not in name:  # a variable of the module is none of a function's, and no attribute
-        own = [each for each in found if isinstance(each[2], ast.Name) and each[0].function_of(each[2]) is None]
-        found = own if known is not None and around.get(name) is known else found
-    elif found:  # of a class and what it is made of, the first in its order sets it
+    if found and "." in name:  # of a class and what it is made of, the first in its order sets it
         found = [each for each in found if _class_of(each[0], each[2]) == _class_of(found[0][0], found[0][2])]
-    else:
-        every = ((source, node) for source in sources for node in source.parents if isinstance(node, ast.Call))
-        alike = [each for each in every if called(each[1]) == type(known).__name__ and _of_torch(each[1], each[0])]
-        return alike[0] if len(alike) == 1 else None
-    return found[0][:2] if len(found) == 1 else None
+    elif known is not None and around.get(name) is known:  # a variable of the module is no attribute
+        found = _of_module(sources, name, found)
+    if found:
+        return found[0][:2] if len(found) == 1 else None
+    every = ((source, node) for source in sources for node in source.parents if isinstance(node, ast.Call))
+    alike = [each for each in every if called(each[1]) == type(known).__name__ and _of_torch(each[1], each[0])]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _of_module(
+    sources: Iterable[Source], name: str, found: list[tuple[Source, ast.Call, ast.expr]]
+) -> list[tuple[Source, ast.Call, ast.expr]]:
+    """Of the places that give a name an optimizer those of the module, or of the functions that it has it from."""
+    own = [each for each in found if isinstance(each[2], ast.Name) and each[0].function_of(each[2]) is None]
+    pairs = ((source, *pair) for source in sources for node in source.parents for pair in pairs_of(node))
+    given = [value for source, one, value in pairs if path_of(one) == name and source.function_of(one) is None]
+    makers = {called(each) for value in given for each in ast.walk(value) if isinstance(each, ast.Call)}
+    return own or [each for each in found if getattr(each[0].function_of(each[2]), "name", "") in makers]
 
 
 def named(
@@ -161,14 +171,20 @@ def named(
     found: list[tuple[Source, ast.Call, ast.expr]] = []
     for source in sources:
         for node in source.parents:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-                continue
-            for one, made in pairs_of(node):
+            several = isinstance(node, ast.Assign) and len(node.targets) != 1
+            for one, made in () if several else _choices(node):
                 if isinstance(made, ast.Call) and _of_torch(made, source) and _last(one) == last:
                     is_its = not is_owned or _class_of(source, one) in (*classes, "")
                     found += [(source, made, one)] if is_its and _makes(made, known) else []
     order = {each: n for n, each in enumerate(classes)}
     return sorted(found, key=lambda each: order.get(_class_of(each[0], each[2]), len(order)))
+
+
+def _choices(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What a line gives names, either side of a choice: ``opt = Adam(ps) if is_large else SGD(ps, 0.1)``."""
+    pairs = pairs_of(node)
+    sides = [(one, each) for one, value in pairs if isinstance(value, ast.IfExp) for each in (value.body, value.orelse)]
+    return [*pairs, *sides]
 
 
 def _class_of(source: Source, target: ast.expr) -> str:
