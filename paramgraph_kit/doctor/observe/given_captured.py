@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -16,14 +17,19 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.filled_anew import copied_ahead, names_read
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.kept_as_given import kept_as_given
+from paramgraph_kit.doctor.observe.named_again import kept_with_graph
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region, graphs_at
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 _COPIES = ("clone", "detach", "contiguous")
 _REPLAYS = re.compile(r"(?P<graph>[\w.]+(?:\[[^\]]*\])?)\.replay\(\)")
+_AHEAD = (
+    "`held.copy_(new)`, where `held` is a clone of the first one: it is made ahead of the capture, and of what warms "
+    "it up, which are given it in place of that one, and it stays with the graph"
+)
 UNREAD = "this call does not read it, and the graph has what was there at its capture"
 
 
@@ -61,10 +67,21 @@ def captured_alone(
     return [not_read(found, at, before)] if found else []
 
 
-def not_read(said: list[str], at: Place, regions: Collection[Region], told: Iterable[Failure] = ()) -> Failure:
+def not_read(
+    said: list[str],
+    at: Place,
+    regions: Collection[Region],
+    told: Iterable[Failure] = (),
+    called: Mapping[str, str] | None = None,
+) -> Failure:
     """What is told of arguments at a replay, with the copy to the tensor that their own line has made for one.
 
-    ``regions``: the captures of the graphs; ``told``: what may say already what is to be copied there.
+    Args:
+        said: what they are called in the message.
+        at: the replay.
+        regions: the captures of the graphs.
+        told: what may say already what is to be copied there.
+        called: what the function that is examined calls them.
     """
     failure = BY_ID["stale-input"].failure(f"{', '.join(said)}: {UNREAD}", at.frame())
     code = at.user[0] if at.user is not None else None
@@ -86,7 +103,39 @@ def not_read(said: list[str], at: Place, regions: Collection[Region], told: Iter
             kept = f"{copied.pop()}; {line}"
         elif code in {region.code for region in regions}:
             kept = _kept_by_name(name, code, failure.frame.line, line)
-    return replace(failure, fix=f"before  {line}\nafter   {kept}") if kept else failure
+    if kept:
+        return replace(failure, fix=f"before  {line}\nafter   {kept}")
+    outer = [(called or {}).get(each, each) for each in said]
+    words = next((words for region in regions if (words := _by_keyword(outer, region, at, failure.frame))), "")
+    if words or _region_of(regions, code):
+        return replace(failure, fix=words) if words else failure
+    return replace(failure, fix=f"before  {line}\nafter   ahead of this line {_AHEAD}") if regions else failure
+
+
+def _region_of(regions: Iterable[Region], code: CodeType) -> Region | None:
+    """The capture that stands in a function itself."""
+    return next((region for region in regions if region.code is code), None)
+
+
+def _by_keyword(names: list[str], region: Region, at: Place, replay: Frame) -> str:
+    """Words for arguments that come to a replay in its keywords, and to its capture in a dictionary of them."""
+    code = at.user[0] if at.user is not None else None
+    if code is None or not code.co_flags & inspect.CO_VARKEYWORDS:
+        return ""
+    known = code.co_argcount + code.co_kwonlyargcount
+    own, rest = code.co_varnames[:known], code.co_varnames[known + bool(code.co_flags & inspect.CO_VARARGS)]
+    calls = [n for each, _ in at.stack for n in nodes_of(each) if isinstance(n, ast.Call)]
+    handed = [(k.value.id, k.arg) for n in calls for k in n.keywords if isinstance(k.value, ast.Name) and k.arg]
+    paths = dict[str, str]()
+    for name in names:
+        keys = {key for given, key in handed if given == name} or {name}
+        held = {**region.gone, **region.names}
+        tables = [each for each, value in held.items() if type(value) is dict and not keys.isdisjoint(value)]
+        if len(keys) != 1 or len(tables) != 1 or not keys.isdisjoint(own):
+            return ""
+        (key,) = keys
+        paths[f"{rest}[{key!r}]"] = f"{tables[0]}[{key!r}]"
+    return kept_with_graph(paths, region, replay)
 
 
 def _handed_to(region: Region, code: CodeType) -> dict[str, str]:

@@ -446,7 +446,8 @@ class OwnGraphs:
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
         gone = (f for own in self._known.values() if own.launched for f in self.lost(own.graph))
-        return [not_read(ignored, at, self.launched_regions(), gone)]
+        called = {said: name for said, value in named for name, each in by_name.items() if each is value}
+        return [not_read(ignored, at, self.launched_regions(), gone, called)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
