@@ -41,7 +41,7 @@ def serve(requests):
     return answers
 args = ([torch.ones(4, 6), torch.zeros(4, 6)],)
 """
-READ = "answers.append(out.argmax(-1).tolist())"
+READ, STAGED = "answers.append(out.argmax(-1).tolist())", "self.staged.copy_(batch)"
 
 
 def told(waits: str, reads: str, function: str, tmp_path: Path) -> list[tuple[str, str, str]]:
@@ -62,10 +62,33 @@ def test_a_host_buffer_that_is_read_ahead_of_its_copy_is_told_where_nothing_wait
     assert {code for code, _, _ in found} == {"work-elsewhere"}
 
 
-def test_what_waits_and_what_the_caller_may_do_between_two_calls_is_nothing(tmp_path: Path) -> None:
-    # GIVEN the same with a wait, and one call alone, whose caller may wait ahead of the next WHEN THEN nothing is told
-    assert told("cuda.current_stream().synchronize()", READ, "serve", tmp_path) == []
-    assert told("pass", READ, "infer", tmp_path) == []
+@pytest.mark.parametrize("function", ["serve", "infer"])
+def test_where_somebody_waits_nothing_is_told(function: str, tmp_path: Path) -> None:
+    # GIVEN the same with a wait in the call, or around it WHEN THEN nothing is told, also of the call alone
+    assert told("cuda.current_stream().synchronize()", READ, function, tmp_path) == []
+    assert told("pass", f"cuda.synchronize()\n        {READ}", function, tmp_path) == []
+
+
+ALONE = {
+    READ: "ahead of this line: torch.cuda.synchronize()",
+    "answers.append(int(server.infer(request).argmax()))": (
+        "y = server.infer(request); torch.cuda.synchronize(); answers.append(int(y.argmax()))"
+    ),
+    "answers += [float(server.infer(each).sum()) for each in requests]": (
+        "a loop in its place, with torch.cuda.synchronize() between `server.infer(each)` and what reads its result"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", ALONE)
+def test_a_loop_that_waits_for_nothing_is_told_where_the_call_alone_is_asked(line: str, tmp_path: Path) -> None:
+    # GIVEN a loop that reads each answer at once WHEN the call is asked THEN that line is told, and what it fills
+    found = {text: words for _, text, words in told("pass", line, "infer", tmp_path)}
+    assert found == {line: ALONE[line], STAGED: "ahead of this line: torch.cuda.current_stream().synchronize()"}
+    # GIVEN no loop WHEN THEN it is noted
+    names = load(PRELUDE + SERVER.replace("WAITS", "pass").partition("server =")[0], tmp_path / "alone.py")
+    notes = pgk.diagnose(names["Server"]().infer, torch.ones(4, 6)).notes
+    assert sum("its result is pinned memory that the copy of " in note for note in notes) == 2
 
 
 KEEPS = {
@@ -115,14 +138,15 @@ def test_a_look_of_numpys_that_lives_until_the_host_has_waited_is_nothing(tmp_pa
 def test_a_host_buffer_that_numpy_fills_while_it_is_copied_from_is_told(tmp_path: Path) -> None:
     # GIVEN a call that stages what it is given through numpy, behind a copy from there WHEN THEN that line is told
     again = "self.staged.numpy()[:] = 2 + batch.numpy()"
-    assert [line for _, line, _ in told(again, "pass", "infer", tmp_path)] == [again]
+    assert [line for _, line, _ in told(again, "cuda.synchronize()", "infer", tmp_path)] == [again]
     # GIVEN one that only reads there WHEN THEN nothing
-    assert told("kept = self.staged.numpy().sum()", "pass", "infer", tmp_path) == []
+    assert told("kept = self.staged.numpy().sum()", "cuda.synchronize()", "infer", tmp_path) == []
 
 
 def test_a_host_buffer_that_the_next_call_fills_is_noted_where_the_caller_may_wait_for_nothing(tmp_path: Path) -> None:
     # GIVEN a call that gives back a tensor of the device, and begins with what the last copy may still read
     program = SERVER.replace("self.host.copy_(self.y, non_blocking=True)", "WAITS; return self.y + 0")
+    looped, program = program, program.replace("server.infer(request)", "request")  # which nobody calls
     for waits, noted in (("pass", True), ("cuda.current_stream().synchronize()", False)):
         names = load(PRELUDE + program.replace("WAITS", waits, 1), tmp_path / f"program_{noted}.py")
         # WHEN
@@ -131,3 +155,9 @@ def test_a_host_buffer_that_the_next_call_fills_is_noted_where_the_caller_may_wa
         assert not found.failures
         notes = [n for n in found.notes if "pinned" in n]
         assert ["self.staged.copy_(batch) writes to pinned memory" in n for n in notes] == ([True] if noted else [])
+    # GIVEN a loop that waits for nothing, or for what it reads of each answer WHEN THEN the line is told, or is none
+    for reads, lines in (("answers.append(out)", [STAGED]), ("answers.append(out.cpu())", [])):
+        text = looped.replace("WAITS", "pass", 1).replace("READS", reads)
+        names = load(PRELUDE + text, tmp_path / f"program_{len(lines)}.py")
+        found = pgk.diagnose(names["server"].infer, *names["args"][0][:1])
+        assert [f.frame.text for f in found.failures if f.frame] == lines

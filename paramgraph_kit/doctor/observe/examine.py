@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe import (
     own_draws,
     set_by_calls,
     taken_before,
+    unwaited,
     used_up,
 )
 from paramgraph_kit.doctor.observe.adopted import adopt
@@ -53,7 +54,6 @@ from paramgraph_kit.doctor.observe.ended_behind import ended_in, without_nulled
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
-from paramgraph_kit.doctor.observe.gradients import around
 from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
@@ -70,6 +70,7 @@ from paramgraph_kit.doctor.observe.optimizers import is_begun
 from paramgraph_kit.doctor.observe.out_of_range import OF_ITS_OWN, with_cause
 from paramgraph_kit.doctor.observe.own_numbers import of_the_same_lines, read_in_captures
 from paramgraph_kit.doctor.observe.own_regions import work_out
+from paramgraph_kit.doctor.observe.own_tables import keys_of
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
@@ -191,8 +192,8 @@ class _Examiner(Caller):
             ended = without_nulled(ended, [*self.graphs.between.failures()], found.notes)
         elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)
-            anew = left_by_loops.call_as_left(self, (self.first or pair[1]).ran())
-            silent = self.own_graphs(pair[1], found, anew)  # what is around its launches runs as ever
+            left = left_by_loops.call_as_left(self, (self.first or pair[1]).ran())
+            silent = self.own_graphs(pair[1], found, left)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
@@ -437,25 +438,26 @@ class _Examiner(Caller):
             return set_by_calls.all_settings(self.around(base), self.function, self.given(), base.ran())
         return []
 
-    def own_graphs(self, call: Call, found: Examination, anew: set[tuple[str, int]]) -> list[Failure]:
-        """What goes wrong around a graph that the function has captured in its first call, and replays now.
-
-        ``anew``: lines around it behind which it captures again.
-        """
+    def own_graphs(self, call: Call, found: Examination, left: left_by_loops.Left) -> list[Failure]:
+        """What goes wrong around a graph that the function has captured in its first call, and replays now."""
         if self.graphs.lies_elsewhere():
             self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
         lines = [
             at for each in owned(call.changes, self.graphs) if (at := written_at(each, self.codes(call))) is not None
         ]
+        there, hosts = left.around, self.graphs.unordered.hosts
         if is_result := self.graphs.owns([call.result, self.first.result if self.first is not None else None]):
-            lines += kept(around(self.function), self.function, self.codes(call), call.result, self.graphs.owns)
+            asked = there.scopes, self.function, self.codes(call), call.result, self.graphs.owns, there.calls
+            by_key = any(keys_of(r.code.co_filename) for r in self.graphs.launched_regions())
+            lines += kept(*asked, by_key=by_key)
         problems = [kept_at(text, frame) for frame in lines]
+        problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
         problems += self.graphs.early.failures()
         problems += self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))
-        if is_result and not any(f.code == "output-alias" for f in problems):
+        if is_result and not any(f.title == BY_ID["output-alias"].title for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         elif said := note_of_kept(call.result, states(self.graphs), self.graphs):
             found.notes.append(said)
@@ -476,7 +478,7 @@ class _Examiner(Caller):
             set_at = {(each.at.file, each.at.line) for each in known}
             others = [*moved_failures(region, problems)]
             problems += [f for f in others if f.frame is None or (f.frame.file, f.frame.line) not in set_at]
-            problems += [each.told() for each in known if (each.at.file, each.at.line) not in anew]
+            problems += [each.told() for each in known if (each.at.file, each.at.line) not in left.anew]
             problems += rates(region, call.found)
             problems += given_in_vain(region, self.function, self.given(), call.steps, problems)
             problems += carried_on(region)
@@ -495,6 +497,6 @@ class _Examiner(Caller):
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         problems = without_captured_again(self, problems, launched)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
-        found.notes += [*ahead, *self.graphs.warmed.notes(moved), *self.graphs.unordered.hosts.notes]
+        found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
         found.notes += moved_by_others(launched, [f.message for f in problems])
         return as_replayed(problems, (region.code.co_filename for region in launched))

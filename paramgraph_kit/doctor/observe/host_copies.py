@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.observe.array_lines import ArrayLines, lies
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.unordered import Order, Stamp
@@ -40,13 +40,18 @@ class _UnderWay:
     fills: bool  # it writes to the host
     by: str
 
+    def named(self) -> str:
+        """What a message calls it."""
+        return f"the {self.by} of line {line_of(*self.place.user) if self.place.user is not None else '?'}"
+
 
 @dataclass(slots=True)
 class HostCopies:
     """Those of one call."""
 
     problems: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    late: list[tuple[Place, _UnderWay]] = field(default_factory=list)  # what a call writes under one of before
+    unread: list[tuple[torch.Tensor, _UnderWay]] = field(default_factory=list)  # results that one may still fill
     _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
     _before: dict[int, _UnderWay] = field(default_factory=dict)  # those of the call before
     _arrays: dict[int, tuple[Any, int, Place]] = field(default_factory=dict)  # numpy's looks at such memory, weakly
@@ -112,10 +117,11 @@ class HostCopies:
                 self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
         self.watch()
 
-    def returned(self, results: Iterable[torch.Tensor]) -> None:
-        """A call has ended: whether its caller waits ahead of the next one, nobody knows."""
-        waits = any(key in self._of and self._of[key].fills for key in map(storage_key, results))
-        self._before = {} if waits else {key: each for key, each in self._of.items() if not each.fills}
+    def returned(self, results: Iterable[torch.Tensor], order: Order) -> None:
+        """A call has ended: whether its caller waits ahead of the next one, its own lines tell, or nobody knows."""
+        filled = ((t, self._of[key]) for t in results if (key := storage_key(t)) in self._of)
+        self.unread = [(t, each) for t, each in filled if each.fills and not order.is_done(each.stamp)]
+        self._before = {key: each for key, each in self._of.items() if not each.fills}
         self._of.clear()
         self._arrays.clear()
 
@@ -175,23 +181,34 @@ class HostCopies:
 
     def _note(self, place: Place, known: _UnderWay, writes: bool) -> None:
         """The host writes what a copy of the call before may still read."""
-        if not writes or (frame := place.frame()) is None:
-            return
-        line = line_of(*known.place.user) if known.place.user is not None else "?"
-        said = f"{frame.label()} writes to pinned memory that the {known.by} of line {line} may still read, of the call"
-        note = f"{said} before: who waits for nothing between two calls needs `{_waited(place, known)}` ahead of it"
-        self.notes += [note] if note not in self.notes else []
+        at = place.frame()
+        if writes and at is not None and all(each.frame() != at for each, _ in self.late):
+            self.late.append((place, known))
 
     def _tell(self, place: Place, known: _UnderWay, writes: bool) -> None:
-        line = line_of(*known.place.user) if known.place.user is not None else "?"
-        does = "it writes to" if writes else "it reads"
-        said = f"{does} pinned memory that the {known.by} of line {line} may still {'write' if known.fills else 'read'}"
-        failure = BY_ID["work-elsewhere"].failure(f"{said}: nothing waits for it", place.frame())
-        waited = _waited(place, known)
-        text = failure.frame.text if failure.frame else ""
-        words = with_name(f"ahead of this line: {waited}", waited.removesuffix(".synchronize()"))
-        fix = f"before  {text}\nafter   {words}"
-        self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
+        self.problems.append(told(known, place.frame(), _waited(place, known), writes=writes))
+
+
+def told(known: _UnderWay, frame: Frame | None, waited: str, *, writes: bool) -> Failure:
+    """What is told of a line that uses memory under a copy; ``waited``: what waits for that."""
+    does = "it writes to" if writes else "it reads"
+    said = f"{does} pinned memory that {known.named()} may still {'write' if known.fills else 'read'}"
+    failure = BY_ID["work-elsewhere"].failure(f"{said}: nothing waits for it", frame)
+    words = with_name(f"ahead of this line: {waited}", waited.removesuffix(".synchronize()"))
+    fix = f"before  {frame.text if frame else ''}\nafter   {words}"
+    return replace(failure, title=_TITLE, cause=_CAUSE, fix=fix)
+
+
+def told_late(place: Place, known: _UnderWay) -> Failure:
+    """The same of a line that writes to what a copy of the call before may still read."""
+    return told(known, place.frame(), _waited(place, known), writes=True)
+
+
+def noted_late(place: Place, known: _UnderWay) -> str:
+    """The same as a note, where nobody knows whether the caller waits."""
+    frame = place.frame()
+    said = f"{frame.label() if frame else '?'} writes to pinned memory that {known.named()} may still read, of the call"
+    return f"{said} before: who waits for nothing between two calls needs `{_waited(place, known)}` ahead of it"
 
 
 def _waited(place: Place, known: _UnderWay) -> str:

@@ -30,11 +30,19 @@ def kept(
     result: Any,
     holds: Holds,
     known: Iterable[ast.Call] = (),
+    *,
+    by_key: bool = False,
 ) -> list[Frame]:
     """The lines outside of the function that keep what it returns as it is, in a loop around its call.
 
-    ``result`` is one of those, and ``holds`` says of a part of it whether a replay writes there; ``known``: calls of
-    the function that their names alone do not tell.
+    Args:
+        scopes: the code around it.
+        function: what is called.
+        own: the functions that it runs.
+        result: one of its results.
+        holds: whether a replay writes to a part of it.
+        known: calls of the function that their names alone do not tell.
+        by_key: whether it may have a graph for each of several keys: results of as many are not the same memory.
     """
     also = [*known]
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
@@ -43,8 +51,10 @@ def kept(
         own_name = getattr(scope.body, "name", "<module>")
         search = Search(scope.names, function, set())
 
-        def calls(node: ast.AST, search: Search = search) -> bool:
-            return search.calls(node) or any(node is each for each in also)
+        meant = [each for each in also if not _moves(each, scope.body, by_key=by_key)]
+
+        def calls(node: ast.AST, search: Search = search, meant: list[ast.Call] = meant) -> bool:
+            return search.calls(node) or any(node is each for each in meant)
 
         for file, line, name in _lines(scope, search, Results({}, calls, result, holds)):
             is_around = (file, name) == (scope.file, own_name)  # not of a method beside it, which is handed results
@@ -52,6 +62,25 @@ def kept(
                 text = linecache.getline(file, line).strip()
                 found[file, line] = Frame(display_name(file), line, name, text)
     return list(found.values())
+
+
+def _moves(call: ast.Call, body: ast.AST, *, by_key: bool) -> bool:
+    """Whether each round calls another object, or gives what the number of the round makes, perhaps of another size."""
+    around = [
+        n for n in ast.walk(body) if isinstance(n, (*LOOPS, *_COMPREHENSIONS)) and any(x is call for x in ast.walk(n))
+    ]
+    stored = [n for each in around for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    root: ast.AST = call.func
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    if isinstance(root, ast.Name) and any(n.id == root.id for n in stored):
+        return True
+    given = [n for each in (*call.args, *call.keywords) for n in ast.walk(each)]
+    sizes = [p for n in given if isinstance(n, ast.Call) for p in n.args] + [
+        n for n in given if isinstance(n, ast.Slice)
+    ]
+    names = {n.id for each in sizes for n in ast.walk(each) if isinstance(n, ast.Name)}
+    return by_key and not names.isdisjoint(n.id for n in stored)
 
 
 def _lines(scope: Scope, search: Search, results: Results) -> Iterator[_Line]:

@@ -37,7 +37,7 @@ _GROW = (*KEEPS, "extend", "insert", "update")
 _MOST_LOOKS = 64  # replays behind which all objects are looked at
 _MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
-_SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
+SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
 _SAID_OF_INPUTS = "a static input is kept as it is, and what is written to it for a further replay changes it"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
@@ -214,7 +214,7 @@ def _told_inside(kept: _Kept, owns: Owns) -> tuple[_Kept, list[Failure]]:
             return own, lines
     lines = [*_kept_at(kept)]
     if all(t.device.type == "cpu" for part in _parts(kept.held) for t in _tensors(part) if owns(t)):
-        lines = [replace(each, message=_SAID_OF_HOST) for each in lines]
+        lines = [replace(each, message=SAID_OF_HOST) for each in lines]
     return kept, lines
 
 
@@ -291,7 +291,9 @@ def kept_at(text: str, frame: Frame) -> Failure:
     with suppress(SyntaxError):  # it goes over several lines
         line = ast.parse(frame.text.strip()).body[0]
         node = line.value if isinstance(line, ast.Expr) else line
-        if (what := kept_by(node)) is not None:
+        made = [n for n in ast.walk(line) if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp))]
+        named = node.value if isinstance(node, ast.Assign) and isinstance(node.value, _PATHS) else None
+        if (what := made[0].elt if len(made) == 1 else kept_by(node) or named) is not None:
             before, after = with_clone(node, what)
             return replace(failure, fix=f"before  {before}\nafter   {after}")
     return failure

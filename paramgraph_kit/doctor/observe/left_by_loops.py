@@ -6,7 +6,7 @@ import ast
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.one_call import Caller
 from paramgraph_kit.doctor.observe.other_entries import Change, Entries, other
 from paramgraph_kit.doctor.observe.set_by_loops import moved, value_of
 from paramgraph_kit.doctor.observe.short_names import first_of
+from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
 
@@ -52,20 +53,26 @@ class _FlowOfReplays(Flow):
         super()._set(owner, name, value, text, node, run)
 
 
-def call_as_left(caller: Caller, ran: set[CodeType]) -> set[tuple[str, int]]:
-    """Call a function once more for each such line: what it sets is seen at the replay, if the graph reads that.
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What following the lines around a function that replays has shown."""
 
-    Gives the lines behind which it captures again.
-    """
-    anew = set[tuple[str, int]]()
+    around: StepsAround
+    anew: set[tuple[str, int]] = field(default_factory=set)  # lines behind which it captures again
+
+
+def call_as_left(caller: Caller, ran: set[CodeType]) -> Left:
+    """Call a function once more for each such line: what it sets is seen at the replay, if the graph reads that."""
+    left = Left(StepsAround(around(caller.function), []))
     if not caller.graphs.launched_regions():
-        return anew
+        return left
     lines = list[tuple[Given, list[tuple[Any, str, Any]]]]()
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         function, given = unbound(caller.function, caller.given())
         is_ahead = all(region.code not in ran for region in caller.graphs.launched_regions())
         own = ran | {region.code for region in caller.graphs.regions or ()}
-        for found in _FlowOfReplays(function, given, around(caller.function), own).all():
+        for found in _FlowOfReplays(function, given, left.around.scopes, own).all():
+            left.around.bodies.append(found)
             every = _by_line(found, is_ahead)
             lines += [each for each in every if not any(each[0].node is line.node for line, _ in lines)]
     for line, places in lines[:_MOST]:
@@ -83,8 +90,8 @@ def call_as_left(caller: Caller, ran: set[CodeType]) -> set[tuple[str, int]]:
             more = {key: replace(each, given=_given(line)) for key, each in values.moved.items() if key not in then}
             values.moved = {**then, **more} if call is not None and call.ended is None else then
         if call is not None and call.captures and call.ended is None:
-            anew.add((display_name(line.file), line.node.lineno))  # type: ignore[attr-defined]
-    return anew
+            left.anew.add((display_name(line.file), line.node.lineno))  # type: ignore[attr-defined]
+    return left
 
 
 def _given(line: Given) -> tuple[Any, ...]:

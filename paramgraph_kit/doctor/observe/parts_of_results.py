@@ -128,7 +128,9 @@ def kept_from_round_to_round(loop: ast.stmt, around: list[ast.AST], results: Res
         above = _condition(node, parents, loop)
         others = [each for each in may_be(node.value) if not results.has(each)]
         if above is None and not any(_names(each, target) for each in others):
-            continue  # each round has its own
+            if _is_read_behind(inside, target, node, results):
+                yield node.lineno
+            continue  # else each round has its own
         block = (above.body if _stands(node, above.body) else above.orelse) if above is not None else []
         if block and isinstance(block[-1], (ast.Break, ast.Return, ast.Raise)):
             continue
@@ -140,6 +142,18 @@ def kept_from_round_to_round(loop: ast.stmt, around: list[ast.AST], results: Res
         anew = any(results.is_given_anew(each, inside, node) for each in may_be(node.value))
         if not anew and any(n.lineno > loop.lineno for n in apart):
             yield node.lineno
+
+
+def _is_read_behind(
+    inside: list[ast.AST], target: ast.Name | ast.Attribute, node: ast.Assign, results: Results
+) -> bool:
+    """Whether what a round leaves is read in the next one behind its call, as ``y - last`` ahead of ``last = y``."""
+    called = [n.lineno for n in inside if isinstance(n, ast.Call) and results.calls(n)]
+    parents = {child: parent for parent in inside for child in ast.iter_child_nodes(parent)}
+    named = [n for n in inside if isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) == ast.unparse(target)]
+    stores = [n for n in named if isinstance(n.ctx, ast.Store)]
+    reads = [n for n in named if isinstance(n.ctx, ast.Load) and not is_about(n, parents)]
+    return len(stores) == 1 and any(min(called, default=node.lineno) < n.lineno < node.lineno for n in reads)
 
 
 def _condition(node: ast.AST, parents: dict[ast.AST, ast.AST], loop: ast.stmt) -> ast.If | None:

@@ -1,0 +1,95 @@
+"""Results that a loop keeps around a step of an object which it makes: told where the step alone is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+SERVER = """
+class Server:
+    def __init__(self):
+        self.net, self.made = torch.nn.Linear(3, 2).to(device).requires_grad_(False), {}
+    def answer(self, x):
+        if x.shape not in self.made:
+            held = x.clone()
+            self.net(held)
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph):
+                out = self.net(held)
+            self.made[x.shape] = graph, held, out
+        graph, held, out = self.made[x.shape]
+        held.copy_(x)
+        graph.replay()
+        return out
+def batches():
+    return [torch.ones(2, 3, device=device) * n for n in range(3)]
+def work():
+    server, servers = Server(), {name: Server() for name in "ab"}
+    kept, last = [], None
+    LINES
+    return kept
+"""
+IN_A_LOOP = "for x in batches():\n    y = server.answer(x)\n    "
+KEEPS = {
+    "a list": ("for x in batches():\n    kept.append(server.answer(x))", "kept.append(server.answer(x).clone())"),
+    "a comprehension": (
+        "kept = [server.answer(x) for x in batches()]",
+        "kept = [server.answer(x).clone() for x in batches()]",
+    ),
+    "the one before": (
+        f"{IN_A_LOOP}if last is not None:\n        kept.append(y - last)\n    last = y",
+        "last = y.clone()",
+    ),
+}
+NOT_KEPT = {
+    "copies": f"{IN_A_LOOP}kept.append(y.clone())",
+    "what is computed of it": f"{IN_A_LOOP}kept.append(y.sum())",
+    "one of each object": "for server in servers.values():\n    kept.append(server.answer(batches()[0]))",
+    "one of each that is made": "for x in batches():\n    server = Server()\n    kept.append(server.answer(x))",
+    "one of each key": "kept = [server.answer(torch.ones(n, 3, device=device)) for n in (1, 2)]",
+    "the one before is given to the next": (
+        "last = batches()[0]\nfor _ in range(3):\n    y = server.answer(last)\n    last = torch.cat([y, y[:, :1]], 1)"
+    ),
+}
+
+
+def _asked(lines: str, path: Path) -> pgk.Diagnosis:
+    names = run(SERVER.replace("LINES", lines.replace("\n", "\n    ")), path)
+    return pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
+
+
+@pytest.mark.parametrize("title", KEEPS)
+def test_the_line_that_keeps_results_of_an_object_that_a_function_makes_is_told(title: str, tmp_path: Path) -> None:
+    # GIVEN a function that makes an object, and keeps what its step gives WHEN the step alone is asked
+    lines, after = KEEPS[title]
+    found = _asked(lines, tmp_path)
+    # THEN that line is told, with a copy there
+    assert [(f.code, f.fix.partition("after   ")[2]) for f in found.failures] == [("output-alias", after)], found
+
+
+@pytest.mark.parametrize("title", NOT_KEPT)
+def test_results_that_no_other_replay_writes_over_are_none(title: str, tmp_path: Path) -> None:
+    # GIVEN one that keeps none, or none that another replay writes over WHEN the step alone is asked
+    found = _asked(NOT_KEPT[title], tmp_path)
+    # THEN no line is told, and that a result is the graph's own memory is said
+    assert not found.failures, found
+    assert any(note.endswith("who keeps it needs a clone()") for note in found.notes)
+
+
+def test_that_the_result_is_the_graphs_own_is_said_beside_another_problem(tmp_path: Path) -> None:
+    # GIVEN a step that also keeps the first caller's tensor as its input WHEN it is asked
+    text = SERVER.replace("held = x.clone()", "held = x").replace("LINES", "pass")
+    names = run(text, tmp_path)
+    found = pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
+    # THEN both are there
+    assert [f.title for f in found.failures] == ["A graph's input is the caller's own tensor"], found
+    assert any(note.endswith("who keeps it needs a clone()") for note in found.notes), found
