@@ -240,6 +240,7 @@ class Caller:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 graphs, writes = self.graphs, keeper.written().keys()
                 graphs.early.leaves(writes, graphs.regions or (), graphs.of, graphs.flow.filled)
+                graphs.warmed.leaves(graphs.written)
             if ended is None and (self.args or self.kwargs):
                 self._leave_gradients(keeper)
             own = any(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -71,6 +71,11 @@ class WarmUps:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                 told = self._graphed.as_read(region) if before else self._graphed.seen(region, self._ahead, self._drawn)
                 self._told |= dict.fromkeys(told)
+
+    def leaves(self, written: Collection[int]) -> None:
+        """Its states are as a call leaves them; ``written``: memory that its lines have written."""
+        with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+            self._told |= dict.fromkeys(self._graphed.leaves(written))
 
     def notes(self, otherwise: Iterable[str] = ()) -> list[str]:
         """What to know of them, or else of what else a warm-up moves."""
