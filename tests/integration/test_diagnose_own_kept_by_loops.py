@@ -49,8 +49,23 @@ KEEPS = {
         f"{IN_A_LOOP}if last is not None:\n        kept.append(y - last)\n    last = y",
         "last = y.clone()",
     ),
+    "a part": (f"{IN_A_LOOP}kept.append(y[:, 0])", "kept.append(y[:, 0].clone())"),
+    "a list that is added": (
+        "for x in batches():\n    kept += [server.answer(x)]",
+        "kept += [server.answer(x).clone()]",
+    ),
+    "a row": (
+        "for n, x in enumerate(batches()):\n    kept.append((n, server.answer(x)))",
+        "kept.append((n, server.answer(x).clone()))",
+    ),
+    "a row with names": (
+        'for n, x in enumerate(batches()):\n    kept.append({"n": n, "y": server.answer(x)})',
+        "kept.append({'n': n, 'y': server.answer(x).clone()})",
+    ),
 }
 NOT_KEPT = {
+    "what is picked": f"{IN_A_LOOP}kept.append(y[torch.tensor([0], device=device)])",
+    "a row of numbers": "for n, x in enumerate(batches()):\n    kept.append((n, server.answer(x).tolist()))",
     "copies": f"{IN_A_LOOP}kept.append(y.clone())",
     "what is computed of it": f"{IN_A_LOOP}kept.append(y.sum())",
     "one of each object": "for server in servers.values():\n    kept.append(server.answer(batches()[0]))",
@@ -62,8 +77,10 @@ NOT_KEPT = {
 }
 
 
-def _asked(lines: str, path: Path) -> pgk.Diagnosis:
+def _asked(lines: str, path: Path, *, whole: bool = False) -> pgk.Diagnosis:
     names = run(SERVER.replace("LINES", lines.replace("\n", "\n    ")), path)
+    if whole:
+        return pgk.diagnose(names["work"])
     return pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
 
 
@@ -93,3 +110,12 @@ def test_that_the_result_is_the_graphs_own_is_said_beside_another_problem(tmp_pa
     # THEN both are there
     assert [f.title for f in found.failures] == ["A graph's input is the caller's own tensor"], found
     assert any(note.endswith("who keeps it needs a clone()") for note in found.notes), found
+
+
+@pytest.mark.parametrize("title", ["a list that is added", "a row", "a row with names"])
+def test_the_same_words_are_said_of_a_whole_program(title: str, tmp_path: Path) -> None:
+    # GIVEN a program that keeps results in a row, or in a list that it adds WHEN it is asked itself
+    lines, after = KEEPS[title]
+    found = _asked(lines, tmp_path, whole=True)
+    # THEN the copy is of the result
+    assert [f.fix.partition("after   ")[2] for f in found.failures] == [after], found

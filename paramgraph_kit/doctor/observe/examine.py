@@ -443,15 +443,14 @@ class _Examiner(Caller):
         if self.graphs.lies_elsewhere():
             self.call(self.args, self.kwargs)  # it gives that other memory now and then, or captures again, or neither
         text = "its result is its graph's own memory, which the next replay overwrites"
-        lines = [
-            at for each in owned(call.changes, self.graphs) if (at := written_at(each, self.codes(call))) is not None
-        ]
+        written = (written_at(each, self.codes(call)) for each in owned(call.changes, self.graphs))
+        lines = {at: frozenset[str]() for at in written if at is not None}
         there, hosts = left.around, self.graphs.unordered.hosts
         if is_result := self.graphs.owns([call.result, self.first.result if self.first is not None else None]):
             asked = there.scopes, self.function, self.codes(call), call.result, self.graphs.owns, there.calls
             by_key = any(keys_of(r.code.co_filename) for r in self.graphs.launched_regions())
-            lines += kept(*asked, by_key=by_key)
-        problems = [kept_at(text, frame) for frame in lines]
+            lines |= kept(*asked, by_key=by_key)
+        problems = [kept_at(text, *each) for each in lines.items()]
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)

@@ -10,7 +10,7 @@ from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, here, last_line, nodes_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, here, last_line, last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.parts_of_results import Holds, Results, kept_from_round_to_round
@@ -20,7 +20,8 @@ from paramgraph_kit.trace.model import Frame
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _KEEPS = ("append", "add", "appendleft", "setdefault")
 _MOST = 3  # functions that hand a result on
-_Line = tuple[str, int, str]  # a file, a line, and its function
+_Parts = frozenset[str]  # as they are written
+_Line = tuple[str, int, str, _Parts]  # a file, a line, its function, and what it keeps
 
 
 def kept(
@@ -32,8 +33,8 @@ def kept(
     known: Iterable[ast.Call] = (),
     *,
     by_key: bool = False,
-) -> list[Frame]:
-    """The lines outside of the function that keep what it returns as it is, in a loop around its call.
+) -> dict[Frame, _Parts]:
+    """The lines outside of the function that keep what it returns as it is, in a loop around its call; which parts.
 
     Args:
         scopes: the code around it.
@@ -46,7 +47,7 @@ def kept(
     """
     also = [*known]
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
-    found: dict[tuple[str, int], Frame] = {}
+    found: dict[tuple[str, int], tuple[Frame, _Parts]] = {}
     for scope in scopes:
         own_name = getattr(scope.body, "name", "<module>")
         search = Search(scope.names, function, set())
@@ -56,12 +57,12 @@ def kept(
         def calls(node: ast.AST, search: Search = search, meant: list[ast.Call] = meant) -> bool:
             return search.calls(node) or any(node is each for each in meant)
 
-        for file, line, name in _lines(scope, search, Results({}, calls, result, holds)):
+        for file, line, name, parts in _lines(scope, search, Results({}, calls, result, holds)):
             is_around = (file, name) == (scope.file, own_name)  # not of a method beside it, which is handed results
             if not (is_around and any(file == of and first <= line <= last for of, first, last in mine)):
                 text = linecache.getline(file, line).strip()
-                found[file, line] = Frame(display_name(file), line, name, text)
-    return list(found.values())
+                found[file, line] = Frame(display_name(file), line, name, text), parts
+    return dict(found.values())
 
 
 def _moves(call: ast.Call, body: ast.AST, *, by_key: bool) -> bool:
@@ -88,24 +89,28 @@ def _lines(scope: Scope, search: Search, results: Results) -> Iterator[_Line]:
     every = [n for statement in scope.body.body for n in here(statement)]
     for node in every:
         if isinstance(node, _COMPREHENSIONS) and results.has(node.elt):
-            yield scope.file, node.lineno, own
+            yield scope.file, node.lineno, own, frozenset()
         if isinstance(node, LOOPS):
             inside = [n for statement in node.body for n in here(statement)]
             there = results.named_in(inside)
             if not there.names and not any(map(results.calls, inside)):
                 continue
-            lines = [*_kept_in(inside, there), *kept_from_round_to_round(node, every, there)]
-            yield from ((scope.file, line, own) for line in lines)
+            lines = dict.fromkeys(kept_from_round_to_round(node, every, there), frozenset[str]())
+            yield from ((scope.file, line, own, parts) for line, parts in [*_kept_in(inside, there), *lines.items()])
             for call in (n for n in inside if isinstance(n, ast.Call)):
                 called = _function(call.func, search._value)
                 if called is not None and not results.calls(call):
                     yield from _kept_by(*called, _given(call, called, there), results.holds)
 
 
-def _kept_in(nodes: list[ast.AST], results: Results) -> Iterator[int]:
-    """Lines that append a result to something, or put it at a key that moves."""
+def _kept_in(nodes: list[ast.AST], results: Results) -> Iterator[tuple[int, _Parts]]:
+    """Lines that append a result to something, or put it at a key that moves, with which parts are results."""
     for n in nodes:
         what: ast.expr | None = None
+        if isinstance(n, ast.AugAssign) and isinstance(n.value, ast.List):
+            what = n.value
+        if isinstance(n, ast.Call) and last_name(n.func) == "extend" and n.args and isinstance(n.args[0], ast.List):
+            what = n.args[0]
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in _KEEPS and n.args:
             what = n.args[-1]
         elif isinstance(n, ast.Assign) and isinstance(target := n.targets[0], ast.Subscript):
@@ -115,8 +120,9 @@ def _kept_in(nodes: list[ast.AST], results: Results) -> Iterator[int]:
         if what is None:
             continue
         parts = what.values if isinstance(what, ast.Dict) else [*elements_of(what)]
-        if any(results.has(each) and not results.is_given_anew(each, nodes, n) for each in parts):
-            yield n.lineno  # type: ignore[attr-defined]
+        kept = [each for each in parts if results.has(each) and not results.is_given_anew(each, nodes, n)]
+        if kept:
+            yield n.lineno, frozenset(map(ast.unparse, kept))  # type: ignore[attr-defined]
 
 
 def _function(node: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[FunctionType, Any] | None:
@@ -159,8 +165,8 @@ def _kept_by(
         return isinstance(holder, ast.Name) and holder.id in made - {*_outer(nodes)}
 
     keeping = [n for n in nodes if not _keeps(n) or not is_own(n)]
-    for line in _kept_in(keeping, results):
-        yield code.co_filename, line, code.co_name
+    for line, parts in _kept_in(keeping, results):
+        yield code.co_filename, line, code.co_name, parts
     for call in (n for n in nodes if isinstance(n, ast.Call)):
         inner = _function(call.func, lambda n: path_value(n, known, function.__globals__))
         if inner is not None and inner[0] is not function:

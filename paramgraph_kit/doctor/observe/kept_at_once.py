@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.held_in_line import of_what
 from paramgraph_kit.doctor.observe.read_later import spans
 
 _MAKE_LISTS = ("list", "tuple")
+_LISTS = (list, tuple, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,12 @@ class LinesOfReplays:
     def __init__(self) -> None:
         self._lines: dict[tuple[CodeType, int], set[tuple[CodeType, int]]] = {}  # with where the graph's replay stands
         self.waits = False  # a graph was replayed, and none of its results was read since
+        self._times: dict[int, int] = {}  # how often each was
 
-    def replayed(self, frames: Iterator[FrameType], is_first: bool) -> None:
+    def replayed(self, graph: int, frames: Iterator[FrameType], is_first: bool) -> None:
         """A graph is replayed now; ``is_first``: not before, as by what makes it and gives away where it writes."""
         self.waits = True
+        self._times[graph] = self._times.get(graph, 0) + 1
         lines = [(frame.f_code, frame.f_lineno) for frame in frames]
         for line in lines:
             self._lines.setdefault(line, set()).update([] if is_first else lines[:1])
@@ -52,11 +55,28 @@ class LinesOfReplays:
         """A result is read now: what such lines keep that is read there; ``several``: whether of several replays."""
         if not self.waits:
             return
-        self.waits = False
+        self.waits, often = False, max(self._times.values(), default=0) > 1
+        self._times.clear()
         for frame in frames:
-            for node, name, value in _kept_in(frame, self.lines_of(frame.f_code)):
+            lines = self.lines_of(frame.f_code)
+            for made in _gone_through(frame, lines) if often else ():
+                yield AtOnce(frame.f_code, "", made, _entry(made), [])
+            for node, name, value in _kept_in(frame, lines):
                 if several(value):
                     yield from self._told(frame.f_code, node, name, value)
+
+    def ended(self, result: Any, several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:
+        """A call gives this back, and nothing has read it: the one line that has made a list of several replays."""
+        parts = [*(result.values() if type(result) is dict else result if type(result) in (list, tuple) else ())]
+        rows = [parts, *([*each.values()] if type(each) is dict else [*each] for each in parts if type(each) in _LISTS)]
+        wrong = next((each for each in rows if several(each)), None)
+        made: dict[ast.expr, CodeType] = {}
+        for code, line in self._lines if wrong is not None else ():
+            there = [n for n in nodes_of(code) if isinstance(n, (ast.Assign, ast.Return)) and spans(n, line)]
+            made |= {each: code for n in there for each in map(_makes, _each_of(n.value)) if each is not None}
+        innermost = [each for each in made if _entry(each) is not None] or [*made]
+        if wrong is not None and len(innermost) == 1:
+            yield AtOnce(made[innermost[0]], "", innermost[0], _entry(innermost[0]), wrong)
 
     def _told(self, code: CodeType, node: ast.Assign, name: str, value: list[Any]) -> Iterator[AtOnce]:
         if isinstance(node.value, ast.Tuple):
@@ -76,6 +96,24 @@ class LinesOfReplays:
                 for inner in returns if called == other.co_name else ():
                     if made := _makes(inner.value):
                         yield AtOnce(other, name, made, _entry(made), value)
+
+
+def _each_of(value: ast.expr | None) -> list[ast.expr]:
+    """What a line gives, and the parts of that where they stand side by side."""
+    parts = (
+        value.values if isinstance(value, ast.Dict) else value.elts if isinstance(value, (ast.Tuple, ast.List)) else ()
+    )
+    return [*filter(None, [value, *parts])]
+
+
+def _gone_through(frame: FrameType, lines: set[int]) -> Iterator[ast.expr]:
+    """Lists that a loop makes of replays and goes through, where a line of its body reads what it gives."""
+    for node in (n for n in nodes_of(frame.f_code) if isinstance(n, ast.For)) if lines else ():
+        made, names = _makes(node.iter), {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        body = [n for n in node.body if spans(n, frame.f_lineno)]
+        read = {n.id for each in body for n in ast.walk(each) if isinstance(n, ast.Name)}
+        if made is not None and read & names and any(spans(node.iter, line) for line in lines):
+            yield made
 
 
 def _makes(value: ast.expr | None) -> ast.expr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from functools import lru_cache
@@ -25,7 +25,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
-from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_with_clones
+from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
 from paramgraph_kit.doctor.observe.results_by_name import result_of
@@ -78,7 +78,7 @@ class KeptResults:
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
-        self._replays, self._held = LinesOfReplays(), HeldInLines()
+        self._replays, self._held, self._at_end = LinesOfReplays(), HeldInLines(), list[Failure]()
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
@@ -90,7 +90,7 @@ class KeptResults:
         """
         self._settle(owns)
         self._looks += 1
-        self._replays.replayed(frames_of_the_user(), is_first)
+        self._replays.replayed(graph, frames_of_the_user(), is_first)
         read_on = {(frame, name) for frame, name in self._held.replayed(graph, [*frames_of_the_user()], owns)}
         if self._looks <= _MOST_LOOKS:
             for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
@@ -190,6 +190,13 @@ class KeptResults:
 
     def failures(self, owns: Owns, given: Owns = _is_none) -> Iterator[Failure]:
         """All that is kept twice, at the lines that keep it; ``given``: whether a tensor is an input that changes."""
+        yield from [*self._failures(owns, given)] or self._at_end
+
+    def ended(self, result: Any, owns: Owns) -> None:
+        """A call gives this back: a list that it has made at once has no name by then."""
+        self._at_end = [_of_line(kept) for kept in self._replays.ended(result, lambda held: bool(_twice(held, owns)))]
+
+    def _failures(self, owns: Owns, given: Owns) -> Iterator[Failure]:
         yield from self._names.values()
         for kept in self._lists.values():
             before = self._before.get(id(kept.held), set())
@@ -265,8 +272,11 @@ def _given_by_generators(code: CodeType, place: Place) -> Iterator[ast.Yield]:
 
 def kept_by(node: ast.AST) -> ast.expr | None:
     """What a statement puts into a list, a set or a dictionary."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS and node.args:
-        return node.args[-1]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        adds = node.func.attr in KEEPS or (node.func.attr == "extend" and isinstance(node.args[-1], ast.List))
+        return node.args[-1] if adds else None
+    if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
+        return node.value
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return node.value
     return None
@@ -285,8 +295,8 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
-def kept_at(text: str, frame: Frame) -> Failure:
-    """What is told of a line that keeps a result, with the same line and a copy of it."""
+def kept_at(text: str, frame: Frame, parts: Collection[str] = ()) -> Failure:
+    """What is told of a line that keeps a result, with the same line and a copy of it; ``parts``: those of a row."""
     failure = BY_ID["output-alias"].failure(text, frame)
     with suppress(SyntaxError):  # it goes over several lines
         line = ast.parse(frame.text.strip()).body[0]
@@ -294,7 +304,7 @@ def kept_at(text: str, frame: Frame) -> Failure:
         made = [n for n in ast.walk(line) if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp))]
         named = node.value if isinstance(node, ast.Assign) and isinstance(node.value, _PATHS) else None
         if (what := made[0].elt if len(made) == 1 else kept_by(node) or named) is not None:
-            before, after = with_clone(node, what)
+            before, after = with_clone(node, what, row_of(what, parts))
             return replace(failure, fix=f"before  {before}\nafter   {after}")
     return failure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
@@ -31,7 +31,10 @@ def row_with_clones(row: ast.expr, held: Any) -> str:
     rows = [*islice(held.values(), _MOST)] if type(held) is dict else rows
     if isinstance(row, (ast.Tuple, ast.List)):
         alike = [each for each in rows if type(each) in (tuple, list) and len(each) == len(row.elts)]
-        parts = [_part(part, [each[number] for each in alike]) for number, part in enumerate(row.elts)]
+        known = [[each[number] for each in alike] for number in range(len(row.elts))]
+        if isinstance(row, ast.List) and not alike and all(is_a(each, torch.Tensor) for each in rows):
+            known = [rows[number :: len(row.elts)] for number in range(len(row.elts))]  # kept += [x]
+        parts = [_part(*pair) for pair in zip(row.elts, known, strict=True)]
         return f"[{', '.join(parts)}]" if isinstance(row, ast.List) else f"({', '.join(parts)})"
     named = [each for each in rows if type(each) is dict]
     if isinstance(row, ast.Dict):
@@ -50,6 +53,23 @@ def row_with_clones(row: ast.expr, held: Any) -> str:
         parts = [f"{k.arg}={_part(k.value, [each[k.arg] for each in named if k.arg in each])}" for k in row.keywords]
         return f"dict({', '.join(parts)})"
     return ""
+
+
+def row_of(row: ast.expr, results: Collection[str]) -> Any:
+    """What a list of such rows shows, where the text tells which parts are results; None for no row.
+
+    Args:
+        row: what is kept.
+        results: the parts that are results, as they are written.
+    """
+    one = torch.empty(0)
+    if isinstance(row, (ast.Tuple, ast.List)) and results:
+        made: Any = [one if ast.unparse(each) in results else None for each in row.elts]
+        return [made] * 2
+    if isinstance(row, ast.Dict) and results:
+        pairs = [(key, value) for key, value in zip(row.keys, row.values, strict=True) if isinstance(key, ast.Constant)]
+        return [{key.value: one if ast.unparse(value) in results else None for key, value in pairs}] * 2
+    return None
 
 
 def may_be_kept(what: ast.expr | None) -> TypeGuard[ast.expr]:
@@ -106,6 +126,8 @@ def result_in_row(frame: FrameType, name: str, value: Any, owns: Callable[[torch
 
 def _part(part: ast.expr, known: list[Any]) -> str:
     text, tensors = ast.unparse(part), [is_a(each, torch.Tensor) for each in known]
+    if isinstance(part, ast.Call) and len(known) > 1 and all(tensors) and len({t.data_ptr() for t in known}) == 1:
+        return f"{text}.clone()"  # each call has given the same memory
     if not isinstance(part, _PATHS) or (known and not any(tensors)):
         return text  # a call makes another one, and a number has no clone()
     return f"{text}.clone()" if all(tensors) else f"{text}.clone() if torch.is_tensor({text}) else {text}"

@@ -305,6 +305,7 @@ class OwnGraphs:
         self.early.returned(tensors_in(result), made, self.regions or ())
         self.fed.returned(result, self.memory(), self.device)
         self.carried.update(map(storage_key, tensors_in(result)))
+        self.kept.ended(result, self.filled_by_all())
 
     def viewed(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation gives another look at a tensor."""

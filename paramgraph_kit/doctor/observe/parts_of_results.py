@@ -105,7 +105,7 @@ class Results:
 def _part(whole: Any, node: ast.Attribute | ast.Subscript) -> Any:
     """The part of a result that a path names; the whole where its key is not written there."""
     if is_a(whole, torch.Tensor):
-        looks = node.attr in _SAME_MEMORY if isinstance(node, ast.Attribute) else isinstance(node.slice, ast.Constant)
+        looks = node.attr in _SAME_MEMORY if isinstance(node, ast.Attribute) else _is_view(node.slice)
         return whole if looks else NOTHING
     with suppress(Exception):  # of a class of the user's
         if isinstance(node, ast.Attribute):
@@ -115,6 +115,11 @@ def _part(whole: Any, node: ast.Attribute | ast.Subscript) -> Any:
             key: Any = node.slice.value if isinstance(node.slice, ast.Constant) else NOTHING
             return whole if key is NOTHING else whole[key]
     return NOTHING
+
+
+def _is_view(key: ast.expr) -> bool:
+    """Whether a key of a tensor's gives another look at it: a tensor, or a list, picks copies."""
+    return all(isinstance(n, (ast.Constant, ast.Slice)) for n in (key.elts if isinstance(key, ast.Tuple) else [key]))
 
 
 def kept_from_round_to_round(loop: ast.stmt, around: list[ast.AST], results: Results) -> Iterator[int]:

@@ -92,7 +92,7 @@ def problems(
     """The same, where loops around it are known; ``notes`` gets what only may be."""
     filled = [t for t in tensors_in(result) if hosts.fills(t)]
     frames = kept(around.scopes, function, (), result, lambda p: any(map(hosts.fills, tensors_in(p))), around.calls)
-    yield from (kept_at(SAID_OF_HOST, frame) for frame in (frames if filled else ()))
+    yield from (kept_at(SAID_OF_HOST, *each) for each in (frames.items() if filled else ()))
     if filled and not frames:
         text = "its result is pinned memory that the copy of the next call writes to: who keeps it needs a clone()"
         notes.append(text)
