@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
+from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
@@ -78,15 +79,25 @@ class KeptResults:
         self._before: dict[int, set[_Key]] = {}  # what a list had twice before the first replay
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
-        self._replays, self._held, self._at_end = LinesOfReplays(), HeldInLines(), list[Failure]()
+        self._replays, self._held, self._over = LinesOfReplays(), HeldInLines(), HeldOver()
+        self._at_end: list[Failure] = []
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
 
-    def look(self, graph: int, owns: Owns, is_first: bool, spoiled: Owns = _is_none, reads: Owns = _is_none) -> None:
+    def look(
+        self,
+        graph: int,
+        owns: Owns,
+        is_first: bool,
+        spoiled: Owns = _is_none,
+        reads: Owns = _is_none,
+        moved: Collection[int] = (),
+    ) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before.
 
-        ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it.
+        ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it; ``moved``: memory
+        of before that it writes in any way.
         """
         self._settle(owns)
         self._looks += 1
@@ -103,6 +114,7 @@ class KeptResults:
                     self._names[frame.f_code, name] = _cloned(frame.f_code, line, taken[0])
             for name, value in _with_inner(_variables(frame)):
                 kind = type(value)
+                self._over.look(frame, name, value, owns, moved)
                 if issubclass(kind, (list, dict, deque)):
                     before, now = self._lists.get(id(value)), (frame.f_code, name)
                     named = before.named if before is not None else frozenset()
@@ -142,6 +154,9 @@ class KeptResults:
         for key in list(self._lists):
             if sys.getrefcount(self._lists[key].held) <= _OURS_ALONE:
                 kept = self._lists.pop(key)
+                self._names |= {
+                    (kept.code, f"{kept.name}[]{n}"): f for n, f in enumerate(self._over.of_list(kept.held))
+                }
                 if self._is_wrong(kept, owns, self._before.pop(key, set())):
                     kept, lines = _told_inside(kept, owns)
                     self._names |= {(kept.code, f"{kept.name}[{n}]"): f for n, f in enumerate(lines)}
@@ -156,6 +171,7 @@ class KeptResults:
         frames = [*frames_of_the_user()] if self._held.waiting else []
         for held in self._held.read(frames, tensors, owns()) if frames else ():
             self._names[held.code, ast.unparse(held.what)] = _cloned(held.code, held.line, held.what)
+        self._names |= {(code, at): told for code, at, told in self._over.against_itself(tensors)}
         if operation in ("cat", "stack"):
             self._joined(tensors, owns(), makes, place)
         elif self._replays.waits and any(map(is_own := owns(), tensors)):
@@ -200,6 +216,7 @@ class KeptResults:
         yield from self._names.values()
         for kept in self._lists.values():
             before = self._before.get(id(kept.held), set())
+            yield from self._over.of_list(kept.held)
             if self._is_wrong(kept, owns, before):
                 yield from _told_inside(kept, owns)[1]
             elif type(kept.held) is list and _twice(kept.held, given) - before:

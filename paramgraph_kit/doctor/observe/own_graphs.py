@@ -223,7 +223,8 @@ class OwnGraphs:
         self.behind.read(keys)
         pending = self.unexecuted.read(tensors)
         for own in self._known.values():
-            if own.by_torch or own.memory.keys().isdisjoint(keys):
+            there = own.memory.keys() & set(keys)
+            if own.by_torch or not there or (not own.replayed and self._is_filled(there)):
                 continue
             if not own.replayed:
                 text = "the capture has run nothing yet, and its result is read here"
@@ -336,7 +337,8 @@ class OwnGraphs:
             self.unordered.launched(stream, one.reads, one.memory, place)
             self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)
             self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)
-            self._ahead_of_its_input(one, place)
+            takes = one.of_others - self.flow.overwritten(graph) - self.written.keys()
+            self.misread += self.order.ahead(one, self._known.values(), takes, place)
             made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
             makers = [(own.graph, own.reads) for own in made if not own.memory.keys().isdisjoint(one.reads)]
             self.misread += self.order.launched(graph, one.begun, makers, place)
@@ -352,16 +354,10 @@ class OwnGraphs:
             self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
         self.order.over(one, self._known.values(), place)
 
-    def _ahead_of_its_input(self, one: OneGraph, place: Place) -> None:
-        """A graph is replayed that reads what another one makes, which has never been replayed, nor written else."""
-        reads = one.of_others - self.written.keys()
-        makers = [own for own in self._known.values() if own is not one and not reads.isdisjoint(own.memory)]
-        if any(not own.replayed and not own.by_torch for own in makers):
-            text = "this graph reads what another one makes, which has not been replayed yet"
-            failure = BY_ID["pool-order"].failure(text, place.frame_in(one.begun))
-            line = failure.frame.text if failure.frame is not None else ""
-            fix = f"before  {line}\nafter   the other one's replay() ahead of this line, in the order of their captures"
-            self.misread.append(replace(failure, fix=fix))
+    def _is_filled(self, keys: Collection[int]) -> bool:
+        """Whether graphs that were replayed write all of some memory."""
+        graphs = (own.graph for own in self._known.values() if own.launched)
+        return set(keys) <= set[int]().union(*map(self.flow.written, graphs))
 
     def _is_spoiled(self, tensor: torch.Tensor) -> bool:
         """Whether another graph of its pool was replayed since, and has written over a result."""
@@ -383,7 +379,8 @@ class OwnGraphs:
                 self.called.launched(graph)
                 self._look(graph)
                 owns, reads = self._filled_by(one), among(one.reads)
-                self.kept.look(id(graph), owns, not one.replayed, self._is_spoiled, reads)
+                moved = self.flow.written(graph).union(*(r.writes for r in self.regions if r.graph is graph))
+                self.kept.look(id(graph), owns, not one.replayed, self._is_spoiled, reads, moved)
         one.replayed, one.launched, one.spoiled = True, True, None
         one.at = self.writes_seen
 

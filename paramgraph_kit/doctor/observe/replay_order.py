@@ -57,6 +57,17 @@ class ReplayOrder:
         other = frame.text if (frame := place.frame_in(begun)) is not None else "the other one's replay()"
         return [replace(failure, fix=f"before  {line}\nafter   {other} ahead of this line")]
 
+    def ahead(self, one: OneGraph, known: Iterable[OneGraph], takes: Collection[int], place: Place) -> list[Failure]:
+        """A graph is replayed that reads what another one makes, which has never been replayed; ``takes``: that."""
+        makers = [own for own in known if own is not one and not own.memory.keys().isdisjoint(takes)]
+        if not any(not own.replayed and not own.by_torch for own in makers):
+            return []
+        text = "this graph reads what another one makes, which has not been replayed yet"
+        failure = BY_ID["pool-order"].failure(text, place.frame_in(one.begun))
+        line = failure.frame.text if failure.frame is not None else ""
+        fix = f"before  {line}\nafter   the other one's replay() ahead of this line, in the order of their captures"
+        return [replace(failure, fix=fix)]
+
     def lost(
         self, one: OneGraph, known: Iterable[OneGraph], unread: set[int], written: Mapping[int, int], at: Place
     ) -> list[Failure]:

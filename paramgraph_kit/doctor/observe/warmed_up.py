@@ -51,6 +51,7 @@ class _Span:
     codes: Collection[CodeType]
     launched: int | None = None
     said: bool = False
+    beside: set[int] = field(default_factory=set)  # what its warm-up has moved that it does not write, but reads
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ class WrittenAhead:
         """Memory that the warm-up goes on from, and that nothing else writes to ahead of the first replay."""
         own = {code for code in span.codes if not is_library(code.co_filename) and code is not region.code}
         lines = _same_lines(region, block)
-        moved, spoiled, filled = set[int](), set[int](), set[int]()
+        moved, spoiled, filled, beside = set[int](), set[int](), set[int](), set[int]()
         states = span.written & span.asked
         stepped = states | (span.written & span.stepped)
         end = span.launched if span.launched is not None else len(self.writes)
@@ -146,12 +147,19 @@ class WrittenAhead:
                 put_back = set[int]()
             elif at is not None and write.moves and _is_called_in(at, region.code, block):
                 moved |= write.keys & stepped  # by whatever names a function does there what is captured
+                beside |= write.keys
                 put_back = set[int]()
+            elif at is not None and write.moves and _is_in(at, region.code, block):
+                put_back = set[int]()  # beside what is captured, as an optimizer that steps outside of the graph does
+                beside |= write.keys
             else:
                 put_back = {*write.keys}
             moved -= put_back
             filled -= put_back
+            beside -= put_back
         moved -= spoiled
+        span.beside = beside if not beside.isdisjoint(span.reads) else set()
+        moved |= span.beside
         return moved | (filled & span.reads) if moved else moved  # else it has filled the same places as ever
 
 
@@ -180,6 +188,11 @@ def _is_of(at: Place, where: CodeType, block: ast.stmt, lines: set[int], own: se
     return False
 
 
+def _is_in(at: Place, where: CodeType, block: ast.stmt) -> bool:
+    """Whether something was run in the lines of a warm-up, by whatever these call."""
+    return any(code is where and block.lineno <= line_of(code, s) <= (block.end_lineno or 0) for code, s in at.stack)
+
+
 def _is_called_in(at: Place, where: CodeType, block: ast.stmt) -> bool:
     """Whether a function of the user's has run it that the warm-up calls."""
     for number, (code, spot) in enumerate(at.stack):
@@ -203,7 +216,7 @@ def _named(region: Region, span: _Span, moved: set[int]) -> Iterator[str]:
         elif name == "self":
             known |= {f"self.{part}": each for part, each in attributes_of(value).items()}
     known = dict(sorted(known.items(), key=lambda each: "." in each[0]))  # names of its own go first
-    writes = span.written if region.whole else None
+    writes = span.written | span.beside if region.whole else None
     modules = [(n, v) for n, v in known.items() if is_a(v, torch.nn.Module)]
     told = set[int]()
     for name, value in sorted(modules, key=lambda each: -len([*each[1].parameters()])):
