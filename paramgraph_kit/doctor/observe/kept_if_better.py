@@ -13,7 +13,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.kept_choices import is_choice
-from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans
+from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
 
 _PICKS = ("max", "min")
 _PATHS = (ast.Name, ast.Attribute)
@@ -61,6 +61,37 @@ def added_to_what_was(node: ast.Assign) -> ast.expr | None:
     else:
         return None
     return new[0] if len(new) == 1 and target in map(ast.unparse, was) else None
+
+
+@lru_cache(256)
+def of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
+    """Lines behind a replay that keep a result by a name which is read between it and them: it is of the round before.
+
+    Who gives the name the same ahead of the replay, too, means what is there now.
+    """
+    nodes = [*nodes_of(code)]
+    now = statement_at(nodes, line)
+    ahead = now.end_lineno or line if now is not None else line
+    assigns = [n for n in nodes if isinstance(n, ast.Assign)]
+    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
+    found = []
+    rounds = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
+    for node in (n for n in assigns if n.lineno > ahead and len(n.targets) == 1):
+        if taken_by(node) and any(spans(each, node.lineno) for each in rounds):
+            found.append(node)
+            continue
+        if not isinstance(node.targets[0], _PATHS) or not isinstance(node.value, _PATHS):
+            continue
+        path, kept = ast.unparse(node.targets[0]), ast.unparse(node.value)
+        named = [n for n in nodes if isinstance(n, _PATHS) and ast.unparse(n) == path]
+        between = [n for n in named if ahead < n.lineno < node.lineno]
+        read = [n for n in between if not isinstance(n, ast.Name) or not is_about(n, parents)]
+        others = [n for n in assigns if n is not node and {*elements_of(n.targets[0])} & {*named}]
+        pairs = [pair for n in others for pair in zip(elements_of(n.targets[0]), elements_of(n.value), strict=False)]
+        same = any(ast.unparse(part) == kept for target, part in pairs if target in named)
+        if read and not same and all(isinstance(n.ctx, ast.Load) for n in between):
+            found.append(node)
+    return tuple(found)
 
 
 def kept_now(

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
@@ -25,10 +24,10 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
-from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, taken_by
+from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, of_round_before, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
-from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
+from paramgraph_kit.doctor.observe.read_later import is_read_later, statement_at
 from paramgraph_kit.doctor.observe.results_by_name import result_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
@@ -107,7 +106,7 @@ class KeptResults:
             for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
                 self._names[code, target] = _cloned(code, line, part)
         for number, frame in enumerate(frames_of_all()):
-            for line in _of_round_before(frame.f_code, frame.f_lineno):
+            for line in of_round_before(frame.f_code, frame.f_lineno):
                 value = path_value(line.targets[0], frame.f_locals, frame.f_globals)
                 if is_a(value, torch.Tensor) and owns(value):
                     name, taken = ast.unparse(line.targets[0]), taken_by(line) or [line.value]
@@ -468,34 +467,3 @@ def _of_name(code: CodeType, node: Any, name: str, value: Any) -> Failure:
     before, after = copied_at(node, name, value)
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, node.lineno))
     return replace(failure, fix=f"before  {before}\nafter   {after}")
-
-
-@lru_cache(256)
-def _of_round_before(code: CodeType, line: int) -> tuple[ast.Assign, ...]:
-    """Lines behind a replay that keep a result by a name which is read between it and them: it is of the round before.
-
-    Who gives the name the same ahead of the replay, too, means what is there now.
-    """
-    nodes = [*nodes_of(code)]
-    now = statement_at(nodes, line)
-    ahead = now.end_lineno or line if now is not None else line
-    assigns = [n for n in nodes if isinstance(n, ast.Assign)]
-    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
-    found = []
-    rounds = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
-    for node in (n for n in assigns if n.lineno > ahead and len(n.targets) == 1):
-        if taken_by(node) and any(spans(each, node.lineno) for each in rounds):
-            found.append(node)
-            continue
-        if not isinstance(node.targets[0], _PATHS) or not isinstance(node.value, _PATHS):
-            continue
-        path, kept = ast.unparse(node.targets[0]), ast.unparse(node.value)
-        named = [n for n in nodes if isinstance(n, _PATHS) and ast.unparse(n) == path]
-        between = [n for n in named if ahead < n.lineno < node.lineno]
-        read = [n for n in between if not isinstance(n, ast.Name) or not is_about(n, parents)]
-        others = [n for n in assigns if n is not node and {*elements_of(n.targets[0])} & {*named}]
-        pairs = [pair for n in others for pair in zip(elements_of(n.targets[0]), elements_of(n.value), strict=False)]
-        same = any(ast.unparse(part) == kept for target, part in pairs if target in named)
-        if read and not same and all(isinstance(n.ctx, ast.Load) for n in between):
-            found.append(node)
-    return tuple(found)
