@@ -10,6 +10,7 @@ from paramgraph_kit.verbs._own_captures import head_of, headed
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
 
+_FAILS = "raises"
 _NOT_LOOKED_AT = "no problems around its replays, and its capture was not looked at"
 
 
@@ -31,7 +32,9 @@ def asked_as_first(
         return found
     with as_before_captures(what, [*args, *kwargs.values()]) as is_lazy:
         again = diagnose(what, args, kwargs, limit_s, False, fix) if is_lazy else None
-    if again is not None and NOT_ASKED not in again.notes and not again.state:
+    # Who fails without its graphs has not captured them where it asks: nothing of that call counts.
+    fails = again is not None and any(f.code == _FAILS for f in again.failures)
+    if again is not None and not fails and NOT_ASKED not in again.notes and not again.state:
         # What arguments only a capture has read is judged by the graphs that are there: a caller may fill them.
         own = [f for f in again.failures if UNREAD not in f.message]
         lines = {(f.code, f.frame) for f in own}

@@ -52,3 +52,57 @@ def test_the_line_that_reads_it_too_early_is_told(wait: str, told: bool, tmp_pat
     found = pgk.diagnose(names["main"])
     # THEN the line that copies it to the input is told where nothing waits
     assert ["static.copy_(batch)" in f.frame.text for f in found.failures] == [True] * told, found  # type: ignore[union-attr]
+
+
+SLOTS = """
+import torch
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+
+class Doubled:
+    def __init__(self, net):
+        self.net = net.requires_grad_(False)
+        self.upload, self.turn = cuda.Stream(), 0
+        self.slots = [torch.zeros(2, 4, device=device) for _ in range(2)]
+        self.ready, self.free = [cuda.Event() for _ in range(2)], [cuda.Event() for _ in range(2)]
+        self.graphs, self.outs = [], []
+        for slot in self.slots:
+            self.capture(slot)
+    def capture(self, slot):
+        self.net(slot)
+        g = cuda.CUDAGraph()
+        with cuda.graph(g):
+            out = self.net(slot)
+        self.graphs.append(g)
+        self.outs.append(out)
+    def step(self, batch):
+        k = self.turn % 2
+        self.turn += 1
+        WAIT
+        with cuda.stream(self.upload):
+            self.slots[k].copy_(batch, non_blocking=True)
+            self.ready[k].record(self.upload)
+        cuda.current_stream().wait_event(self.ready[k])
+        self.graphs[k].replay()
+        self.free[k].record()
+        return self.outs[k].clone()
+
+doubled, batch = Doubled(torch.nn.Linear(4, 4).to(device)), torch.rand(2, 4).pin_memory(device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [
+        ("pass", True),
+        ("self.upload.wait_event(self.free[k])", False),
+        ("self.upload.wait_stream(cuda.current_stream())", False),
+    ],
+)
+def test_a_slot_that_is_filled_while_its_graph_may_still_read_it_is_told(wait: str, told: bool, tmp_path: Path) -> None:
+    # GIVEN graphs of slots in a list, which no name of today tells, and a step that fills the slots in turn
+    names = load(SLOTS.replace("WAIT", wait), tmp_path / "program.py")
+    # WHEN the step alone is diagnosed
+    found = pgk.diagnose(names["doubled"].step, names["batch"]).failures
+    # THEN the upload is told where nothing waits for the replay of before
+    assert ["self.slots[k].copy_" in f.frame.text for f in found] == [True] * told, found  # type: ignore[union-attr]

@@ -58,7 +58,7 @@ from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
-from paramgraph_kit.doctor.observe.late_captures import captures_late, replays_alone, settled
+from paramgraph_kit.doctor.observe.late_captures import behind_both, captures_late, replays_alone, settled
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_by_others import moved_by_others
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
@@ -168,8 +168,9 @@ class _Examiner(Caller):
             return failed(self, found, [first], NOT_REPLAYED) or self.finish(found, [first], causes)
         self.state.grow()
         second = self.call(self.args, self.kwargs)
-        if self.is_program(second) or (first.captures and second.captures and second.replays):
-            return self.program(found, first, second)
+        further = None if self.is_program(second) else behind_both(self, first, second)
+        if self.is_program(second) or (further is not None and not replays_alone(further)):
+            return self.program(found, *filter(None, (first, second, further)))
         if second.captures and (by_itself := failed(self, found, [first, second], NOT_REPLAYED)) is not None:
             return by_itself
         if (late := captures_late(self, [*self.codes(second)], (first, second))) is not None:
@@ -179,7 +180,7 @@ class _Examiner(Caller):
         silent = self.compare(*pair)
         if second.ended is None and (silent or second.changes or first.captures):
             # Perhaps only the first call was different, as where something is made when it is needed first.
-            third = settled(self, second, self.call(self.args, self.kwargs))
+            third = settled(self, second, further or self.call(self.args, self.kwargs))
             if third.ended is None:
                 pair, calls = [second, third], [first, second, third]
                 silent = self.compare(*pair)

@@ -45,6 +45,12 @@ def settled(caller: Caller, before: Call, call: Call) -> Call:
     return call if call.ended is not None or replays_alone(call) else before
 
 
+def behind_both(caller: Caller, first: Call, second: Call) -> Call | None:
+    """A call behind two that both capture and replay, each for a key of its own perhaps; None behind others."""
+    both = first.captures and second.captures and second.replays
+    return caller.call(caller.args, caller.kwargs) if both else None
+
+
 def replays_alone(call: Call) -> bool:
     """Whether a call replays a graph that the function has captured before: it is no work for another capture.
 

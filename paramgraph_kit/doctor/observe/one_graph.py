@@ -88,6 +88,7 @@ class OneGraph:
     last: Place | None = None  # where that was
     at: int = 0  # how much had been written at its latest replay
     empty: bool = False  # its capture holds nothing, as the device says
+    fed: set[int] = field(default_factory=set)  # of one captured before: what is written of the memory that it touches
     spoiled: Place | None = None  # where another graph was replayed that writes to what this one has made
 
     def lose(self, freed: Iterable[tuple[int, tuple[str, int] | None]]) -> None:
@@ -96,6 +97,15 @@ class OneGraph:
             self.loses |= place is None
             if place is not None and not is_library(place[0]):
                 self.freed.append((at, frame_of_line(*place)))
+
+    def inputs(self) -> set[int]:
+        """Memory from outside that it reads, as far as it is known."""
+        return {*self.reads, *self.fed}
+
+    def wrote(self, tensor: torch.Tensor, key: int) -> None:
+        """Something outside of all captures writes to a tensor, which only the device knows that it touches."""
+        if self.touched and tensor.untyped_storage().data_ptr() in self.touched:
+            self.fed.add(key)
 
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that it has made."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
 from paramgraph_kit.doctor.observe.moved_words import as_replayed
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -13,6 +15,7 @@ OF_ITS_OWN = (
     "between its calls, is known as far as lines tell it: diagnose the function that calls it, too"
 )
 READ = "the graph reads out of range in what it still has, which a check in a kernel ends, and all work with it; at"
+AGAIN = "nothing behind it was looked at: ask again once that is mended"
 
 
 def with_cause(ended: Failure, graphs: OwnGraphs, notes: list[str]) -> list[Failure]:
@@ -20,6 +23,16 @@ def with_cause(ended: Failure, graphs: OwnGraphs, notes: list[str]) -> list[Fail
     regions = graphs.launched_regions() if ended.code == ASSERTED else []
     told = [f for region in regions for f in moved_failures(region, [])]
     if not told:
-        return [ended]
+        return [_begun_elsewhere(ended, graphs, notes) if ended.code == ASSERTED else ended]
     notes += [OF_ITS_OWN, f"{READ} {ended.frame.label()}" if ended.frame is not None else READ]
     return as_replayed(told, (region.code.co_filename for region in regions))
+
+
+def _begun_elsewhere(ended: Failure, graphs: OwnGraphs, notes: list[str]) -> Failure:
+    """The same with what a warm-up has left moved, as a place that is counted there: the replays begin behind it."""
+    moved = graphs.warmed.notes()
+    if not moved or ended.frame is None:
+        return ended
+    notes += [*moved, AGAIN]
+    after = "the same, behind what puts back what the warm-up has moved: replays go on from there, and come too far"
+    return replace(ended, fix=f"before  {ended.frame.text}\nafter   {after}")

@@ -257,6 +257,8 @@ class OwnGraphs:
             self.behind.wrote(storage_key(tensor), place)
             self.writes_seen += 1
             self.written[storage_key(tensor)] = self.writes_seen
+            for own in self._known.values():
+                own.wrote(tensor, storage_key(tensor))
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
@@ -334,7 +336,7 @@ class OwnGraphs:
             self.states.launched(graph, place)
             self.flow.launched(graph)
             self.warmed.launched(graph, self.regions or (), one.before)
-            self.unordered.launched(stream, one.reads, one.memory, place)
+            self.unordered.launched(stream, one.inputs(), one.memory, place)
             self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)
             self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)
             takes = one.of_others - self.flow.overwritten(graph) - self.written.keys()
