@@ -53,6 +53,7 @@ from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
 from paramgraph_kit.doctor.observe.ended_behind import ended_in, without_nulled
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
+from paramgraph_kit.doctor.observe.exchanged_rarely import exchanged_rarely
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -455,8 +456,7 @@ class _Examiner(Caller):
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
-        problems += self.graphs.early.failures()
-        problems += self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))
+        problems += [*self.graphs.early.failures(), *self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))]
         if is_result and not any(f.title == BY_ID["output-alias"].title for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
         elif said := note_of_kept(call.result, states(self.graphs), self.graphs):
@@ -496,6 +496,7 @@ class _Examiner(Caller):
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         problems = without_captured_again(self, problems, launched)
+        problems += exchanged_rarely(self, call, self.codes(call), launched, problems)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
         found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
         found.notes += moved_by_others(launched, [f.message for f in problems])

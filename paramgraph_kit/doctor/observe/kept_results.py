@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
