@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.exchanged_by_methods import exchanged_by_methods
@@ -130,7 +131,7 @@ class _Around(LinesBehind):
                     text = f"{name} is another tensor from here on, and the graph reads the one of its capture"
                     lines = self.written_in_place(name, value)
                     yield _told(code, text, self.region.code, node.lineno, lines)
-                elif is_a(then, (bool, int, float)) and name not in self.of_loops():
+                elif is_a(then, NUMBERS) and name not in self.of_loops():
                     text = f"{name} is another number from here on, and the graph has the {then} of its capture"
                     number = self.in_a_tensor(name, then, value)
                     yield _told("scalar-frozen", text, self.region.code, node.lineno, number)
@@ -204,7 +205,7 @@ class _Around(LinesBehind):
             if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
                 continue
             owner, then = target.value.id, self.value(target)
-            is_number = owner in read and is_a(then, (bool, int, float)) and may_read(self.region, target.attr)
+            is_number = owner in read and is_a(then, NUMBERS) and may_read(self.region, target.attr)
             if is_number and self.launches_after(node) and not is_switched_back(self.region, node):
                 text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
                 yield _told("scalar-frozen", text, self.region.code, node.lineno)

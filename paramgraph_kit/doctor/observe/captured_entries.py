@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.restore.holder import is_array
 
 LENGTH = "len()"  # the part of a list that says how many entries it has
@@ -49,7 +50,7 @@ def entries_of(value: Any) -> Iterator[tuple[str, Any]]:
     """The entries of a list or an array, and the numbers in the lists that it has: ``tables[0][1]``."""
     for number, each in enumerate(_row(value)):
         if type(each) in (list, tuple):
-            inner = ((i, part) for i, part in enumerate(_row(each)) if type(part) in (bool, int, float))
+            inner = ((i, part) for i, part in enumerate(_row(each)) if type(part) in NUMBERS)
             yield from ((f"[{number}][{i}]", part) for i, part in inner)
         elif not isinstance(each, (list, tuple)):
             yield f"[{number}]", each

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.asked_for_any import is_as_before
 from paramgraph_kit.doctor.observe.captured_entries import (
     LENGTH,
@@ -364,7 +365,7 @@ def parts(value: Any) -> dict[str, Value]:
     kind = type(value)  # which asks the object itself nothing
     if issubclass(kind, torch.Tensor):
         return {"": ("memory", Lies.of(value))} if value.device.type != "cpu" else {}
-    if kind in (bool, int, float):
+    if kind in NUMBERS:
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
@@ -397,7 +398,7 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
                 yield f"{name}{LEARNS}", ("number", tensor.requires_grad)
     for path, one in module.named_modules():
         if has_librarys_lines(one):
-            numbers = (each for each in vars(one).items() if type(each[1]) in (bool, int, float))
+            numbers = (each for each in vars(one).items() if type(each[1]) in NUMBERS)
             numbers = (each for each in numbers if each[0] != "training" or has_modes(one))
             yield from ((f"{path}.{name}", ("number", v)) for name, v in numbers if not name.startswith("_"))
 

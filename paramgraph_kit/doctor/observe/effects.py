@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe.source_lines import written_at
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import DEEP
@@ -130,6 +131,8 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _brief(value: Any) -> str:
+    if type(value) in OF_NUMPY:
+        return str(value)  # the number itself
     if isinstance(value, (int, float, str, bool)) or value is None:
         return repr(value)[:40]
     sized = hasattr(value, "__len__") and not isinstance(value, torch.Tensor)

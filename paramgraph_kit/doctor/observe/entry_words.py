@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_entries import CHANGES, LENGTH, is_dict, is_held
 from paramgraph_kit.doctor.observe.captured_values import Moved, Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
@@ -59,7 +60,7 @@ def of_held(moved: Moved, kind: str) -> str:
     if moved.part == LENGTH:
         if moved.use.decides and moved.then[1] in (True, False) and type(moved.then[1]) is bool:
             return graph_for_each(f"bool({path})")
-        numbers = all(type(each) in (bool, int, float) for each in moved.owner)
+        numbers = all(type(each) in NUMBERS for each in moved.owner)
         return graph_for_each(of_the_host(use) or (f"tuple({path})" if numbers else f"len({path})"))
     whole = of_the_host(use)
     return graph_for_each(whole) if whole else of_entries(path, kind)

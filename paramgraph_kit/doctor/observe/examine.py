@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe import (
     around_replays,
     begun_states,
@@ -412,7 +413,7 @@ class _Examiner(Caller):
 
     def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
         """Branches on a number that moves from call to call, also where no two of these calls took other ways."""
-        if not isinstance(change.after, (int, float)):
+        if not isinstance(change.after, (int, float)) and type(change.after) not in OF_NUMPY:
             return []
         said = f"{ASKS}{change.name}, which went from {change.before} to {change.after} in one call"
         lines = {f.frame.line for f in known if f.frame}

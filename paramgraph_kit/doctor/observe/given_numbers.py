@@ -11,6 +11,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.keywords import copies_keywords, in_the_graph
@@ -59,7 +60,7 @@ class GivenNumbers:
                         continue
                     kind_of = type(now.value).__name__
                     text = f"{now.name} is given to a capture of its own, whose replays keep the first {kind_of}"
-                    held, kinds = {now.name: now.value}, (bool, int, float)
+                    held, kinds = {now.name: now.value}, NUMBERS
                     at = next((at for _, at in read_in_captures([now.code], held, kinds)), None)
                     at = at or frame_at(now.code, first.line)
                     self.moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
@@ -81,7 +82,7 @@ class GivenNumbers:
 def _given() -> Iterator[_Given]:
     for frame in (each for each in frames_of_the_user() if each.f_code.co_name != "<module>"):
         for name, entry, value in _arguments(frame):
-            if type(value) in (int, float, bool):
+            if type(value) in NUMBERS:
                 yield _Given(frame.f_code, name, entry, value, frame.f_lineno, frame.f_back)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, parts
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.names_read import body_of, stored_in
@@ -21,7 +22,6 @@ from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.driver.files import is_library
 
 _MOST = 16  # calls of one function
-_NUMBERS = (bool, int, float)
 
 
 class _Kept(dict[str, Any]):
@@ -74,7 +74,7 @@ def _given(frame: FrameType) -> Names:
         try:
             known[name] = weakref.ref(value)
         except TypeError:  # of a plain value
-            if type(value) in (list, dict) and all(type(each) in _NUMBERS for each in _entries(value)):
+            if type(value) in (list, dict) and all(type(each) in NUMBERS for each in _entries(value)):
                 known[name] = value
     return Names(frame.f_globals, own=frozenset(code.co_varnames), known=known)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import around
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, is_graph, unbound
@@ -189,7 +190,7 @@ def _another(value: Any) -> Any:
         return value
     made = copy.copy(value)
     for name, each in has.items():
-        if type(each) in (bool, int, float) or is_a(each, torch.Tensor):
+        if type(each) in NUMBERS or is_a(each, torch.Tensor):
             vars(made)[name] = other(each)
     return made
 

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, every, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, cells_of, is_a
@@ -269,7 +270,7 @@ class Meanings:
             return self._now(owner, f"[{key!r}]", found)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
             value = self._value(node.operand, run)
-            if type(value) not in (bool, int, float):
+            if type(value) not in NUMBERS:
                 return NOTHING
             return -value if isinstance(node.op, ast.USub) else not value
         if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):

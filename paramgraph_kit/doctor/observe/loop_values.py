@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_entries import is_dict
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
@@ -24,7 +25,7 @@ _AS_THEY_ARE = ("list", "tuple", "iter", "reversed", "sorted", "set", "tqdm", "c
 _PARTS = ("parameters", "modules", "children", "buffers")
 ITSELF = ("eval", "train", "requires_grad_", "to", "cuda", "type", "to_empty")  # calls of modules that give them
 DTYPES = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
-PLAIN = (bool, int, float, str, bytes, type(None))
+PLAIN = (*NUMBERS, str, bytes, type(None))
 _REMAKES = re.compile(
     r"torch\.nn\.utils\.(parametriz|prune|weight_norm|spectral_norm)"
 )  # whose functions change modules

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import MAKERS, elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in
@@ -33,7 +34,7 @@ def _of(region: Region, told: Collection[str]) -> Iterator[str]:
     for use in _parts(region):
         value, owner = use.value(), use.owner() if isinstance(use.node, ast.Attribute) else NOTHING
         is_tensor = is_a(value, torch.Tensor) and not is_a(value, torch.nn.Parameter)
-        if owner is NOTHING or not (is_tensor or type(value) in (int, float)) or any(use.text in each for each in told):
+        if owner is NOTHING or not (is_tensor or type(value) in AMOUNTS) or any(use.text in each for each in told):
             continue
         name = last_name(use.node)
         methods = _methods(type(owner)) if not is_a(owner, torch.Tensor) else {}

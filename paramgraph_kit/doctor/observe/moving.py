@@ -15,6 +15,7 @@ from types import CodeType
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.compare import may_draw
 from paramgraph_kit.doctor.observe.led import spot_of
 from paramgraph_kit.doctor.observe.source_lines import HOST_ONLY, Line, path_of
@@ -296,7 +297,7 @@ def _reads(node: ast.AST, change: Change) -> bool:
 
 def of_host(changes: Iterable[Change]) -> list[Change]:
     """Those that are no tensors: numbers, texts, truths, and lists that have grown."""
-    plain = (int, float, bool, str, type(None), list, dict, set)
+    plain = (*NUMBERS, str, type(None), list, dict, set)
     found = [entry for change in changes for entry in change.entries()]
     return [c for c in found if isinstance(c.after, (*plain, deque)) and (_is_longer(c) or not _has_tensors(c.after))]
 

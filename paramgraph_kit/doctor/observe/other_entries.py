@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_entries import ADDS, LEAVES, TAKES, TURNS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
@@ -260,7 +261,7 @@ def _write(holds: Any, change: Change, by: int) -> None:
     """Write an array as a line does: what it gives, as far as that is known; else other numbers."""
     node, kind = change.node, getattr(getattr(holds, "dtype", None), "kind", "")
     filled = isinstance(node, ast.Call) and last_name(node.func) == "fill"
-    if (isinstance(node, ast.Assign) or filled) and type(change.value) in (bool, int, float):
+    if (isinstance(node, ast.Assign) or filled) and type(change.value) in NUMBERS:
         key = (
             _key(into) if isinstance(node, ast.Assign) and isinstance(into := node.targets[0], ast.Subscript) else None
         )

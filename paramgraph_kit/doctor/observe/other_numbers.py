@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.held import code_of
@@ -33,6 +34,8 @@ def another(value: Any) -> Any:
         return not value
     if kind is int:
         return value + 1
+    if kind in OF_NUMPY:
+        return kind(another(value.item()))
     return value * 1.25 + 0.0625 if kind is float else value
 
 
@@ -115,14 +118,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
 def _with(some: list[tuple[int, Inner]], at: int, value: Any) -> Any:
     """An argument with other numbers at some places."""
     paths = {inner.path for number, inner in some if number == at}
-    return with_others_within(value, lambda path, each: _as_kind(each) if path in paths else each)
-
-
-def _as_kind(value: Any) -> Any:
-    """Another number, also for one of numpy's."""
-    if type(value) in (bool, int, float):
-        return another(value)
-    return type(value)(another(value.item()))
+    return with_others_within(value, lambda path, each: another(each) if path in paths else each)
 
 
 def _parted(every: list[tuple[int, Inner]]) -> list[list[tuple[int, Inner]]]:

@@ -15,6 +15,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe import (
     chance,
     drawn_copies,
@@ -129,7 +130,7 @@ class OtherWays:
         spaces = [space for space in held if isinstance(space, dict)] + [self.caller.given()]
         singles = [{h.name: h.read()} for h in self.caller.state.holders if h.kind in ("cell", "global")]
         for name, value in (pair for space in (*spaces, *singles) for pair in space.items()):
-            if type(value) in (int, float) and isinstance(name, str):
+            if type(value) in AMOUNTS and isinstance(name, str):
                 found.setdefault(name, []).append(value)
         return found
 

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_line, last_name, tree_of
+from paramgraph_kit.doctor.number_kinds import AMOUNTS, NUMBERS
 from paramgraph_kit.doctor.observe.captured_for import Caller, callers_of
 from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
@@ -38,7 +39,7 @@ from paramgraph_kit.driver.files import is_library
 GRAPHED = "make_graphed_callables"
 NAME = "captured"
 _BLOCKS = ("body", "orelse", "finalbody")
-_NUMBERS = (bool, int, float, str)  # a word is one, where it decides
+_NUMBERS = (*NUMBERS, str)  # a word is one, where it decides
 _MOST_PARTS, _MOST_NUMBERS = 100, 1 << 26  # of what is made again when it is gone
 
 
@@ -66,7 +67,7 @@ def _described(value: Any, deep: int = 3) -> Any:
     kind = type(value)
     if is_a(value, torch.Tensor) and value.layout is torch.strided and value.numel() <= _MOST_NUMBERS:
         return _Like(value.shape, value.dtype, value.device, value.requires_grad)
-    if kind in (int, float, bool, str, type(None)):
+    if kind in _NUMBERS or value is None:
         return value
     if not deep or kind not in (list, tuple, dict) or len(value) > _MOST_PARTS:
         raise ValueError
@@ -232,7 +233,7 @@ def _numbers_in(names: dict[str, Any], space: dict[str, Any]) -> Iterator[tuple[
     own = [attributes_of(value) for value in names.values() if not is_a(value, (ModuleType, type, torch.Tensor))]
     own += [attributes_of(value) for value in attributes_of(names.get("self")).values()]
     for held in (space, *own):
-        yield from ((id(held), name) for name, value in held.items() if type(value) in (int, float))
+        yield from ((id(held), name) for name, value in held.items() if type(value) in AMOUNTS)
 
 
 def region_at(

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in, is_manager
 from paramgraph_kit.doctor.observe.paired_arguments import paired_with
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 
-_NUMBERS = (bool, int, float)
 _MOST = 64  # entries of a list
 _FILLS = frozenset(("fill_", "full", "tensor", "as_tensor", "scalar_tensor", "full_like"))
 _COMPUTES = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -351,9 +351,9 @@ def _cuts(frame: FrameType) -> bool:
 
 def plain(value: Any) -> Any:
     """A number, or a copy of a list of numbers as a tuple; anything else is none."""
-    if type(value) in _NUMBERS:
+    if type(value) in NUMBERS:
         return value
-    if type(value) in (list, tuple) and 0 < len(value) <= _MOST and all(type(each) in _NUMBERS for each in value):
+    if type(value) in (list, tuple) and 0 < len(value) <= _MOST and all(type(each) in NUMBERS for each in value):
         return tuple(value)
     return NOTHING
 
@@ -364,13 +364,13 @@ def evaluated(node: ast.expr, known: Mapping[str, Any], space: dict[str, Any]) -
         return plain(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTES:
         sides = [evaluated(each, known, space) for each in (node.left, node.right)]
-        whole = all(type(each) in _NUMBERS for each in sides) and sides[1] != 0
+        whole = all(type(each) in NUMBERS for each in sides) and sides[1] != 0
         return _COMPUTES[type(node.op)](*sides) if whole else NOTHING
     if isinstance(node, ast.Call) and not node.keywords:
         name, args = last_name(node.func), node.args
         if isinstance(node.func, ast.Name) and name in _OF_NUMBERS and args:
             given = [evaluated(each, known, space) for each in args]
-            return _OF_NUMBERS[name](*given) if all(type(each) in _NUMBERS for each in given) else NOTHING
+            return _OF_NUMBERS[name](*given) if all(type(each) in NUMBERS for each in given) else NOTHING
         if isinstance(node.func, ast.Name) and name == "len" and len(args) == 1:
             held = path_value(args[0], dict(known), space)
             sized = type(held) in (list, tuple, dict, str) or (is_a(held, torch.Tensor) and held.dim())

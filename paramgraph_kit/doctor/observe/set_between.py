@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
@@ -56,7 +57,6 @@ _ENTRIES = {
 }
 _OF_LENGTHS = ", or one graph for each length of `{path}`"
 _FUNCTIONS = FUNCTIONS[:2]
-_NUMBERS = (bool, int, float)
 CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
 
@@ -295,12 +295,12 @@ def calls_it(call: ast.Call, search: Search) -> bool:
 
 def _may_be_set(value: Any) -> bool:
     """Whether what a function reads is looked for: numbers, and optimizers for theirs."""
-    return type(value) in _NUMBERS or isinstance(value, torch.optim.Optimizer)
+    return type(value) in NUMBERS or isinstance(value, torch.optim.Optimizer)
 
 
 def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iterator[tuple[str, str]]:
     """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry; and how."""
-    is_number = type(value) in _NUMBERS
+    is_number = type(value) in NUMBERS
     if isinstance(node, ast.Call):
         if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and step_of(use):
             yield "lr", ""

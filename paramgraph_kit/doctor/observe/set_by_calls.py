@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     writes_in_place,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
@@ -64,7 +65,6 @@ _UNSEEN = (
 )
 _FUNCTIONS = FUNCTIONS[:2]
 _MAKES = (*MAKERS, "__set_name__")
-_NUMBERS = (bool, int, float)
 _Target = ast.Attribute | ast.Subscript | ast.Name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -137,7 +137,7 @@ def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Exami
             found.notes.append(each.note)
             continue
         is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None
-        if is_apart and type(each.use.value()) not in _NUMBERS:
+        if is_apart and type(each.use.value()) not in NUMBERS:
             if each.is_called or not _is_made_ahead(each.use, base):
                 yield from _told_apart(each, found)
             continue
@@ -188,9 +188,9 @@ def _is_made_ahead(use: Use, call: Call) -> bool:
 def _counts(use: Use) -> bool:
     """Whether a graph keeps what is read: a number, a tensor of the device, a word or None that decides."""
     value = use.value()
-    if isinstance(use.node, ast.Name) and type(value) in _NUMBERS:
+    if isinstance(use.node, ast.Name) and type(value) in NUMBERS:
         return False  # those are tried elsewhere
-    if type(value) in _NUMBERS or (is_a(value, torch.Tensor) and value.device.type == driver().device.type):
+    if type(value) in NUMBERS or (is_a(value, torch.Tensor) and value.device.type == driver().device.type):
         return True
     return (type(value) is str and (use.decides or use.picks)) or (value is None and use.decides)
 

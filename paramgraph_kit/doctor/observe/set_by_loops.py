@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_arguments import part_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
@@ -47,7 +48,6 @@ from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Frame
 
-_NUMBERS = (bool, int, float)
 _GROWS = ("append", "extend", "insert", "clear")
 
 
@@ -253,10 +253,10 @@ def _is_read(use: Use, line: Given) -> bool:
 
 def _counts(value: Any) -> bool:
     """Whether a graph keeps what is read there: a number, a tensor, what is called; a name may only be told."""
-    if type(value) in _NUMBERS or callable(value) or value is None or type(value) is str:
+    if type(value) in NUMBERS or callable(value) or value is None or type(value) is str:
         return not isinstance(value, ModuleType)
     if type(value) in (list, tuple):
-        return bool(value) and all(type(each) in _NUMBERS for each in value)
+        return bool(value) and all(type(each) in NUMBERS for each in value)
     return is_a(value, torch.Tensor) and value.device.type == driver().device.type
 
 
@@ -270,7 +270,7 @@ def _longer(direct: list[Use], every: list[Use]) -> Use | None:
     """What is read of an object that another one takes the place of."""
     begins = {(use.code, use.text) for use in direct}
     for use in every:
-        is_kept = type(use.value()) in _NUMBERS or is_a(use.value(), (torch.Tensor, torch.nn.Module))
+        is_kept = type(use.value()) in NUMBERS or is_a(use.value(), (torch.Tensor, torch.nn.Module))
         own = (text for code, text in begins if code is use.code)
         if is_kept and any(use.text.startswith((f"{text}.", f"{text}[")) for text in own):
             return use
@@ -285,9 +285,9 @@ def _direct(use: Use, line: Given, at: Frame) -> Setting:
     """A number, a word, a tensor, or what is called."""
     value, node = use.value(), line.node
     made = Setting(use, "", at, node, line.target, is_called=True)
-    if isinstance(line.owner, type) and type(value) in _NUMBERS:  # which no call can be tried with
+    if isinstance(line.owner, type) and type(value) in NUMBERS:  # which no call can be tried with
         return _other(use, made.said, "branch-frozen" if use.decides else "scalar-frozen", use, at)
-    if type(value) in _NUMBERS or is_a(value, torch.Tensor) or value is None or type(value) is str:
+    if type(value) in NUMBERS or is_a(value, torch.Tensor) or value is None or type(value) is str:
         return made
     code = "scalar-frozen" if type(value) in (list, tuple) else "branch-frozen"
     return _other(use, made.said, code, use, at)
@@ -410,7 +410,7 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
     elif line.name in (PARTS, HOOKS):
         code = "branch-frozen"
         does = f"capture again behind {by}: the graph runs what was there at its capture; or do that once, ahead of it"
-    elif not isinstance(line.owner, torch.nn.Module) or type(value_of(line.owner, line.name)) not in _NUMBERS:
+    elif not isinstance(line.owner, torch.nn.Module) or type(value_of(line.owner, line.name)) not in NUMBERS:
         code = "branch-frozen"
         does = f"capture again behind {by}: the graph runs what was there at its capture"
     text = frame.text if frame is not None else use.text
@@ -433,7 +433,7 @@ def _minds(module: torch.nn.Module, name: str) -> bool:
     if not has_librarys_lines(module):
         return False
     held = [vars(module).get(each, {}) for each in ("_modules", "_parameters", "_buffers")]
-    return any(name in each for each in held) or type(vars(module).get(name)) in _NUMBERS
+    return any(name in each for each in held) or type(vars(module).get(name)) in NUMBERS
 
 
 def _differentiates(ran: list[CodeType]) -> bool:

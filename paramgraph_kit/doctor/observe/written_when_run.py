@@ -16,6 +16,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
@@ -89,7 +90,7 @@ def _counts(change: Change) -> bool:
     """Whether a number has moved, or something has more or fewer than before; a library's own names are its own."""
     if change.kind == "iterator" or (change.name.startswith("_") and "__" not in change.name):
         return False
-    if type(change.after) in (int, float) and type(change.before) in (int, float):
+    if type(change.after) in AMOUNTS and type(change.before) in AMOUNTS:
         return True
     both = isinstance(change.after, _SIZED) and isinstance(change.before, _SIZED)
     return both and (len(change.after) != len(change.before) or _has_other_numbers(change.before, change.after))

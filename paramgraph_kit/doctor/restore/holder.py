@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.restore.classes import of_library
 from paramgraph_kit.driver.host_random import put_back, state_of
 
 MOST_BYTES = 1 << 26  # of an array that is copied
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}
+_VALUES = (*NUMBERS, complex, str, bytes)  # which are the same where they are equal
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ class Change:
     key: Any = None  # of a dictionary, the entry
     entry: Any = None  # of a container in a dictionary, the key under which that has it
 
-    def entries(self, kinds: tuple[type, ...] = (int, float)) -> list[Change]:
+    def entries(self, kinds: tuple[type, ...] = NUMBERS) -> list[Change]:
         """The same for each entry, where a dictionary has other values of these kinds under the same names.
 
         Where it has other tensors beside them, these are one more change.
@@ -203,7 +205,7 @@ def same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, (int, float, complex, str, bytes)):
+    if isinstance(a, _VALUES):
         return bool(a == b) or (a != a and b != b)  # nan is itself
     return isinstance(a, (dict, list, tuple, deque, set)) and _same_parts(a, b)
 
@@ -222,4 +224,4 @@ def _same_parts(a: Any, b: Any) -> bool:
 
 
 def _same_part(a: Any, b: Any) -> bool:
-    return a is b or (isinstance(a, (int, float, complex, str, bytes)) and type(a) is type(b) and same(a, b))
+    return a is b or (isinstance(a, _VALUES) and type(a) is type(b) and same(a, b))

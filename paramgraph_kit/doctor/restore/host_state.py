@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from paramgraph_kit.doctor.number_kinds import AMOUNTS, NUMBERS
 from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library, options
 from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -230,7 +231,7 @@ class HostState:
     def _visit(self, value: Any, name: str, depth: int) -> None:
         if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
             return
-        if value is None or issubclass(type(value), (int, float, complex, str, bytes, types.ModuleType)):
+        if value is None or issubclass(type(value), (*NUMBERS, complex, str, bytes, types.ModuleType)):
             return
         self._seen.add(id(value))
         with suppress(Exception):  # an object that answers as it likes is left alone
@@ -408,12 +409,12 @@ def counted(
     """Numbers of the user's on torch's own modules that have moved between two answers of ``set_on_modules``."""
     then = {(id(held), name): value for held, name, value in before}
     pairs = ((name, then.get((id(held), name)), value) for held, name, value in after if name not in options())
-    return [Change("attribute", n, a, b) for n, a, b in pairs if {type(a), type(b)} <= {int, float} and a != b]
+    return [Change("attribute", n, a, b) for n, a, b in pairs if {type(a), type(b)} <= {*AMOUNTS} and a != b]
 
 
 def _is_set(value: Any) -> bool:
     """Whether it is a number, or a tensor of no backward pass, as a hook's that makes a weight anew would be."""
-    return type(value) in (bool, int, float) or (type(value) is torch.Tensor and not value.requires_grad)
+    return type(value) in NUMBERS or (type(value) is torch.Tensor and not value.requires_grad)
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:
@@ -454,5 +455,5 @@ def _holds_the_same(then: Any, now: Any, had: dict[int, Any]) -> bool:
 
 def _further(then: Any, now: Any, times: int) -> Any:
     """Where a number goes that went from ``then`` to ``now``; anything else stays as it is."""
-    numbers = type(then) in (int, float) and type(now) in (int, float)
+    numbers = type(then) in AMOUNTS and type(now) in AMOUNTS
     return now + (now - then) * times if numbers and now != then else now
