@@ -231,8 +231,8 @@ class Ahead(Lending):
             if isinstance(node, (ast.Assign, ast.Expr)) and makers.calls_one(node, copying):
                 wanted.setdefault(node, next(iter(there.values())))
         statements = [node for node in every if node in wanted and node not in self.ahead]
-        ways = {s: feeding.otherwise(source, s) for s in statements}
-        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s], copying)]
+        ways, picked = {s: feeding.otherwise(source, s) for s in statements}, hosts.picks_number(self._value)
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s], copying, picked)]
         found = [(s, node) for s, node in found if s in known or makers.is_call_of(node, copying)]
         # Each key of a dictionary keeps a tensor of its own, and not one that each launch writes.
         found = [(s, node) for s, node in found if not _is_kept_by_key(source.parents.get(node))]

@@ -168,7 +168,8 @@ class Helping(Attempt):
         before = order[: max(map(order.index, tops))]
         if any(isinstance(n, moving.STOPS) for node in before for n in within(node) if node not in statements):
             return None  # it may not come there
-        found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        picked = hosts.picks_number(self._value)
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host, is_picked=picked)]
         found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
         items = [(s, node, values) for (s, node), values in zip(found, seen, strict=False)]

@@ -70,10 +70,12 @@ def candidates(
     is_host: Callable[[ast.expr], bool],
     otherwise: Sequence[ast.stmt] = (),
     copying: Collection[str] = (),
+    is_picked: Callable[[ast.expr], bool] = lambda node: False,
 ) -> list[ast.expr]:
     """Expressions that may come from before the launch: copies to the device, and whatever is the host's alone.
 
-    ``otherwise`` is what a function does where a branch of these has not left it, ``copying`` names helpers that copy.
+    ``otherwise`` is what a function does where a branch of these has not left it, ``copying`` names helpers that copy,
+    and ``is_picked`` tells what is one number of a list of them.
     """
     found: list[ast.expr] = []
 
@@ -87,7 +89,7 @@ def candidates(
             below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
             whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
             copied = is_copy(node, is_host, copying)
-            plain = is_host(node) and (whole or isinstance(node, ast.Call))
+            plain = is_host(node) and (whole or isinstance(node, ast.Call) or is_picked(node))
             if copied or (plain and not any(is_copy(n, is_host, copying) for n in below)):
                 found.append(node)
                 return

@@ -20,6 +20,7 @@ from paramgraph_kit.trace.model import Failure
 KEPT = Failure("scalar-frozen", "A number moves behind the launch", "a graph would keep it")
 # Methods of a generator that the program has itself: `rng.uniform(0, 1)`.
 _OF_GENERATORS = ("uniform", "integers", "normal", "gauss", "choice", "permutation", "exponential", "poisson")
+_MOST = 100_000  # numbers of a list that is looked through
 METADATA = ("shape", "dtype", "device", "ndim", "size", "dim", "numel", "element_size")
 _PLAIN = (ast.Assign, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context, ast.Tuple,
           ast.Subscript)  # fmt: skip
@@ -101,6 +102,23 @@ def _is_entry(node: ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
 
 
+def is_of_numbers(value: Any) -> bool:
+    """Whether it is a list of numbers, of which a count may pick one: ``self.rates[self.it]``."""
+    return type(value) in (list, tuple) and 0 < len(value) <= _MOST and all(type(each) in NUMBER for each in value)
+
+
+def picks_number(value_of: Callable[[str], Any]) -> Callable[[ast.expr], bool]:
+    """Which expressions pick a number of such a list, at a place that is none of the file's constants."""
+
+    def is_picked(node: ast.expr) -> bool:
+        if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Slice, ast.Constant, ast.Tuple)):
+            return False
+        path = path_of(node.value)
+        return bool(path) and is_of_numbers(value_of(path))
+
+    return is_picked
+
+
 def host_test(
     device: str,
     function: Function,
@@ -168,7 +186,8 @@ def host_test(
                 if isinstance(value, torch.Tensor):
                     return value.device.type != device
                 drawn_by = getattr(value, "__self__", value)  # ``self.rng.random`` is of the generator
-                return isinstance(value, NUMBER) or hasattr(value, "__array__") or host_random.is_of_host(drawn_by)
+                plain = isinstance(value, NUMBER) or hasattr(value, "__array__") or is_of_numbers(value)
+                return plain or host_random.is_of_host(drawn_by)
             return of_path(path, node)
         if isinstance(node, ast.Subscript) and _is_entry(node) and _is_number_of(path_of(node.value), node.slice):
             return True
