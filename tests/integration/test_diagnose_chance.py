@@ -129,3 +129,33 @@ def test_one_value_of_the_device_through_a_mask_is_told_however_it_is_made() -> 
         ("mask-assignment", first + 2),
         ("mask-assignment", first + 3),
     }
+
+
+class _Annealed:
+    def __init__(self) -> None:
+        self.spins = torch.ones(4, 8, 8, device=DEVICE)
+        self.beta, self.swaps = 0.4, 0
+
+    def half(self, beta: float, field: torch.Tensor) -> None:
+        cost = 2 * self.spins * (self.spins.roll(1, -1) + field)
+        flip = torch.rand_like(self.spins) < torch.exp(-beta * cost)
+        self.spins = torch.where(flip, -self.spins, self.spins)
+
+    def sweep(self, field: torch.Tensor) -> torch.Tensor:
+        self.beta = self.beta * 1.05
+        for _ in range(2):
+            self.half(self.beta, field)
+        if random.random() < 0.3:
+            self.swaps += 1
+        return self.spins.sum()
+
+
+def test_a_number_that_moves_beside_draws_of_the_device_is_none_that_the_host_draws() -> None:
+    # GIVEN a rate that moves in each call, read where the device draws, and a draw of the host's elsewhere
+    # WHEN
+    found = pgk.diagnose(_Annealed().sweep, torch.full((), 0.1, device=DEVICE))
+    # THEN neither the rate nor the tensor that is exchanged in each round is told as drawn on the host
+    codes = {f.frame.text.split(" = ")[0]: f.code for f in found.failures if f.frame is not None}
+    assert codes["flip"] == "scalar-frozen"
+    assert codes["self.spins"] == "stale-input"
+    assert "host-random" not in found.codes

@@ -10,6 +10,7 @@ from types import CodeType
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.fetched_anew import told_where_fetched
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
@@ -27,6 +28,11 @@ def exchanged_at(changes: Iterable[Change], codes: Sequence[CodeType]) -> dict[i
                 name = entry.name if entry.key is None else f"{entry.name}[{entry.key!r}]"
                 found[storage_key(entry.before)] = at, f": {name} gets another at {at.label()}"
     return found
+
+
+def rebound_at(changes: Iterable[Change], codes: Sequence[CodeType]) -> set[Frame | None]:
+    """The lines that give names other numbers or tensors."""
+    return {written_at(entry, codes) for each in changes for entry in each.entries((*NUMBERS, torch.Tensor))}
 
 
 def with_what_sets_it(problems: Iterable[Failure], codes: Sequence[CodeType]) -> list[Failure]:

@@ -34,11 +34,15 @@ _SET_GRADIENTS = ("requires_grad_", "set_grad_enabled")
 _RESIZES = ("resize_", "resize_as_")
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
-_NO_DRAW = re.compile(r"normali[sz]|(?:up|down|grid)_?sampl|(?:pixel|channel)_(?:un)?shuffle|operand", re.IGNORECASE)
+_NO_DRAW = re.compile(
+    r"rand(?:n|int)?_like|normali[sz]|(?:up|down|grid)_?sampl|(?:pixel|channel)_(?:un)?shuffle|operand", re.IGNORECASE
+)
 
 
 def may_draw(text: str) -> bool:
     """Whether a text has a word of what draws, and not within one of what computes: ``F.normalize``, ``upsample``.
+
+    What draws like a tensor, ``torch.rand_like(x)``, does so where that is.
 
     >>> may_draw("np.random.normal(0, 1)"), may_draw("F.normalize(x, dim=-1)")
     (True, False)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-import torch
-
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe import (
@@ -43,7 +41,7 @@ from paramgraph_kit.doctor.observe.broken_off import COLD, failed, moved_ahead, 
 from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_arguments import forget_unread
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates
-from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, with_what_sets_it
+from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, rebound_at, with_what_sets_it
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
 from paramgraph_kit.doctor.observe.constant_scalars import without_constants
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
@@ -307,7 +305,8 @@ class _Examiner(Caller):
         other = self.call(self.args, self.kwargs, drawing=base.number)
         if other.ended is not None:
             return seen
-        found = differences(base.steps, other.steps, random_drawn=False)
+        rebound = rebound_at(other.changes, self.codes(other))
+        found = differences(base.steps, other.steps, random_drawn=False, rebound=rebound)
         moved = {f.frame: f for f in found if f.code in _NUMBERS}
         moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
         seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
@@ -386,7 +385,6 @@ class _Examiner(Caller):
         moved = memory_given.problems(b, codes, self.state.names)
         told, only = a.moved if moved else (), drawn and not b.changes
         guess = a.numbers_drawn or b.numbers_drawn or not b.changes
-        lines = {written_at(entry, codes) for each in b.changes for entry in each.entries((int, float, torch.Tensor))}
         named = exchanged_at(b.changes, codes)
         found = differences(
             a.steps,
@@ -395,7 +393,7 @@ class _Examiner(Caller):
             only_random=only,
             guess=guess,
             told=told,
-            rebound=lines,
+            rebound=rebound_at(b.changes, codes),
             exchanged_at=named,
         )
         found += moved
