@@ -9,6 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.asks.counted_places import moving_slice
 from paramgraph_kit.rewrite.advised.asks.cut_here import trained_between
+from paramgraph_kit.rewrite.advised.asks.listed_places import listed_places
 from paramgraph_kit.rewrite.advised.asks.reduced_picks import gives_a_tuple, reduced_picks
 from paramgraph_kit.rewrite.advised.host.from_host import READS
 from paramgraph_kit.rewrite.advised.host.put_behind import goes_on
@@ -448,6 +449,7 @@ NEEDS = (
     left_in_a_loop,
     chosen_rows,
     moving_slice,
+    listed_places,
     table_of_the_cpu,
     in_a_hook,
 )

@@ -113,7 +113,9 @@ def decided(place: Place) -> str:
                 f"{instead.replace(flag, 'drawn')}"
             )
         instead += _begun_there(place, inside)
-        return found_before(flag, place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
+        test = place.text(node.test)  # also whether a list has something
+        asked = f"bool({test})" if isinstance(node.test, (ast.Name, ast.Attribute)) else test
+        return found_before(flag, asked, "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
             flag = fresh("chosen_in", place.taken)
