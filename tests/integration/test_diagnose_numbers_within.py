@@ -51,6 +51,14 @@ WRONG = {
         'def f(batch):\n    return batch["x"] * batch["by"][0]\nargs = ({"x": x, "by": (0.5, 2)},)\n',
         {("scalar-frozen", 'return batch["x"] * batch["by"][0]')},
     ),
+    "an object whose class has the way of another to be made": (
+        (
+            "class Base:\n    def __init__(self, scale):\n        self.scale = scale\nclass Sampling(Base):\n    pass\n"
+            "def f(x, s):\n    return x * s.scale\ndef serve():\n    for t in (0.7, 1.0):\n        f(x, Sampling(t))\n"
+            "args = (x, Sampling(0.5))\n"
+        ),
+        {("scalar-frozen", "return x * s.scale")},
+    ),
     "a size that no other call takes beside one that does": (
         (
             "def f(x, opts):\n    return x.view(3, opts['heads'], -1) * opts['scale']\n"

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.restore.classes import of_library
 
 _DEEP = 3
 _MOST = 64  # entries of one container
@@ -92,6 +92,4 @@ def _held(value: Any) -> dict[str, Any]:
         return {}
     if hasattr(kind, "__dataclass_fields__"):
         return {name: getattr(value, name, None) for name in kind.__dataclass_fields__}
-    code = code_of(kind.__dict__.get("__init__"))
-    is_users = kind is SimpleNamespace or (code is not None and not is_library(code.co_filename))
-    return attributes_of(value) if is_users else {}
+    return attributes_of(value) if kind is SimpleNamespace or not of_library(kind) else {}
