@@ -78,6 +78,8 @@ def _rewritten(
             return rewritten.left
         if rewritten.complete and not rewritten.is_little:
             rewriting.tell_little(rewritten)
+    elif rewritten.complete and rewritten.worth.is_tiny and not rewritten.is_little:
+        rewriting.tell_little(rewritten)
     if not rewritten.complete and not ended:
         from paramgraph_kit.doctor.observe.kept_arguments import BY_OBJECT
         from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces

@@ -176,3 +176,25 @@ def f(signal):
     assert found.complete or found.alone or "line 16, is what can be captured: make it a function of" in str(found), (
         found
     )
+
+
+def test_a_product_in_the_graph_is_not_all_where_nearly_all_of_a_step_runs_behind_it(fixed: Fixed) -> None:
+    # GIVEN one small product ahead of values each once, with which many operations compute
+    text = """
+args, turn = (torch.randn(8, 3, device=device),), torch.eye(3, device=device)
+kept = []
+@torch.no_grad()
+def f(x):
+    h = x @ turn
+    u = torch.unique(h.round())
+    for k in range(50):
+        u = u.roll(len(kept) + k, 0) * 1.01
+        u[u > 3] = 0
+    kept.append(u.sum().item() + len(kept))
+    return u.numel() + len(kept)
+"""
+    # WHEN rewritten, and nothing brings more THEN it is whole, and how little is in its graph is said
+    found = fixed(text)
+    assert found.complete, found
+    assert "of a step are in the graph, the others run behind it" in str(found)
+    assert "this is right, but" in str(found)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from paramgraph_kit.rewrite.proving.proof import Prover
 
+FEW = 20  # times as much behind a graph as there is in it
 ENOUGH = 4  # operations in a graph, of a step without products whose rest may run behind it
 
 
@@ -36,6 +37,11 @@ class Worth(NamedTuple):
         """Whether less than half of it is, and what is not would be worth a graph of its own."""
         only_counts = self.inside < ENOUGH and self.products_behind > self.products == 0  # ``n.add_(1)``, and no layer
         return self.share < 0.5 and (self.behind >= ENOUGH or only_counts)
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it is so little of all operations that the products in it are not what the step is about."""
+        return self.behind >= FEW * max(self.inside, ENOUGH)
 
 
 ALL = Worth()
