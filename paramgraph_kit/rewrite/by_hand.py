@@ -45,7 +45,6 @@ _READ_THERE = re.compile(r"is read in the graph, line \d+ `([^`]+)`")
 ENDS = re.compile(r"end what is captured before (?:the loop of )?line (\d+)")
 _ENDS_HERE = re.compile(r"end what is captured here, .* with all after line (\d+) behind the launch")
 _ENDS_THERE = ("end what is captured", "a launch cannot end early", "nothing runs on the device")
-_ANOTHER = re.compile(r" gets another at ([^\n]+?):(\d+) ")
 _FILLED = re.compile(r"before each launch `(\w+\.fill_\([\w.]+\.(\w+)\))`")
 ELSE = "; with that line mended, "
 IN_PIECES = "stays as it is, in pieces"
@@ -318,21 +317,7 @@ def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -
         return why
     if text in (BEHIND, LEFT, ALONE) and is_made_of(place.source.file):
         return BEHIND_A_CELL
-    return text or ((_given_another(place) or _rebound(attempt)) if failure.code == "stale-input" else "")
-
-
-def _given_another(place: Place) -> str:
-    """A line that reads what another line of the file gives another tensor: that one has to write into the first."""
-    known = _ANOTHER.search(place.failure.message)
-    frame = place.failure.frame
-    if known is None or frame is None or known[1] != frame.file:
-        return ""
-    every = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Assign) and n.lineno == int(known[2]))
-    node = next((n for n in every if len(n.targets) == 1 and isinstance(n.targets[0], (ast.Name, ast.Attribute))), None)
-    if node is None:
-        return ""
-    path, value = place.text(node.targets[0]), on_one_line(place.text(node.value))
-    return f"stays as it is, where line {node.lineno} becomes `{path}.copy_({value})`, into the tensor that it reads"
+    return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 
 
 def _place(attempt: Attempt, failure: Failure) -> Place | None:

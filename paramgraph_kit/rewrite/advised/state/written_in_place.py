@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
-from paramgraph_kit.rewrite.source.edits import heads, path_of, within
+from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
+from paramgraph_kit.rewrite.source.edits import heads, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _GROWS = ("cat", "concat", "append", "stack", "pad")
@@ -61,4 +62,15 @@ def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) ->
     )
 
 
-KEPT = (kept_copies, written_in_place)
+def set_by_others(place: Place) -> str:
+    """A line that reads what other lines give another tensor: each of those has to write into the first."""
+    if place.failure.code != "stale-input":
+        return ""
+    lines = lines_that_set(place.source, place.failure, place.entry)
+    told = [
+        f"line {n.lineno} becomes `{place.text(n.targets[0])}.copy_({on_one_line(place.text(n.value))})`" for n in lines
+    ]
+    return f"stays as it is, where {' and '.join(told)}, into the tensor that it reads" if told else ""
+
+
+KEPT = (kept_copies, written_in_place, set_by_others)
