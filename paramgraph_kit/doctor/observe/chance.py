@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.compare import ANOTHER, may_draw
+from paramgraph_kit.doctor.observe.compare import ANOTHER, differences, may_draw
 from paramgraph_kit.doctor.observe.observer import Step
-from paramgraph_kit.doctor.observe.one_call import Call
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import frame_at, lines_of, path_of
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -23,6 +23,7 @@ _OF_GENERATORS = ("uniform", "integers", "permutation", "exponential", "poisson"
 _OF_TORCH = frozenset("rand randn randint randperm normal bernoulli multinomial uniform_ normal_ random_".split())  # noqa: SIM905
 DRAWN = "it is drawn on the host, and replays keep the first numbers"  # in a message
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -120,6 +121,32 @@ def picked(first: Call, second: Call, codes: Iterable[CodeType], told: Collectio
         text = f"{what} read what one operation made in one call, and what another one made in the next"
         text = text if pairs else f"{what} was made by one operation in one call, and by another one in the next"
         yield BY_ID["branch-frozen" if near else "host-random"].failure(text, frame)
+
+
+def without_counted(
+    caller: Caller, base: Call, drew: Call | None, seen: list[Failure], rebound: Callable[[Call], set[Frame | None]]
+) -> list[Failure]:
+    """The same, where a number that moves although the same ones are drawn again is none that is drawn.
+
+    And what is read as ever where the same ones are drawn again, and from elsewhere where others are, they pick.
+    ``drew``: a call that drew others, and may have gone where ``base`` did not; ``rebound``: lines at which one has
+    given names something else.
+    """
+    drawn = {f.frame for f in seen if f.code == "host-random" and ANOTHER not in f.message}
+    read = {f.frame for f in seen if f.code == "stale-input" and ANOTHER in f.message and base.random_drawn}
+    if not (drawn or read) or not base.changes:
+        return seen
+    came = {step.place.frame() for step in base.steps}
+    found: list[Failure] = []
+    for call in (base, drew) if drew is not None and not drawn <= came else (base,):
+        other = caller.call(caller.args, caller.kwargs, drawing=call.number)
+        if other.ended is not None:
+            return seen
+        found += differences(call.steps, other.steps, random_drawn=False, rebound=rebound(other))
+    moved = {f.frame: f for f in found if f.code in _NUMBERS}
+    moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
+    seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
+    return picks_what_is_read(seen, read - {f.frame for f in found})
 
 
 def picks_what_is_read(found: list[Failure], frames: Collection[Frame | None]) -> list[Failure]:

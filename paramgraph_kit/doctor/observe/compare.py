@@ -241,7 +241,9 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         elif more > 3:
             said = f"one call ran {more} {MORE}: {', '.join(names)} ..."
         ran = [p for p in (one, other) if p]
-        frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
+        others = second if one else first
+        parted = _parted(ran, others) if len(ran) > 1 else None
+        frame = parted or _deciding(ran, [p for p in (*ran, after, before) if p], others)
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
         follows = all(s.place.in_backward for s in (*first[a:b], *second[c:d]))
         if follows and (flag := _graphed(ran[0])) is not None:
@@ -297,8 +299,29 @@ def is_branch(frame: Frame | None) -> bool:
     return any(word in ("if", "elif", "else", "for", "while", "match", "case", "and", "or") for word in words)
 
 
+def _parted(ran: list[Place], others: list[Step]) -> Frame | None:
+    """The choice between two places, each of one call alone, in the function in which their ways part."""
+    code = _shared(ran)
+    if code is None or is_library(code.co_filename):
+        return None
+    at = [_positions(code, [place]) for place in ran]
+    found = branch_between(code, [*at[0], *at[1]], at[0], _elsewhere(code, others))
+    return found if is_branch(found) else None
+
+
 def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame | None:
     """The branch or loop, in the innermost function that all these places share; ``others`` ran in the other call."""
+    code = _shared(near)
+    if code is None:
+        return _chosen(ran[0], others)
+    first = next((spot[0] for spot in ran[0].stack if not is_library(spot[0].co_filename)), None)
+    places = _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others)
+    between = branch_between(code, *places, once=code is first)
+    return between or _chosen(ran[0], others)
+
+
+def _shared(near: list[Place]) -> CodeType | None:
+    """The innermost function that all these places share."""
     code = None
     for spots in zip(*(place.stack for place in near), strict=False):
         codes = [spot[0] for spot in spots]
@@ -307,12 +330,7 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
         code = codes[0]
         if len({spot[1] for spot in spots}) > 1:
             break
-    if code is None:
-        return _chosen(ran[0], others)
-    first = next((spot[0] for spot in ran[0].stack if not is_library(spot[0].co_filename)), None)
-    places = _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others)
-    between = branch_between(code, *places, once=code is first)
-    return between or _chosen(ran[0], others)
+    return code
 
 
 def _otherwise(frame: Frame | None, place: Place) -> Frame | None:

@@ -42,7 +42,7 @@ from paramgraph_kit.doctor.observe.captured_again import without_captured_again
 from paramgraph_kit.doctor.observe.captured_arguments import forget_unread
 from paramgraph_kit.doctor.observe.captured_before import carried_on, given_in_vain, rates
 from paramgraph_kit.doctor.observe.causes_elsewhere import exchanged_at, rebound_at, with_what_sets_it
-from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences, may_draw
+from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, differences
 from paramgraph_kit.doctor.observe.constant_scalars import without_constants
 from paramgraph_kit.doctor.observe.counted_by_libraries import counted_by_libraries
 from paramgraph_kit.doctor.observe.echoes import without_echoes, without_what_follows
@@ -142,6 +142,7 @@ class _Examiner(Caller):
     first: Call | None = None
     others = False
     _around: tuple[Call, StepsAround] | None = None
+    _drew: Call | None = None  # the last that drew others
 
     def examine(self) -> Examination:
         adopt(self.graphs, self.function, [*self.args, *self.kwargs.values()])
@@ -187,7 +188,9 @@ class _Examiner(Caller):
         if second.ended is None:
             own = own_draws.problems(self, pair[1], silent, self.codes(pair[1]))
             ways = self.random_ways(pair[1], own_draws.told_once(silent, own), found)
-            silent = own_draws.told_once(self.without_counted(pair[1], silent + ways), own)
+            silent = own_draws.told_once(
+                chance.without_counted(self, pair[1], self._drew, silent + ways, self.rebound), own
+            )
         if ended := used_up.ended(self, first, pair):
             silent = []  # the calls differ because one of them stopped
             ended = without_nulled(ended, [*self.graphs.between.failures()], found.notes)
@@ -204,7 +207,7 @@ class _Examiner(Caller):
             about = (self.function, pair[1], self.codes(pair[1]), found.notes)
             silent += between_steps.problems(self.around(pair[1]), *about)
             known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
-            between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found)
+            between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found, known)
             silent += [f for f in between if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
             silent += self.moved_on(pair[1])
@@ -286,31 +289,16 @@ class _Examiner(Caller):
                 more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
             # A way that no call before has taken has waits and copies of its own.
             more = {**{(f.code, f.frame): f for f in other.found if (f.code, f.frame) not in known}, **more}
-            last = other
+            self._drew = last = other
             others.append(other.steps)
         drawn_copies.tell(self, base, others)
         if not any(f.code in (*_DRAWN, *_NUMBERS[: not base.random_drawn]) for f in [*seen, *more.values()]):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
 
-    def without_counted(self, base: Call, seen: list[Failure]) -> list[Failure]:
-        """The same, where a number that moves although the same ones are drawn again is none that is drawn.
-
-        And what is read as ever where the same ones are drawn again, and from elsewhere where others are, they pick.
-        """
-        drawn = {f.frame for f in seen if f.code == "host-random" and ANOTHER not in f.message}
-        read = {f.frame for f in seen if f.code == "stale-input" and ANOTHER in f.message and base.random_drawn}
-        if not (drawn or read) or not base.changes:
-            return seen
-        other = self.call(self.args, self.kwargs, drawing=base.number)
-        if other.ended is not None:
-            return seen
-        rebound = rebound_at(other.changes, self.codes(other))
-        found = differences(base.steps, other.steps, random_drawn=False, rebound=rebound)
-        moved = {f.frame: f for f in found if f.code in _NUMBERS}
-        moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
-        seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
-        return chance.picks_what_is_read(seen, read - {f.frame for f in found})
+    def rebound(self, call: Call) -> set[Frame | None]:
+        """The lines at which a call has given names other numbers and tensors."""
+        return rebound_at(call.changes, self.codes(call))
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
         """What numbers decide that move with the calls shows only many calls later, where they move slowly."""
@@ -393,7 +381,7 @@ class _Examiner(Caller):
             only_random=only,
             guess=guess,
             told=told,
-            rebound=rebound_at(b.changes, codes),
+            rebound=self.rebound(b),
             exchanged_at=named,
         )
         found += moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from types import CodeType
@@ -67,6 +67,7 @@ _FUNCTIONS = FUNCTIONS[:2]
 _MAKES = (*MAKERS, "__set_name__")
 _Target = ast.Attribute | ast.Subscript | ast.Name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Told = Set[tuple[str, Frame | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,12 @@ def all_settings(around: StepsAround, function: Any, given: dict[str, Any], ran:
     return [*found, *(each for each in more if _key(each.use) not in known)]
 
 
-def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
-    """The same, where one line that reads several of them tells them all."""
+def problems(
+    caller: Caller, every: Iterable[Setting], base: Call, found: Examination, moves: _Told = frozenset()
+) -> Iterator[Failure]:
+    """The same, where one line that reads several of them tells them all; ``moves``: what differs by itself."""
     together: dict[tuple[str, Frame | None], Failure] = {}
-    for failure in _problems(caller, every, base, found):
+    for failure in _problems(caller, every, base, found, moves):
         at = (failure.code, failure.frame)
         then = together.get(at)
         by = failure.message.rpartition(SET_BETWEEN)[2]
@@ -130,7 +133,9 @@ def problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examin
     yield from together.values()
 
 
-def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Examination) -> Iterator[Failure]:
+def _problems(
+    caller: Caller, every: Iterable[Setting], base: Call, found: Examination, moves: _Told
+) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
     for each in every:
         if each.note:
@@ -146,7 +151,9 @@ def _problems(caller: Caller, every: Iterable[Setting], base: Call, found: Exami
             yield from frozen
             if each.entries is not None and not each.entries.is_seen:
                 found.notes.append(_UNSEEN.format(text=each.use.text, at=each.at.label()))
-        elif (first := next((f for f in frozen if f.frame is not None), None)) is not None and first.frame is not None:
+            continue
+        by_it = (f for f in frozen if f.frame is not None and (f.code, f.frame) not in moves)
+        if (first := next(by_it, None)) is not None and first.frame is not None:
             what = {"branch-frozen": "decides a branch", "stale-input": PICKS}.get(first.code, "is frozen")
             by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
             or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""

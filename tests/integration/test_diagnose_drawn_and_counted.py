@@ -1,0 +1,127 @@
+"""Where numbers are drawn on the host and counters move as well, each is told as what it is."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from tests.integration.apart import APART
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+DEVICE = pgk.device()
+
+
+class Shadow:
+    def __init__(self, net: nn.Module, start: int = 4) -> None:
+        self.net = copy.deepcopy(net).requires_grad_(False)
+        self.start, self.n = start, 0
+
+    def take_over(self, net: nn.Module) -> None:
+        for ours, theirs in zip(self.net.parameters(), net.parameters(), strict=True):
+            ours.data.copy_(theirs.data)
+
+    def update(self, net: nn.Module) -> None:
+        self.n += 1
+        if self.n <= self.start:
+            self.take_over(net)
+            return
+        k = self.n - self.start
+        decay = min(0.99, (1 + k) / (10 + k))
+        for ours, theirs in zip(self.net.parameters(), net.parameters(), strict=True):
+            ours.data.mul_(decay).add_(theirs.data, alpha=1 - decay)
+
+
+class Flipping:
+    def __init__(self) -> None:
+        self.net = nn.Linear(4, 2).to(DEVICE)
+        self.shadow = Shadow(self.net)
+
+    @torch.no_grad()
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        if random.random() < 0.5:
+            x = x.flip(1)
+        loss: torch.Tensor = self.net(x).square().mean()
+        self.net.weight.mul_(0.9)
+        self.shadow.update(self.net)
+        return loss
+
+
+def test_a_decay_that_a_counter_moves_is_no_number_that_is_drawn() -> None:
+    # GIVEN a branch that is drawn, and an average that copies in its first updates, with a decay that moves behind them
+    # WHEN diagnosed
+    found = pgk.diagnose(Flipping().step, torch.randn(3, 4, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+
+    # THEN its decay is a number that moves, its own test decides what runs, and no loop in what that calls does
+    assert ("scalar-frozen", "ours.data.mul_(decay).add_(theirs.data, alpha=1 - decay)") in told, found
+    assert ("branch-frozen", "if self.n <= self.start:") in told, found
+    assert ("branch-frozen", "if random.random() < 0.5:") in told, found
+    assert not any(text.startswith("for ") or code == "host-random" for code, text in told), found
+
+
+class Noisy:
+    def __init__(self) -> None:
+        self.n, self.kept = 0, torch.zeros(4, device=DEVICE)
+
+    def blurred(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul(random.uniform(0.5, 0.9))
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        if self.n > 4:
+            self.kept.add_(self.blurred(x))
+        return x * 2 + self.kept
+
+
+def test_a_number_that_is_drawn_behind_a_counted_branch_stays_one() -> None:
+    # GIVEN a number that is drawn where the first calls do not come
+    # WHEN diagnosed THEN it is told as drawn
+    found = pgk.diagnose(Noisy().step, torch.randn(4, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+    assert ("host-random", "return x.mul(random.uniform(0.5, 0.9))") in told, found
+
+
+class Memory:
+    def __init__(self, most: int = 64) -> None:
+        self.rows, self.at, self.filled, self.most = torch.randn(most, 4, device=DEVICE), 40, 40, most
+        self.rng = np.random.default_rng(0)
+
+    def add(self, row: torch.Tensor) -> None:
+        self.rows[self.at] = row
+        self.at = (self.at + 1) % self.most
+        self.filled = min(self.filled + 1, self.most)
+
+    def draw(self, n: int = 8) -> torch.Tensor:
+        return self.rows[torch.as_tensor(self.rng.integers(0, self.filled, size=n), device=DEVICE)]
+
+
+class Agent:
+    every: Any = 2
+
+    def __init__(self) -> None:
+        self.net, self.slow, self.count = nn.Linear(4, 4).to(DEVICE), nn.Linear(4, 4).to(DEVICE), 0
+
+    @torch.no_grad()
+    def learn(self, memory: Memory) -> torch.Tensor:
+        x = memory.draw()
+        loss: torch.Tensor = (self.net(x) - self.slow(x)).square().mean()
+        self.count += 1
+        if self.count % self.every == 0:
+            for ours, theirs in zip(self.slow.parameters(), self.net.parameters(), strict=True):
+                ours.lerp_(theirs, 0.1)
+        return loss
+
+
+def test_a_branch_that_a_counter_decides_is_not_said_to_be_decided_by_what_else_is_set() -> None:
+    # GIVEN a step that draws among as many rows as there are, and a counter that decides what runs
+    # WHEN diagnosed THEN that number is not said to decide the counter's branch
+    found = pgk.diagnose(Agent().learn, Memory())
+    assert any(f.code == "branch-frozen" and f.frame and "self.count" in f.frame.text for f in found), found
+    assert not any("filled" in note and "decides a branch" in note for note in found.notes), found
