@@ -125,3 +125,88 @@ def test_a_branch_that_a_counter_decides_is_not_said_to_be_decided_by_what_else_
     found = pgk.diagnose(Agent().learn, Memory())
     assert any(f.code == "branch-frozen" and f.frame and "self.count" in f.frame.text for f in found), found
     assert not any("filled" in note and "decides a branch" in note for note in found.notes), found
+
+
+class Forced:
+    def __init__(self, most: int = 7) -> None:
+        self.cell, self.most, self.n = nn.Linear(6, 6).to(DEVICE), most, 0
+
+    def rounds(self) -> int:
+        return min(self.most, 3 + self.n // 3)
+
+    @torch.no_grad()
+    def step(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = h.new_zeros(())
+        forced = random.random() < 0.5
+        rounds = self.rounds()
+        for t in range(rounds):
+            h = self.cell(h).tanh()
+            loss = loss + (h - y[t]).square().mean()
+            if forced:  # noqa: SIM108  # a choice of its own line
+                h = y[t]
+            else:
+                h = h.softmax(1)
+        self.n += 1
+        return loss / 7
+
+
+def test_a_loop_that_a_counter_makes_longer_is_told_beside_a_choice_in_it_that_is_drawn() -> None:
+    # GIVEN a loop with more rounds in later calls, in which a draw decides what the next round is given
+    # WHEN diagnosed THEN the loop and the choice are both told
+    step = Forced().step
+    found = pgk.diagnose(step, torch.randn(2, 6, device=DEVICE), torch.randn(7, 2, 6, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+    assert ("branch-frozen", "for t in range(rounds):") in told, found
+    assert any(code == "branch-frozen" and text.startswith("if forced:") for code, text in told), found
+
+
+def test_a_loop_of_as_many_rounds_as_ever_is_not_told_beside_a_choice_in_it() -> None:
+    # GIVEN the same with as many rounds in each call
+    # WHEN diagnosed THEN the choice is told, and no loop
+    step = Forced(most=3).step
+    found = pgk.diagnose(step, torch.randn(2, 6, device=DEVICE), torch.randn(7, 2, 6, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+    assert any(code == "branch-frozen" and text.startswith("if forced:") for code, text in told), found
+    assert not any(text.startswith("for ") for _, text in told), found
+
+
+class Leaving(Forced):
+    @torch.no_grad()
+    def step(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = h.new_zeros(())
+        for t in range(6):
+            h = self.cell(h).tanh()
+            loss = loss + (h - y[t]).square().mean()
+            if random.random() < 0.3:
+                loss = loss * 2
+                break
+        return loss
+
+
+def test_a_loop_that_a_draw_leaves_is_not_told_beside_what_leaves_it() -> None:
+    # GIVEN a loop that a draw ends WHEN diagnosed THEN the test is told, and not the loop, which has one length
+    step = Leaving().step
+    found = pgk.diagnose(step, torch.randn(2, 6, device=DEVICE), torch.randn(7, 2, 6, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+    assert ("branch-frozen", "if random.random() < 0.3:") in told, found
+    assert not any(text.startswith("for ") for _, text in told), found
+
+
+class Slow:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        x = x.flip(1) if random.random() < 0.5 else x
+        x = x * 2
+        if self.n // 6 % 2 == 1:
+            x = x.sigmoid()
+        return x
+
+
+def test_what_a_slow_counter_decides_is_told_where_numbers_are_drawn_too() -> None:
+    # GIVEN a branch that only many calls later goes otherwise, and a draw
+    # WHEN diagnosed THEN both are told
+    found = pgk.diagnose(Slow().step, torch.randn(2, 6, device=DEVICE))
+    assert any(f.frame and f.frame.text == "if self.n // 6 % 2 == 1:" for f in found), found

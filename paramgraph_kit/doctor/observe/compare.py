@@ -254,6 +254,12 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
             frame = own
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == own and not is_branch(frame)
         yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0], follows
+        if not follows and (loop := _of_other_length(frame, ran[0], first, second)) is not None:
+            yield (
+                BY_ID["branch-frozen"].failure(f"one call ran more rounds of it than the next: {names[0]} ...", loop),
+                ran[0],
+                follows,
+            )
 
 
 def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:
@@ -277,6 +283,29 @@ def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], secon
         given = {n.id for n in ast.walk(loops[0].iter) if isinstance(n, ast.Name)} & {*code.co_varnames} - {"self"}
         decides = [n for n in asked if not given and any(isinstance(part, ast.Break) for part in n.body)]
     return frame_at(code, decides[0].lineno) if decides else None
+
+
+def _of_other_length(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:
+    """The loop around a choice, where one call ran more of its rounds, and nothing in it leaves it or a round."""
+    named = (code for code, _ in ran.stack if frame is not None and code.co_name == frame.function)
+    code = next(named, None)
+    if code is None or frame is None:
+        return None
+    choices = [n for n in nodes_of(code) if isinstance(n, ast.If) and n.lineno == frame.line]
+    kinds = (ast.For, ast.While)
+    loops = [n for n in nodes_of(code) if isinstance(n, kinds) and any(part in choices for part in ast.walk(n))]
+    leaves = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+    if not loops or any(isinstance(part, leaves) for part in ast.walk(loops[0])):
+        return None
+    counts = [Counter(at[0] for step in steps for at in _positions(code, [step.place])) for steps in (first, second)]
+    inside = range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1)
+    plain = (each for each in loops[0].body if isinstance(each, (ast.Assign, ast.AugAssign, ast.Expr)))
+    rounds = {line for each in plain for line in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+    longer = [line for line in rounds if counts[0][line] and counts[1][line] and counts[0][line] != counts[1][line]]
+    # Called as often in both calls, what is around the loop ran as often.
+    around = {line for each in counts for line in each if line not in inside}
+    alike = bool(around) and all(counts[0][line] == counts[1][line] for line in around)
+    return frame_at(code, loops[0].lineno) if longer and alike else None
 
 
 def _graphed(place: Place) -> Frame | None:
