@@ -218,9 +218,17 @@ class Ways(Fetching):
         at = other._definition()
         if at is None or not left:
             return None
-        other.cut = min(other._index(*at, failure) for failure in left)
+        other.cut = min(other._first_of(*at, failure) for failure in left)
         computed = [n for n in list(moving.body_of(at[1]))[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
         return other if computed and other._tail(*at) is not None else None
+
+    def _first_of(self, source: Source, function: Function, failure: Failure) -> int:
+        """Which statement of the function's body goes behind the launch first for what is told: ``unscale_``, too."""
+        number, order = self._index(source, function, failure), list(moving.body_of(function))
+        before = (
+            moving.unscaled_before(function, order[number]) if failure.code == "grad-scaler" and number >= 0 else []
+        )
+        return order.index(before[0]) if before else number
 
     def stepping_behind(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with an optimizer's step, all after it and the numbers that it gets behind the launch; or None.

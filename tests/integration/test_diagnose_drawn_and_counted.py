@@ -210,3 +210,46 @@ def test_what_a_slow_counter_decides_is_told_where_numbers_are_drawn_too() -> No
     # WHEN diagnosed THEN both are told
     found = pgk.diagnose(Slow().step, torch.randn(2, 6, device=DEVICE))
     assert any(f.frame and f.frame.text == "if self.n // 6 % 2 == 1:" for f in found), found
+
+
+class Counting:
+    """Steps an optimizer of torch's, and keeps a counter of its own in the groups of that."""
+
+    def __init__(self, every: int = 3) -> None:
+        self.net = nn.Linear(4, 2).to(DEVICE)
+        self.base, self.every = torch.optim.SGD(self.net.parameters(), lr=0.1), every
+        for group in self.base.param_groups:
+            group["count"] = 0
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.net(x).square().mean()
+        self.base.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.base.step()
+        for group in self.base.param_groups:
+            group["count"] += 1
+            if group["count"] % self.every == 0:
+                group["params"][0].data.mul_(0.5)
+        return loss.detach()
+
+
+class Decaying(Counting):
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        loss = super().step(x)
+        for group in self.base.param_groups:
+            group["weight_decay"] += 0.01
+        return loss
+
+
+def test_a_number_of_the_user_s_in_a_group_is_no_rate() -> None:
+    # GIVEN a counter in a group of an optimizer's, which the optimizer does not know
+    # WHEN diagnosed THEN it is a counter that decides a branch, and no learning rate
+    found = pgk.diagnose(Counting().step, torch.randn(3, 4, device=DEVICE))
+    assert not any(f.code == "learning-rate-frozen" for f in found), found
+    assert any(f.code == "branch-frozen" and f.frame and 'group["count"]' in f.frame.text for f in found), found
+
+
+def test_a_number_that_the_optimizer_knows_is_told_where_it_steps() -> None:
+    # GIVEN a decay in a group, which the optimizer reads WHEN diagnosed THEN it is told
+    found = pgk.diagnose(Decaying().step, torch.randn(3, 4, device=DEVICE))
+    assert any(f.code == "learning-rate-frozen" and "weight_decay goes from" in f.message for f in found), found

@@ -254,12 +254,13 @@ class Caller:
             self.graphs.returned(result, self.gradients_left)
             for place in observer.forks.unjoined():
                 observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
-        self.note_rates(observer)
+        of_groups = self.note_rates(observer)
         if ended is None and observer.replays:
             by_schedule = {id(getattr(each, "optimizer", None)) for each, _ in observer.optimizers.scheduled}
             note_rates_behind(self.graphs.regions or (), by_schedule)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
+        changes += of_groups
         changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         if observer.captures and ended is None and (self.args or self.kwargs):
@@ -306,8 +307,12 @@ class Caller:
             if (held := keeper.leave_gradient(parameter)) is not None:
                 self.gradients_left.setdefault(id(parameter), held)
 
-    def note_rates(self, observer: Observer) -> None:
-        """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""
+    def note_rates(self, observer: Observer) -> list[Change]:
+        """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now.
+
+        Returned are numbers that are others in groups of an optimizer's which has none of that name.
+        """
+        others: list[Change] = []
         known = set()
         for scheduler, place in observer.optimizers.scheduled:
             optimizer = getattr(scheduler, "optimizer", None)
@@ -330,9 +335,14 @@ class Caller:
                     then = before.get(name, now)
                     if now is then or (scheduled and name == "lr") or not (_is_number(now) and _is_number(then)):
                         continue
-                    if now != then:  # a rate can be a tensor; what else a scheduler moves, such as the momentum, cannot
+                    if now != then and name not in optimizer.defaults:
+                        others.append(Change("container", "param_groups", then, now, key=name))
+                    elif (
+                        now != then
+                    ):  # a rate can be a tensor; what else a scheduler moves, such as the momentum, cannot
                         code = "scalar-frozen" if scheduled else "learning-rate-frozen"
                         observer.findings.silent(code, f"{name}{MOVED}{then} to {now} in one call", place)
+        return others
 
 
 def _is_number(value: Any) -> bool:
