@@ -23,9 +23,8 @@ class AsEver:
         self._divisor: torch.Tensor | None = None  # lengths that the mean is taken over
         self._place: torch.device | None = None
 
-    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation's result."""
-        name = getattr(getattr(func, "_schema", None), "name", "").rpartition("::")[2]
+    def __call__(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operation's result; ``name``: what it is called, without overload."""
         if name in _OF_LENGTHS and func._overloadname == "Tensor":
             names = [argument.name for argument in func._schema.arguments]
             given = dict(zip(names, args, strict=False)) | kwargs

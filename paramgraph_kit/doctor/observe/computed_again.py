@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 _MOST, _MOST_BYTES = 1 << 16, 1 << 26
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each operation
 class _Made:
     """A tensor that was computed outside of all captures."""
 
@@ -37,14 +37,13 @@ class ComputedAgain:
     def __init__(self) -> None:
         self._made: dict[int, _Made] = {}  # by memory
 
-    def saw(self, name: str, tensors: list[torch.Tensor], result: Any, place: Place) -> None:
-        """An operation outside of all captures."""
+    def saw(self, name: str, keys: Collection[int], made: list[tuple[int, torch.Tensor]], place: Place) -> None:
+        """An operation outside of all captures; ``keys``: the memory of what it was given."""
         if len(self._made) >= _MOST or place.in_backward:
             return
-        known = {storage_key(each) for each in tensors}
-        for tensor in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) and key not in known:
-                of = frozenset() if name.endswith("_like") or name.startswith("new_") else frozenset(known)
+        for key, tensor in made:
+            if key and key not in keys:
+                of = frozenset() if name.endswith("_like") or name.startswith("new_") else frozenset(keys)
                 self._made[key] = _Made(storage_ref(tensor.untyped_storage()), place.stack, of)
 
     def others(

@@ -99,13 +99,27 @@ class FedInputs:
         self._read, self._written, self._given = set(), set(), []
         self._launches, self._late, self._number = {}, {}, 0
 
-    def saw(self, name: str, tensors: list[torch.Tensor], filled: set[int], result: Any, place: Place) -> None:
-        """An operation outside of all captures; ``filled``: the ids of what it writes."""
-        if is_in_vain(name, tensors):
+    def saw(
+        self,
+        name: str,
+        given: list[torch.Tensor],
+        keys: list[int],
+        filled: set[int],
+        made: list[tuple[int, torch.Tensor]],
+        place: Place,
+    ) -> None:
+        """An operation outside of all captures.
+
+        ``keys``: the memory of what it is given; ``filled``: the ids of what it writes; ``made``: its results.
+        """
+        if is_in_vain(name, given):
             return
-        self._computed.saw(name, tensors, result, place)
-        read = {storage_key(t) for t in tensors if id(t) not in filled}
-        written = {storage_key(t) for t in tensors if id(t) in filled}
+        self._computed.saw(name, keys, made, place)
+        if not filled and not self._launches:  # nearly always
+            self._read.update(keys)
+            return
+        read = {key for t, key in zip(given, keys, strict=True) if id(t) not in filled}
+        written = {key for t, key in zip(given, keys, strict=True) if id(t) in filled}
         for graph, launch in self._launches.items():
             late = (written & {*launch.reads}) - launch.written
             if name == "copy_" and late and not (read & launch.given).isdisjoint(launch.given - launch.seen):

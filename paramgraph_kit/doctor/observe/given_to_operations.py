@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.refusals import Operation
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.tensors import same_place
+from paramgraph_kit.driver.torch_names import torch_name
 
+_has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
 NO_KERNELS = ("detach", "alias", "lift_fresh")  # operations that give what they are given
 Value = int | float | bool | complex
 
@@ -25,9 +28,17 @@ def sort(arguments: tuple[Any, ...], tensors: list[torch.Tensor], values: list[V
             sort(tuple(argument), tensors, values)
 
 
+def made_by(result: Any) -> list[tuple[int, torch.Tensor]]:
+    """The tensors that an operation gives, with what names their memory."""
+    parts = result if isinstance(result, (list, tuple)) else (result,)
+    return [(storage_key(each), each) for each in parts if isinstance(each, torch.Tensor)]
+
+
 def written_by(op: Operation, args: Sequence[Any]) -> set[int]:
     """The ids of arguments that an operation writes; none where it copies a tensor to where it lies."""
-    return {id(args[i]) for i in op.written if i < len(args)} if not is_in_vain(op.name, args) else set()
+    if not op.written or is_in_vain(op.name, args):
+        return set()
+    return {id(args[i]) for i in op.written if i < len(args)}
 
 
 def is_in_vain(name: str, args: Sequence[Any]) -> bool:
@@ -42,3 +53,14 @@ def is_in_vain(name: str, args: Sequence[Any]) -> bool:
     one, other = args[:2]
     is_strided = one.layout is other.layout is torch.strided
     return is_strided and one.shape == other.shape and one.numel() > 0 and same_place(one, other)
+
+
+def custom_kernel(func: Any, tensors: list[torch.Tensor], device: str) -> torch._C.DispatchKeySet | None:
+    """The key of the kernel of a custom operation, which is run by itself so that its inside is seen; else None."""
+    if not tensors or any(t.is_conj() for t in tensors):
+        return None
+    kind = device if any(t.device.type == device for t in tensors) else tensors[0].device.type
+    key = {"cuda": "CUDA", "cpu": "CPU"}.get(kind, "PrivateUse1")
+    if not _has_kernel(func.name(), key):
+        return None
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))

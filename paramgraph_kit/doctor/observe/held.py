@@ -32,8 +32,13 @@ def is_a(value: Any, kinds: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
 
 def is_graph(value: Any) -> bool:
     """Whether a value captures and replays, as a ``CUDAGraph`` does."""
+    return makes_graphs(type(value))
+
+
+def makes_graphs(kind: type) -> bool:
+    """The same of a value's type."""
     with suppress(Exception):
-        return hasattr(type(value), "capture_begin") and hasattr(type(value), "replay")
+        return hasattr(kind, "capture_begin") and hasattr(kind, "replay")
     return False
 
 

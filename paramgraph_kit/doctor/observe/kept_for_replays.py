@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import is_a, is_graph, tensors_in
+from paramgraph_kit.doctor.observe.held import is_a, makes_graphs, tensors_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -21,7 +21,7 @@ def written_by_replays(state: HostState, own: list[Any], device: str) -> Iterato
     Weights that no optimizer has are as large as memory may be, and nobody writes them. ``own`` is what the user's
     own objects hold now.
     """
-    if not any(is_graph(each) for value in own for each in _parts(value)):
+    if not any(map(makes_graphs, _kinds_in(own))):
         return
     held = [each for holder in state.holders for each in _parts(holder.read())]
     optimizers = [each for each in held if is_a(each, torch.optim.Optimizer)]
@@ -47,6 +47,15 @@ def read_by_captures(regions: Iterable[Region], device: str) -> Iterator[torch.T
     held += [b for module in modules for b in module.buffers()]
     small = [each for each in held if each.untyped_storage().nbytes() <= MOST_BYTES]
     yield from (t for t in (*parameters, *made, *gradients, *small) if t.device.type == device)
+
+
+def _kinds_in(own: list[Any]) -> set[type]:
+    """The kinds of what values hold, which are few: a model holds thousands of values."""
+    kinds = set[type]()
+    for value in own:
+        kind = type(value)
+        kinds.update(map(type, value.values() if kind is dict else value if kind in (list, tuple) else (value,)))
+    return kinds if tuple not in kinds else {type(each) for value in own for each in _parts(value)}
 
 
 def _parts(value: Any) -> Iterator[Any]:

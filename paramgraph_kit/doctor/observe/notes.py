@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dis
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from types import CodeType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
@@ -71,7 +72,7 @@ def _unseen(steps: Iterable[Step], functions: Iterable[Any], asked: Asked) -> It
 
 def _past_torch(function: Any) -> Iterator[str]:
     """Names in a function that lead to C or to CUDA itself."""
-    yield from (name for name in _imported(function.__code__) if name in _PAST_TORCH)
+    yield from (name for name in sorted(_imported(function.__code__)) if name in _PAST_TORCH)
     for name in _names(function.__code__):
         value = function.__globals__.get(name)
         kind = type(value)  # which asks the object itself nothing
@@ -80,14 +81,12 @@ def _past_torch(function: Any) -> Iterator[str]:
             yield name
 
 
-def _imported(code: CodeType) -> Iterator[str]:
+@lru_cache(1024)
+def _imported(code: CodeType) -> frozenset[str]:
     """The packages that a function imports itself."""
-    for each in dis.get_instructions(code):
-        if each.opname == "IMPORT_NAME":
-            yield str(each.argval).partition(".")[0]
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _imported(part)
+    own = (str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+    inner = (_imported(part) for part in code.co_consts if isinstance(part, CodeType))
+    return frozenset(name.partition(".")[0] for name in own).union(*inner)
 
 
 def _texts(code: CodeType) -> Iterator[object]:

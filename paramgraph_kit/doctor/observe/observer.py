@@ -16,7 +16,14 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
-from paramgraph_kit.doctor.observe.given_to_operations import NO_KERNELS, Value, sort, written_by
+from paramgraph_kit.doctor.observe.given_to_operations import (
+    NO_KERNELS,
+    Value,
+    custom_kernel,
+    made_by,
+    sort,
+    written_by,
+)
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.host_copies import blocks
@@ -29,11 +36,11 @@ from paramgraph_kit.doctor.observe.sums import sum_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, weak_ref
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
+from paramgraph_kit.driver.tensors import on_device
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
 _ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
-_has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
 _sequence_number, _current_node = torch_name("_get_sequence_nr"), torch_name("_current_autograd_node")
 
 
@@ -57,11 +64,6 @@ class Step:
         return (self.name, self.place.ids)
 
 
-# What else runs its kernels is somebody's own: of torch.library, or of an extension.
-TORCHS_OWN = frozenset(
-    """aten prim prims rngprims profiler quantized quantized_decomposed sparse mkldnn mkl onednn c10d _c10d_functional
-    _c10d_functional_autograd _dtensor inductor _inductor_test higher_order debugprims symm_mem streams""".split()  # noqa: SIM905
-)
 COPIED_THERE = ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_", "bernoulli_")
 
 
@@ -98,6 +100,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.replays: list[Place] = []  # of those
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
+        self._is_there = on_device(self._device)
         self._casts = torch.is_autocast_enabled(self._device) and torch.is_autocast_cache_enabled()
         torch.clear_autocast_cache()
         self._stream = target.current_stream
@@ -135,22 +138,23 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if any(map(is_lazy, tensors)):
             return func(*args, **kwargs)  # of a lazy module, which has no shape yet
         place = self._caused_by(self.places.here(), op, tensors)
-        if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
-            self.keeper.note_made(storage_key(tensors[0]))
         keys = [storage_key(tensor) for tensor in tensors]
-        there = self._device in [tensor.device.type for tensor in tensors]
-        self._before(op, args, kwargs, tensors, keys, values, place, there)
+        if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
+            self.keeper.note_made(keys[0])
+        there = True in (on := [*map(self._is_there, tensors)])
+        self._before(op, args, kwargs, tensors, keys, on, values, place)
         pending, written = list[Failure](), written_by(op, args)
-        if self.graphs and op.name not in VIEWS:
+        has_graphs, views = bool(self.graphs), op.name in VIEWS
+        if has_graphs and not views:
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
             self.graphs.flow.wrote(op, args, kwargs, place)
             self.graphs.samples.wrote((t for t in tensors if id(t) in written), place)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
-        inside = self._of_custom(func, tensors)
+        inside = None if op.is_torchs else custom_kernel(func, tensors, self._device)
         if inside is None:
-            result = self._as_ever(func, args, kwargs)
+            result = self._as_ever(op.name, func, args, kwargs)
         else:
             self._custom += 1
             try:
@@ -158,28 +162,30 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     result = func.redispatch(inside, *args, **kwargs)
             finally:
                 self._custom -= 1
+            has_graphs = bool(self.graphs)
         if self._readings is not None and there and op.name in ("_local_scalar_dense", "_to_copy"):
             result = self._readings(result, place)
         if self.graphs.regions:
             self.graphs.filled.saw(op.name, tensors, written, result, place)
             self.graphs.tails.saw(tensors, written, self.keeper, place)
-            if op.name not in VIEWS:
+            if not views:
                 self.graphs.kept.read(op.name, tensors, self.graphs.filled_by_all, self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
-        elif self.graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
+        elif has_graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
             self.graphs.tails.saw(tensors, written, self.keeper, place)
-        if self.graphs and op.name in VIEWS:
+        if has_graphs and views:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:
             outside = [t for t in tensors if id(t) in written and self.keeper.is_outside(t)]
             self.graphs.computed(pending, result, outside)
-        if op.name not in VIEWS:  # also ahead of a capture
-            self.graphs.fed.saw(op.name, tensors, written, result, place)
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
-        self._after(op, result, tensors, keys, place, there)
-        if self.graphs and op.name not in VIEWS:
+        made = made_by(result)
+        if not views:  # also ahead of a capture
+            self.graphs.fed.saw(op.name, tensors, keys, written, made, place)
+        self._after(op, result, made, keys, place, there)
+        if has_graphs and not views:
             self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), written, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
@@ -208,7 +214,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     ) -> None:
         """Work is put on the current stream of a thread."""
         stream, host = self._stream(), getattr(result, "is_cpu", False)
-        made = {storage_key(each) for each in (result if isinstance(result, (list, tuple)) else (result,)) if _is(each)}
+        made = {key for key, _ in made_by(result)}
         written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
         self.unordered.work(stream, set(keys.values()) - written, written, place, host=host)
         self.unordered.takes(stream, tensors, result, self._device, place)
@@ -223,20 +229,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.follow(op, args, kwargs, result, place)
         return result
 
-    def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:
-        """The key of the kernel of a custom operation, which is run by itself so that its inside is seen; else None."""
-        if getattr(func, "namespace", "aten") in TORCHS_OWN or not tensors or any(t.is_conj() for t in tensors):
-            return None
-        kind = self._device if any(t.device.type == self._device for t in tensors) else tensors[0].device.type
-        key = {"cuda": "CUDA", "cpu": "CPU"}.get(kind, "PrivateUse1")
-        if not _has_kernel(func.name(), key):
-            return None
-        return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
     def _caused_by(self, place: Place, op: Operation, tensors: list[torch.Tensor]) -> Place:
         """The place of an operation; of one of a backward pass, that of the operation in the forward pass."""
         if not place.in_backward:
-            if any(t.requires_grad for t in tensors) and torch.is_grad_enabled():
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
                 # The first that sees a number has made its node: detach and comparisons make none.
                 self._forward.setdefault(_sequence_number() - 1, (op.name.replace("_", ""), place))
                 if threading.get_ident() != self.places.thread:  # what a checkpoint computes again
@@ -260,34 +256,36 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
         keys: list[int],
+        on: list[bool],
         values: list[Value],
         place: Place,
-        on_device: bool,
     ) -> None:
-        keeper = self.keeper
+        keeper, on_device = self.keeper, True in on
         for i in op.written:
             written = args[i] if i < len(args) else kwargs.get(op.names[i])
             for tensor in written if isinstance(written, (list, tuple)) else (written,):
                 if isinstance(tensor, torch.Tensor):
                     self._host_write(op, tensor, tensors, place)
                     keeper.before_write(tensor)
-        if (generator := self.graphs.warmed.runs(op, args, kwargs, place)) is not None:
-            keeper.note_generator(generator)
+        generator = kwargs.get("generator")
+        is_noted = generator is not None or op.written or op.random
+        if is_noted and (own := self.graphs.warmed.runs(op, args, kwargs, place)) is not None:
+            keeper.note_generator(own)
         from_cpu: list[Value] = []
         outside: list[int] = []
         made: list[int] = []
-        for tensor, key in zip(tensors, keys, strict=True):
+        for tensor, key, is_there in zip(tensors, keys, on, strict=True):
             if tensor.requires_grad:
                 if tensor.is_leaf:
                     self._note_leaf(tensor)
                 elif key not in keeper.made:
                     for leaf in keeper.leaves_of(tensor):
                         self._note_leaf(leaf)
-            if on_device and tensor.device.type == self._device:
+            if is_there:
                 outside.append(key if key not in keeper.made else 0)
                 made.append(self._makers.get(key, 0))
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
-        if on_device and "attention" not in op.name and op.name not in COPIED_THERE:
+        if on_device and not all(on) and "attention" not in op.name and op.name not in COPIED_THERE:
             for tensor, key in zip(tensors, keys, strict=True):
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
@@ -298,7 +296,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
             self.findings.silent("autocast-cache", what, place)
-        asks = tensors or kwargs.get("generator") is not None
+        asks = tensors or generator is not None
         refused = refusal(op, args, kwargs, tensors, self._device, self._number) if asks else None
         self._waits = refused is not None and not is_staged(op, args, kwargs, self._device)
         if refused is not None:
@@ -313,7 +311,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if node is not None and (name := _ASKING.get(node.name().rstrip("0123456789"))) is not None:
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
             self.findings.add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
-        sizes = tuple(tensor.shape for tensor in tensors)
+        sizes = tuple([tensor.shape for tensor in tensors])
         copied = sum_of(tensors[-1]) if tensors and op.name in ("_to_copy", "copy_") else 0
         copied = hash(tuple(values)) if op.name == "scalar_tensor" else copied  # which is assigned
         self.steps.append(
@@ -332,25 +330,29 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.findings.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
 
     def _after(
-        self, op: Operation, result: Any, tensors: list[torch.Tensor], keys: list[int], place: Place, on_device: bool
+        self,
+        op: Operation,
+        result: Any,
+        made: list[tuple[int, torch.Tensor]],
+        keys: list[int],
+        place: Place,
+        on_device: bool,
     ) -> None:
         if result is not None:
             of_cpu = not on_device and any(key not in self.keeper.made or key in self._of_cpu for key in keys)
-            for tensor in result if isinstance(result, (list, tuple)) else (result,):
-                if isinstance(tensor, torch.Tensor):
-                    on_device = on_device or tensor.device.type == self._device
-                    if (key := storage_key(tensor)) not in keys:
-                        self.keeper.note_made(key)
-                        (self._of_cpu.add if of_cpu else self._of_cpu.discard)(key)
+            for key, tensor in made:
+                on_device = on_device or self._is_there(tensor)
+                if key not in keys:
+                    self.keeper.note_made(key)
+                    (self._of_cpu.add if of_cpu else self._of_cpu.discard)(key)
             if op.name == "scalar_tensor" or id(result) == self._number:  # an id comes again when a tensor has gone
                 self._number = id(result) if op.name == "scalar_tensor" else 0
         if on_device:
             self.steps[-1].on_device = True
         if on_device and op.name not in NO_KERNELS:
             self.on_device += 1
-            for tensor in result if isinstance(result, (list, tuple)) else (result,):
-                if isinstance(tensor, torch.Tensor):
-                    self._makers[storage_key(tensor)] = self.on_device
+            for key, _ in made:
+                self._makers[key] = self.on_device
             stream = self._stream()
             if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
                 if stream:
@@ -405,8 +407,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
         self.keeper.note_leaf(leaf)
+        if not (torch.is_grad_enabled() and self._is_there(leaf)):
+            return
         known = self._hooked.get(id(leaf))
-        if (known is None or known[0]() is None) and leaf.device.type == self._device and torch.is_grad_enabled():
+        if known is None or known[0]() is None:
             self._hooked[id(leaf)] = weak_ref(leaf), leaf.register_post_accumulate_grad_hook(self._accumulated)
 
     def _accumulated(self, leaf: torch.Tensor) -> None:
@@ -494,7 +498,3 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A tensor is turned into a list, which torch does out of sight of modes where the host has it."""
         if self.unordered.hosts and tensor.device.type == "cpu":
             self.unordered.hosts.used([tensor], (), self.unordered.order, self.places.here())
-
-
-def _is(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)

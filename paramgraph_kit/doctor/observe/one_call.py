@@ -76,10 +76,13 @@ class Call:
     own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
     made_by: dict[int, int] = field(default_factory=dict)  # by id: which operation has made what a state has anew
     begun: bool = False  # states of optimizers that it has made first stay for the next calls
+    _ran: tuple[int, set[CodeType]] = (-1, set())
 
     def ran(self) -> set[CodeType]:
         """Functions of the user's that ran."""
-        return codes_in(step.place.stack for step in self.steps)
+        if self._ran[0] != len(self.steps):
+            self._ran = len(self.steps), codes_in(step.place.stack for step in self.steps)
+        return {*self._ran[1]}
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -197,19 +197,19 @@ class Places:
 
     def of(self, frame: FrameType | None) -> Place:
         """What runs at a frame of the thread: the same object for the same functions at the same instructions."""
-        bottom = self.bottom  # asked at every operation, for every frame
+        bottom, first = self.bottom, frame  # asked at every operation, for every frame
         key: list[int] = []
-        codes: list[CodeType] = []
-        while frame is not None:
-            code = frame.f_code
-            if code is bottom:
-                break
-            codes.append(code)
-            key.append(id(code))
-            key.append(frame.f_lasti)
+        add = key.append
+        while frame is not None and (code := frame.f_code) is not bottom:
+            add(id(code))
+            add(frame.f_lasti)
             frame = frame.f_back
         known = _PLACES.get(whole := tuple(key))
         if known is None:
+            codes: list[CodeType] = []
+            while first is not None and (code := first.f_code) is not bottom:
+                codes.append(code)
+                first = first.f_back
             if len(_PLACES) >= _MOST_PLACES:
                 _PLACES.clear()
             known = _PLACES[whole] = (_place_of(codes, key[1::2]), codes)

@@ -57,6 +57,11 @@ _OF_SOME = (
     *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount", "histc"),
     *("_linalg_svd", "_linalg_eigh", "linalg_pinv", "linalg_ldl_factor_ex", "normal", "repeat_interleave"),
 )
+# What else runs its kernels is somebody's own: of torch.library, or of an extension.
+_TORCHS_OWN = frozenset(
+    """aten prim prims rngprims profiler quantized quantized_decomposed sparse mkldnn mkl onednn c10d _c10d_functional
+    _c10d_functional_autograd _dtensor inductor _inductor_test higher_order debugprims symm_mem streams""".split()  # noqa: SIM905
+)
 NUMBER = "x[i]=number"  # where the line assigns one, and no tensor that it makes of one
 _MASK = (torch.bool, torch.uint8)
 
@@ -70,14 +75,16 @@ class Operation:
     written_names: tuple[str, ...]
     random: bool
     names: tuple[str, ...] = field(default=())
+    is_torchs: bool = True  # and nobody's own
 
 
 @cache
 def operation(func: Any) -> Operation:
     """The facts of an overload; for what has no schema, such as torch.cond, nothing but its name."""
     schema = getattr(func, "_schema", None)
+    is_torchs = getattr(func, "namespace", "aten") in _TORCHS_OWN
     if schema is None:
-        return Operation(str(func), (), (), False)
+        return Operation(str(func), (), (), False, is_torchs=is_torchs)
     arguments = schema.arguments
     written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
     name = schema.name.rpartition("::")[2]
@@ -89,6 +96,7 @@ def operation(func: Any) -> Operation:
         tuple(arguments[i].name for i in written),
         torch.Tag.nondeterministic_seeded in func.tags,
         tuple(a.name for a in arguments),
+        is_torchs,
     )
 
 
@@ -106,7 +114,7 @@ _FLAG = 2  # where copy_ has non_blocking
 Rule = Callable[["_Asked"], Refusal | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for every other operation, and a frozen one takes three times as long
 class _Asked:
     """A call that is about to run on the device, or next to it."""
 

@@ -18,7 +18,7 @@ from paramgraph_kit.driver.host_random import put_back, state_of
 
 MOST_BYTES = 1 << 26  # of an array that is copied
 _CONTAINERS = (list, dict, set, deque)
-_PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}
+PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}
 _VALUES = (*NUMBERS, complex, str, bytes)  # which are the same where they are equal
 
 
@@ -36,6 +36,8 @@ class Holder:
 
     def read(self) -> Any:
         """What it holds now; containers are copied, one level deep."""
+        if self.kind in ("container", "attributes"):  # nearly all are
+            return self._copied()
         if self.kind == "cell":
             try:
                 return self.target.cell_contents
@@ -59,18 +61,26 @@ class Holder:
             return {
                 name: slot.__get__(self.target) for name, slot in slots_of(self.target) if _is_set(slot, self.target)
             }
+        return self._copied()
+
+    def _copied(self) -> Any:
         # Of a subclass only what it holds counts, and not what it answers.
         kind = type(self.target)
         if issubclass(kind, OrderedDict):  # its order is its own: `move_to_end` leaves that of the dict as it is
             return dict(OrderedDict.items(self.target)) if self.target else {}
-        if issubclass(kind, dict) and kind not in _PLAIN:
+        if issubclass(kind, dict) and kind not in PLAIN:
             return dict(dict.items(self.target))  # dict.copy() would ask its keys()
-        known = _PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
+        known = PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
         return known.copy(self.target)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a list, a dictionary or a set that answers as Python's do."""
+        return self.kind == "container" and type(self.target) in PLAIN
 
     def is_same(self, value: Any) -> bool:
         """Whether it still holds ``value``, which ``read`` gave."""
-        if self.kind in ("container", "attributes") and type(self.target) in _PLAIN:
+        if self.kind in ("container", "attributes") and type(self.target) in PLAIN:
             return not (self.target or value) or _same_parts(self.target, value)
         if self.kind == "array":
             return _bytes(self.target) == _bytes(value)

@@ -22,7 +22,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.doctor.number_kinds import AMOUNTS, NUMBERS
 from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library, options
-from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, same, slots_of
+from paramgraph_kit.doctor.restore.empties import Sorted
+from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, end_of, is_array, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.doctor.restore.repeated import Repeated
 from paramgraph_kit.driver.files import is_library_code
@@ -31,6 +32,8 @@ from paramgraph_kit.driver.host_random import is_of_host
 MOST = 20_000  # containers
 MOST_ENTRIES = 2000  # of one that is looked into
 DEEP = 6
+_SIMPLE = (*NUMBERS, complex, str, bytes, types.ModuleType)  # what leads to nothing
+_SIMPLE_KINDS = frozenset((*_SIMPLE, type(None)))
 _NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
@@ -52,6 +55,7 @@ class HostState:
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._stays: dict[int, dict[Any, Any]] = {}  # by holder's target, what torch's own has made first for a graph
         self._seen: set[int] = set()
+        self._sorted: Sorted | None = None
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
@@ -69,7 +73,7 @@ class HostState:
         more = copy.copy(self)
         more.holders, more.functions, more.tensors = [], [], []
         more.names, more.generators, more.lazy, more._seen = [], [], [], set(self._seen)
-        for holder, then in zip(self.holders, self.kept, strict=True):
+        for holder, then in self._pairs(self.kept):
             if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
                 continue
             now = holder.read()
@@ -88,7 +92,13 @@ class HostState:
         other = copy.copy(self)
         for name in _GROWS:
             setattr(other, name, [*getattr(self, name)])
-        other._stays, other._seen = {}, {*self._seen}
+        other._stays, other._seen, other._sorted = {}, {*self._seen}, None
+        return other
+
+    def from_now(self) -> HostState:
+        """The same that goes back to what everything holds now."""
+        other = copy.copy(self)
+        other.kept, other._sorted = [holder.read() for holder in self.holders], None
         return other
 
     def grow(self) -> None:
@@ -100,13 +110,20 @@ class HostState:
 
     def read(self) -> list[Any]:
         """What all of the user's own hold now."""
-        return [None if holder.of_torch else holder.read() for holder in self.holders]
+        known = self._sort()
+        if any(known.empty):
+            return [None if holder.of_torch else holder.read() for holder in self.holders]
+        found = [*known.blank]
+        for n in known.rest:
+            if not (holder := self.holders[n]).of_torch:
+                found[n] = holder.read()
+        return found
 
     def put_back(self, *, torchs_only: bool = False) -> None:
         """Make all hold what they held at first."""
         if not torchs_only:
             self._stays.clear()
-        for holder, value in reversed([*zip(self.holders, self.kept, strict=True)]):  # what was known first is last
+        for holder, value in reversed([*self._pairs(self.kept)]):  # what was known first is last
             held = {**value, **stays} if (stays := self._stays.get(id(holder.target))) else value
             if ((holder.of_torch and not holder.goes_on) or not torchs_only) and not holder.is_same(held):
                 holder.write(held)
@@ -142,12 +159,12 @@ class HostState:
     def changes(self, before: list[Any]) -> list[Change]:
         """What the user's own hold now and did not hold then."""
         found: list[Change] = []
-        pairs = [*zip(self.holders, before, strict=True)]
+        own = [each for each in self._pairs(before) if not (each[0].of_torch or each[0].kind == "generator")]
+        moved = [(holder, then) for holder, then in own if not holder.is_same(then)]
+        pairs = [*zip(self.holders, before, strict=True)] if moved else []
         had = {id(holder.target): then for holder, then in pairs if holder.kind == "container"}
         left = set[int]()  # containers in whose place another one is that holds what they did
-        for holder, then in pairs:
-            if holder.of_torch or holder.kind == "generator" or holder.is_same(then):
-                continue
+        for holder, then in moved:
             now = holder.read()
             if holder.kind in ("attributes", "slots", "class"):
                 names = [key for key in {**then, **now} if not same(then.get(key), now.get(key))]
@@ -166,7 +183,7 @@ class HostState:
     def advance(self, before: list[Any], times: int) -> bool:
         """Let numbers that moved since ``before`` move on, as if by so many calls; returns whether there are any."""
         found = False
-        for holder, then in zip(self.holders, before, strict=True):
+        for holder, then in self._pairs(before):
             if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
                 continue
             now = holder.read()
@@ -183,7 +200,7 @@ class HostState:
 
     def exchanged_on_modules(self) -> list[Change]:
         """What modules, and the states of torch's optimizers, have others of now; ``put_back`` undoes that."""
-        kinds, every = (torch.Tensor, torch.nn.Module), [*zip(self.holders, self.kept, strict=True)]
+        kinds, every = (torch.Tensor, torch.nn.Module), self._rest()
         held = [(each.target, then) for each, then in every if each.kind == "attributes" and each.of is not None]
         now = {id(then[name]): own[name] for own, then in held for name in _OF_MODULES if name in then and name in own}
         for state in (each.target["state"] for each, _ in every if is_optimizers(each)):
@@ -200,7 +217,7 @@ class HostState:
     def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The modes, numbers and tensors of torch's own modules that a call has set, which ``put_back`` undoes."""
         found: list[tuple[dict[str, Any], str, Any]] = []
-        for holder, then in zip(self.holders, self.kept, strict=True):
+        for holder, then in self._rest():
             if holder.of_torch and holder.kind == "attributes" and type(then.get("training")) is bool:
                 held = [(name, value) for name, value in holder.target.items() if not name.startswith("_")]
                 found += [(holder.target, n, v) for n, v in held if _is_set(v) and not same(v, then.get(n))]
@@ -224,16 +241,36 @@ class HostState:
         """Variables that hold a number and are not written in capitals, as constants are."""
         return [
             (holder, value)
-            for holder, value in zip(self.holders, self.kept, strict=True)
+            for holder, value in self._rest()
             if holder.kind in ("cell", "global") and type(value) in (int, float) and not holder.name.isupper()
         ]
 
+    def _sort(self) -> Sorted:
+        if self._sorted is None or self._sorted.of is not self.kept or len(self._sorted.blank) != len(self.kept):
+            self._sorted = Sorted(self.holders, self.kept)
+        return self._sorted
+
+    def _rest(self) -> list[tuple[Holder, Any]]:
+        """All but the empty ones, with what they held at first."""
+        return [(self.holders[n], self.kept[n]) for n in self._sort().rest]
+
+    def _pairs(self, before: list[Any]) -> list[tuple[Holder, Any]]:
+        """All with what they held before, but for those that were empty at first, before and are now."""
+        known = self._sort()
+        if any(known.empty) or any(map(before.__getitem__, known.at)):
+            return [*zip(self.holders, before, strict=True)]
+        return [(self.holders[n], before[n]) for n in known.rest]
+
     def _visit(self, value: Any, name: str, depth: int) -> None:
-        if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
+        kind = type(value)
+        if kind in _SIMPLE_KINDS or depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
             return
-        if value is None or issubclass(type(value), (*NUMBERS, complex, str, bytes, types.ModuleType)):
+        if issubclass(kind, _SIMPLE):
             return
         self._seen.add(id(value))
+        if kind in PLAIN and not value:
+            self.holders.append(Holder("container", name, value))
+            return
         with suppress(Exception):  # an object that answers as it likes is left alone
             self._look_into(value, name, depth)
 

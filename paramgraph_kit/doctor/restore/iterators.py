@@ -29,9 +29,15 @@ def repeatable(
     themselves a list's or a tuple's is put back: the caller holds it.
     """
     known: dict[int, Repeated] = {}
+    kinds: dict[type, bool] = {}  # a model has thousands of values of a few
+
+    def goes_on(kind: type) -> bool:
+        if (found := kinds.get(kind)) is None:
+            found = kinds[kind] = _goes_on(kind)
+        return found
 
     def repeated_of(value: Any) -> Any:
-        return known.setdefault(id(value), Repeated(cast(Iterator[Any], value))) if _goes_on(type(value)) else value
+        return known.setdefault(id(value), Repeated(cast(Iterator[Any], value))) if goes_on(type(value)) else value
 
     state = HostState(function, args, kwargs)
     put = [(holder, key, repeated_of(value)) for holder in state.holders for key, value in _held_by(holder)]

@@ -133,8 +133,7 @@ class Prover:
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
         other = copy.copy(self)
-        other.state = copy.copy(self.state)
-        other.state.kept = [holder.read() for holder in self.state.holders]
+        other.state = self.state.from_now()
         other._numbers = None
         now = {id(tensor) for tensor in tensors_in(other.state.kept)}
         other._replaced = self._replaced | {id(tensor) for tensor in tensors_in(self.state.kept)} - now

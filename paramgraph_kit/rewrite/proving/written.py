@@ -101,7 +101,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor):
                         self.keeper.before_write(tensor)
-        return self._as_ever(func, args, kwargs)
+        return self._as_ever(op.name, func, args, kwargs)
 
 
 def let_go_of_gone(written: dict[int, torch.Tensor]) -> None:
