@@ -44,8 +44,9 @@ def _gradients(graphs: OwnGraphs, region: Region, learn: list[Region], optimizer
     if (own := graphs.of(region.graph)) is None:
         return
     stepped = {storage_key(p) for optimizer in optimizers for p in parameters_at(optimizer)}
+    weights = learning() if stepped or id(region.graph) in known else ()
     written, read, made = dict[torch.Tensor, torch.Tensor](), dict[torch.Tensor, torch.Tensor](), set[int]()
-    for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None and p.device.type == graphs.device):
+    for parameter, grad in ((p, p.grad) for p in weights if p.grad is not None and p.device.type == graphs.device):
         makers = [each for each in known.values() if each.writes(grad)]
         touched = grad.untyped_storage().data_ptr() in own.touched
         if storage_key(parameter) in stepped:

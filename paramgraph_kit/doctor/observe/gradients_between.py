@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -58,6 +58,8 @@ class GradientsBetween:
     """What becomes of the gradients of graphs between their replays and the steps of optimizers."""
 
     def __init__(self) -> None:
+        self.has_learned = False  # there was a backward pass, or an optimizer's step
+        self.may_learn: Callable[[], bool] = lambda: True  # where there was none
         self._known: dict[int, _Learned] = {}
         self._latest: dict[int, _Learned] = {}  # by the memory of a parameter
         self._zeroed: dict[int, tuple[int, Place]] = {}  # the same, which zero_grad() was called last, and where
@@ -89,7 +91,8 @@ class GradientsBetween:
         """
         written: dict[torch.Tensor, torch.Tensor] = {}
         read: dict[torch.Tensor, torch.Tensor] = {}
-        for parameter, grad in ((p, p.grad) for p in learning() if p.grad is not None):
+        learn = learning() if self.has_learned or self.may_learn() else ()
+        for parameter, grad in ((p, p.grad) for p in learn if p.grad is not None):
             key, gradient = storage_key(parameter), storage_key(grad)
             if gradient in writes:
                 self._left_there.append(weakref.ref(parameter))

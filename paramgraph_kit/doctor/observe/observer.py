@@ -61,7 +61,7 @@ class Step:
     @property
     def key(self) -> tuple[Any, ...]:
         """What has to be equal for two operations to be the same one."""
-        return (self.name, self.place.ids)
+        return self.name, self.place.ids
 
 
 COPIED_THERE = ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_", "bernoulli_")
@@ -143,9 +143,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.keeper.note_made(keys[0])
         there = True in (on := [*map(self._is_there, tensors)])
         self._before(op, args, kwargs, tensors, keys, on, values, place)
-        pending, written = list[Failure](), written_by(op, args)
-        has_graphs, views = bool(self.graphs), op.name in VIEWS
-        if has_graphs and not views:
+        pending, written, views = list[Failure](), written_by(op, args), op.name in VIEWS
+        if (has_graphs := bool(self.graphs)) and not views:
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
             self.graphs.flow.wrote(op, args, kwargs, place)
@@ -163,7 +162,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             finally:
                 self._custom -= 1
             has_graphs = bool(self.graphs)
-        if self._readings is not None and there and op.name in ("_local_scalar_dense", "_to_copy"):
+        if there and self._readings is not None and op.name in ("_local_scalar_dense", "_to_copy"):
             result = self._readings(result, place)
         if self.graphs.regions:
             self.graphs.filled.saw(op.name, tensors, written, result, place)
@@ -238,6 +237,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if threading.get_ident() != self.places.thread:  # what a checkpoint computes again
                     self._made_in_backward.add(_sequence_number() - 1)
             return place
+        self.graphs.between.has_learned = True
         if torch.is_grad_enabled():
             self._made_in_backward.add(_sequence_number() - 1)
         if op.name == "_local_scalar_dense" and torch.is_anomaly_enabled():

@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
+from paramgraph_kit.doctor.observe.learning import name_gradients
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.optimizers import at_its_line
@@ -116,6 +117,7 @@ class Caller:
         self.lost = False  # the device
         self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
         self.graphs = OwnGraphs(driver().device.type)
+        self.graphs.between.may_learn = lambda: name_gradients(self.state.functions)
         self.readings: Callable[[Any, Place], Any] | None = None  # gives other values than are read from the device
 
     def given(self) -> dict[str, Any]:

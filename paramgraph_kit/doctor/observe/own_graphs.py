@@ -188,6 +188,7 @@ class OwnGraphs:
     def saw(self, name: str, given: list[torch.Tensor], result: Any, place: Place) -> None:
         """An operation was captured."""
         device = self.device
+        self.between.has_learned |= place.in_backward
         if (own := self._opens.here()) is None:
             return
         own.hosts |= {key: (storage, fills) for key, storage, fills in copied_hosts(name, given)}

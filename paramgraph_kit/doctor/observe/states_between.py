@@ -14,7 +14,8 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.cleared import clearing
-from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import display_name
@@ -22,6 +23,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _OTHER = "the optimizer's state has other memory from here on, and the graph goes on with that of its capture"
 SCALE_BEGUN = "makes its scale in its first call, which this capture holds"
+_NEAR = 3  # innermost functions that are asked: where these name it, there is nothing to collect, which takes 0.2 s
 _SCALE = "_scale"  # GradScaler's: None until something is scaled for the first time
 _OF_ZEROS = tuple(getattr(torch.optim, n) for n in ("Adam", "AdamW", "RMSprop", "Adadelta", "Adamax", "RAdam"))
 _Key = tuple[int, str]  # the memory of a parameter, and what the optimizer keeps for it
@@ -77,9 +79,10 @@ class StatesBetween:
     def unowned(self, graph: object) -> set[int]:
         """Memory of the states that a graph steps with, of optimizers that nobody has any more."""
         owned = self._owned.get(id(graph), ())
-        if any(kept.optimizer() is not None for kept in owned) and id(graph) not in self._collected:
+        if id(graph) not in self._collected and any(kept.optimizer() is not None for kept in owned):
             self._collected.add(id(graph))
-            gc.collect()  # a schedule and its optimizer refer to each other: they go when Python looks for such
+            if not all(map(_is_named, owned)):
+                gc.collect()  # a schedule and its optimizer refer to each other: they go when Python looks for such
         return {key for kept in owned if kept.optimizer() is None for key in kept.keys.values()}
 
     def adopt(self, graph: object, optimizers: Iterable[torch.optim.Optimizer]) -> None:
@@ -147,6 +150,18 @@ class StatesBetween:
 
     def _add(self, failure: Failure, fix: str) -> None:
         self._told[failure.frame, failure.code] = replace(failure, fix=fix)
+
+
+def _is_named(kept: _Kept) -> bool:
+    """Whether a function that runs has the optimizer in a variable, its own or a global one, or in an object's."""
+    frames = [*frames_of_the_user()]
+    value = kept.optimizer()
+    for frame in [*frames[:_NEAR], *frames[-1:]]:
+        own = [*frame.f_locals.values()]
+        held = [*own, *frame.f_globals.values(), *(each for one in own for each in attributes_of(one).values())]
+        if any(each is value for each in held):
+            return True
+    return value is None
 
 
 def _kept(optimizer: torch.optim.Optimizer, place: Place) -> _Kept:

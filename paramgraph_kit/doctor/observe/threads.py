@@ -35,6 +35,7 @@ class InThread(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         inside = driver().is_capturing()
         around = bool(self._observer.graphs) and op.name not in VIEWS and not inside
         place, written = self._observer.place_in_thread(), written_by(op, args)
+        self._observer.graphs.between.has_learned |= place.in_backward
         if around:
             self._observer.graphs.read([t for t in given if id(t) not in written], place)
             self._observer.graphs.wrote((t for t in given if id(t) in written), place)
