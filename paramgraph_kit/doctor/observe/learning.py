@@ -49,7 +49,8 @@ def learning() -> Iterator[torch.Tensor]:
 def _kinds_of(kind: type) -> Iterator[type]:
     """A class, and all that are made of it."""
     yield kind
-    for each in type.__subclasses__(kind):
+    made: list[type] = type.__subclasses__(kind)
+    for each in made:
         yield from _kinds_of(each)
 
 
