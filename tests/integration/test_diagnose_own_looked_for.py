@@ -44,7 +44,8 @@ def by_hand() -> torch.Tensor:
     weight, x = torch.ones(4, 4, device=device, requires_grad=True), torch.ones(2, 4, device=device)
     graph = cuda.CUDAGraph()
     with cuda.graph(graph), torch.no_grad():
-        weight.grad = learned = x.t() @ (x @ weight)
+        learned: torch.Tensor = x.t() @ (x @ weight)
+        weight.grad = learned
     graph.replay()
     return learned.clone()
 
