@@ -35,7 +35,7 @@ def serve() -> torch.Tensor:
         model(x)
         graph = cuda.CUDAGraph()
         with cuda.graph(graph):
-            y = model(x)
+            y: torch.Tensor = model(x)
         graph.replay()
         return y.clone()
 
