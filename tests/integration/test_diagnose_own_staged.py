@@ -146,7 +146,7 @@ def test_a_host_buffer_that_numpy_fills_while_it_is_copied_from_is_told(tmp_path
 def test_a_host_buffer_that_the_next_call_fills_is_noted_where_the_caller_may_wait_for_nothing(tmp_path: Path) -> None:
     # GIVEN a call that gives back a tensor of the device, and begins with what the last copy may still read
     program = SERVER.replace("self.host.copy_(self.y, non_blocking=True)", "WAITS; return self.y + 0")
-    looped, program = program, program.replace("server.infer(request)", "request")  # which nobody calls
+    program = program.replace("server.infer(request)", "request")  # which nobody calls
     for waits, noted in (("pass", True), ("cuda.current_stream().synchronize()", False)):
         names = load(PRELUDE + program.replace("WAITS", waits, 1), tmp_path / f"program_{noted}.py")
         # WHEN
@@ -155,9 +155,16 @@ def test_a_host_buffer_that_the_next_call_fills_is_noted_where_the_caller_may_wa
         assert not found.failures
         notes = [n for n in found.notes if "pinned" in n]
         assert ["self.staged.copy_(batch) writes to pinned memory" in n for n in notes] == ([True] if noted else [])
-    # GIVEN a loop that waits for nothing, or for what it reads of each answer WHEN THEN the line is told, or is none
-    for reads, lines in (("answers.append(out)", [STAGED]), ("answers.append(out.cpu())", [])):
-        text = looped.replace("WAITS", "pass", 1).replace("READS", reads)
-        names = load(PRELUDE + text, tmp_path / f"program_{len(lines)}.py")
-        found = pgk.diagnose(names["server"].infer, *names["args"][0][:1])
-        assert [f.frame.text for f in found.failures if f.frame] == lines
+
+
+WAIT = ["answers.append(out.cpu())", "print(out.sum())", "assert out.sum() > -1e9", "answers.append(f'{out.sum()}')"]
+
+
+@pytest.mark.parametrize("reads", ["answers.append(out)", *WAIT])
+def test_a_host_buffer_is_told_where_a_loop_around_the_call_waits_for_nothing(reads: str, tmp_path: Path) -> None:
+    # GIVEN a loop that waits for nothing, or for what it asks of each answer WHEN the call is asked
+    program = SERVER.replace("self.host.copy_(self.y, non_blocking=True)", "WAITS; return self.y + 0")
+    names = load(PRELUDE + program.replace("WAITS", "pass", 1).replace("READS", reads), tmp_path / "program.py")
+    found = pgk.diagnose(names["server"].infer, *names["args"][0][:1])
+    # THEN the line that fills it is told, or none is
+    assert [f.frame.text for f in found.failures if f.frame] == ([] if reads in WAIT else [STAGED])

@@ -22,6 +22,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _WAITS = frozenset({"synchronize", "item", "tolist", "cpu", "numpy", "query", "wait", "result", "join"})
 _READS_ALONE = frozenset({"item", "tolist", "numpy", "cpu"})  # which wait for nothing where a tensor is the host's
+_SHOW = frozenset({"print", "str", "repr", "format", "allclose", "equal", "assert_close", "info", "debug"})
 _KEEPS = frozenset({"append", "add", "appendleft", "setdefault", "put", "isinstance", "len", "id"})
 _ROUNDS = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WAIT = "torch.cuda.synchronize()"
@@ -68,7 +69,19 @@ class _Round:
                 return True
             if name in ("int", "float", "bool") and not all(map(self._is_of_result, call.args)):
                 return True  # of a tensor it waits
-        return False
+        return any(map(self._shows, self.inside))
+
+    def _shows(self, node: ast.AST) -> bool:
+        """Whether numbers of what a call gives are asked for: to print them, or to decide something."""
+        test = node.test if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)) else None
+        shown = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and last_name(node.func) in _SHOW)
+        nodes = [*ast.walk(test)] if test is not None else [*ast.walk(node)] if shown else []
+        assigns = [
+            n for n in self.inside if isinstance(n, ast.Assign) and any(map(self.results.calls, ast.walk(n.value)))
+        ]
+        made = {n.id for each in assigns for t in each.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        named = [n for n in nodes if self.results.calls(n) or (isinstance(n, ast.Name) and n.id in made)]
+        return any(not self.results.has(n) for n in named if isinstance(n, ast.expr))
 
     def _is_of_result(self, node: ast.expr) -> bool:
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and not self.results.has(node):
