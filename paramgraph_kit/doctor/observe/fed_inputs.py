@@ -124,7 +124,8 @@ class FedInputs:
             late = (written & {*launch.reads}) - launch.written
             if name == "copy_" and late and not (read & launch.given).isdisjoint(launch.given - launch.seen):
                 self._late.setdefault(graph, {}).setdefault(next(iter(late)), (launch, place))
-        self._read |= read
+        made = {storage_key(t) for t in tensors_in(result)} - {storage_key(t) for t in tensors}
+        self._read = (self._read - made) | read  # what is new lies where something lay perhaps that was read
         self._written |= written
         self._ever |= written
         self._since |= written
@@ -185,8 +186,9 @@ class FedInputs:
                     ref, own = storage_ref(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
                     by_name = code is None or text in made
+                    there = _as_attributes(frame, places, text) if text in made else places
                     given = _Given(
-                        text, key, ref, *kind, at.frame(), own, places, by_name, made.get(text), region, bound, shared
+                        text, key, ref, *kind, at.frame(), own, there, by_name, made.get(text), region, bound, shared
                     )
                     self._given.append(given)
 
@@ -431,6 +433,14 @@ def _made_in_vain(frame: FrameType) -> dict[str, Frame | None]:
     """The lines that give tensors to variables which nobody reads: what is computed for a graph is not copied there."""
     lines, held = never_loaded(frame.f_code), frame.f_locals
     return {name: frame_at(frame.f_code, line) for name, line in lines if is_a(held.get(name), torch.Tensor)}
+
+
+def _as_attributes(frame: FrameType, places: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
+    """The same, where a variable of who captures is called as one here: by the attribute that has it, if one does."""
+    first = next(iter(frame.f_code.co_varnames[:1]), "")
+    parts = attributes_of(frame.f_locals.get(first)) if name in places else {}
+    kept = {storage_key(part): f"{first}.{n}" for n, part in parts.items() if is_a(part, torch.Tensor)}
+    return {kept.get(storage_key(v), text) if text == name else text: v for text, v in places.items()}
 
 
 def _is_copy_of(path: str, given: _Given) -> bool:
