@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -125,6 +126,8 @@ def _named(holder: Holder, value: Any) -> Iterator[tuple[str, Any]]:
         yield holder.name, value
     elif isinstance(value, list) and len(value) <= _MOST_ENTRIES:
         yield from ((f"[{at}]", each) for at, each in enumerate(value))
+    elif isinstance(value, (list, deque)) and value:
+        yield "[-1]", value[-1]  # of records
     elif isinstance(value, dict):
         yield from ((name, each) for name, each in value.items() if isinstance(name, str))
 
