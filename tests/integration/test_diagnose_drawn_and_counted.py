@@ -253,3 +253,26 @@ def test_a_number_that_the_optimizer_knows_is_told_where_it_steps() -> None:
     # GIVEN a decay in a group, which the optimizer reads WHEN diagnosed THEN it is told
     found = pgk.diagnose(Decaying().step, torch.randn(3, 4, device=DEVICE))
     assert any(f.code == "learning-rate-frozen" and "weight_decay goes from" in f.message for f in found), found
+
+
+class Warming:
+    def __init__(self, every: int) -> None:
+        self.n, self.every = 0, every
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        x = x.flip(1) if random.random() < 0.5 else x
+        x = x * random.uniform(0.5, 1.5)
+        return x * (1 + (self.n // self.every if self.every else 0))
+
+
+@pytest.mark.parametrize("every", [11, 0])
+def test_a_number_that_a_slow_counter_moves_is_told_where_numbers_are_drawn_too(every: int) -> None:
+    # GIVEN a factor that only some calls later is another one, or never is, beside what is drawn
+    # WHEN diagnosed THEN it is told where it moves, and what is drawn is told as drawn
+    found = pgk.diagnose(Warming(every).step, torch.randn(2, 6, device=DEVICE))
+    told = {(f.code, f.frame.text) for f in found if f.frame}
+    line = "return x * (1 + (self.n // self.every if self.every else 0))"
+    assert (("scalar-frozen", line) in told) == bool(every), found
+    assert ("host-random", "x = x * random.uniform(0.5, 1.5)") in told, found
+    assert not any(text == line and code != "scalar-frozen" for code, text in told), found

@@ -302,9 +302,9 @@ class _Examiner(Caller):
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
         """What numbers decide that move with the calls shows only many calls later, where they move slowly."""
-        if base.random_drawn or not self.state.advance(base.before, MANY_CALLS):
+        if (base.random_drawn and base.own_drawn) or not self.state.advance(base.before, MANY_CALLS):
             return []
-        other = self.call(self.args, self.kwargs)
+        other = self.call(self.args, self.kwargs, drawing=base.number if base.random_drawn else 0)
         if other.ended is not None:
             return []
         told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
