@@ -122,3 +122,42 @@ def test_an_error_behind_a_launch_is_told_alone(tmp_path: Path) -> None:
     told = _told(tmp_path, RUNNER.replace("WRITE", "self.x.copy_(x)"), "fails")
     # THEN what it does around its launch is no capture's
     assert [code for code, _ in told] == ["raises"], told
+
+
+FLAGGED = """
+class Wrapped(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.graph = net, None
+    def forward(self, *args, **kwargs):
+        if self.graph is None:
+            self.args = tuple(each.clone() for each in args)
+            self.net(*self.args, **kwargs)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.net(*self.args, **kwargs)
+        return self.replay(*args, **kwargs)
+    def replay(self, *args, **kwargs):
+        for held, each in zip(self.args, args):
+            held.copy_(each)
+        self.graph.replay()
+        return tuple(each.clone() for each in self.out)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(8, 8)
+    def forward(self, x, both=True):
+        y = self.lin(x)
+        return (y, y.sigmoid()) if both else (y,)
+run = Wrapped(Net().to(device).requires_grad_(False))
+x = torch.randn(2, 8).to(device)
+"""
+
+
+def test_a_flag_among_keywords_is_told_with_a_graph_for_each_where_the_runner_is_asked(tmp_path: Path) -> None:
+    # GIVEN a runner that hands a flag on to what it captures, and that no caller of the file's asks WHEN diagnosed
+    names = load(f"{PRELUDE}{FLAGGED}", tmp_path / "program.py")
+    told = pgk.diagnose(names["run"], names["x"], both=False)
+    # THEN it decides what the graph holds, which no tensor does
+    assert [each.code for each in told.failures] == ["branch-frozen"], told
+    assert "`if kwargs.get('both') not in graphs:`" in told.failures[0].fix, told

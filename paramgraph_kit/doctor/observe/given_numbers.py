@@ -138,13 +138,15 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     what = f"argument {now.entry + 1}" if isinstance(now.entry, int) else str(now.entry)
     text = f"{what} of {now.code.co_name} is {now.value} at a replay, and the graph has the {then} of its capture"
     caller = now.caller
-    if caller is None or is_library(caller.f_code.co_filename):
+    is_alone = caller is None or is_library(caller.f_code.co_filename)
+    if caller is None or (is_alone and not isinstance(now.value, bool)):
         return BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
-    at = frame_at(caller.f_code, caller.f_lineno)
+    at = frame_at(now.code, now.line) if is_alone else frame_at(caller.f_code, caller.f_lineno)
     failure = BY_ID["scalar-frozen"].failure(text, at)
     if isinstance(now.value, bool):  # it decides, and a tensor would have to be read
         line = at.text if at is not None else ""
-        each = graph_for_each(f"{now.name}[{now.entry!r}]")
+        what = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
+        each = graph_for_each(what)
         return replace(BY_ID["branch-frozen"].failure(text, at), fix=f"before  {line}\nafter   {each}")
     keywords = now.name if isinstance(now.entry, str) else ""
     if not _copies_each(now.code, keywords):

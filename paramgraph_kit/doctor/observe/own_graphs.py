@@ -359,8 +359,8 @@ class OwnGraphs:
 
     def _is_filled(self, keys: Collection[int]) -> bool:
         """Whether graphs that were replayed write all of some memory."""
-        graphs = (own.graph for own in self._known.values() if own.launched)
-        return set(keys) <= set[int]().union(*map(self.flow.written, graphs))
+        launched = (own.graph for own in self._known.values() if own.launched)
+        return set(keys).issubset(key for graph in launched for key in self.flow.written(graph))
 
     def _is_spoiled(self, tensor: torch.Tensor) -> bool:
         """Whether another graph of its pool was replayed since, and has written over a result."""
