@@ -115,6 +115,7 @@ class FedInputs:
         if is_in_vain(name, given):
             return
         self._computed.saw(name, keys, made, place)
+        self._read.difference_update({key for key, _ in made}.difference(keys))  # that lies where something was read
         if not filled and not self._launches:  # nearly always
             self._read.update(keys)
             return
@@ -124,8 +125,7 @@ class FedInputs:
             late = (written & {*launch.reads}) - launch.written
             if name == "copy_" and late and not (read & launch.given).isdisjoint(launch.given - launch.seen):
                 self._late.setdefault(graph, {}).setdefault(next(iter(late)), (launch, place))
-        made = {storage_key(t) for t in tensors_in(result)} - {storage_key(t) for t in tensors}
-        self._read = (self._read - made) | read  # what is new lies where something lay perhaps that was read
+        self._read |= read
         self._written |= written
         self._ever |= written
         self._since |= written

@@ -359,8 +359,7 @@ class OwnGraphs:
 
     def _is_filled(self, keys: Collection[int]) -> bool:
         """Whether graphs that were replayed write all of some memory."""
-        launched = (own.graph for own in self._known.values() if own.launched)
-        return set(keys).issubset(key for graph in launched for key in self.flow.written(graph))
+        return set(keys) <= set[int]().union(*(self.flow.written(g.graph) for g in self._known.values() if g.launched))
 
     def _is_spoiled(self, tensor: torch.Tensor) -> bool:
         """Whether another graph of its pool was replayed since, and has written over a result."""
