@@ -162,8 +162,8 @@ HELD = {
         "before this line comes `self.held_batch['b'].copy_(batch['b']); self.held_batch['x'].copy_(batch['x'])`",
     ),
     "on keywords of the caller": (
-        "before the capture `self.held_batch = {key: each.clone() for key, each in batch.items()}`",
-        "before this line comes `for key, each in batch.items(): self.held_batch[key].copy_(each)`",
+        "self.graph.batch_x.copy_(batch['x']); self.graph.batch_b.copy_(batch['b']); self.graph.replay()",
+        "`self.graph.batch_x = batch['x'].clone(); batch = {**batch, 'x': self.graph.batch_x}`",
     ),
 }
 

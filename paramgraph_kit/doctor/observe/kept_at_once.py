@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held_in_line import of_what
 from paramgraph_kit.doctor.observe.read_later import spans
 
+_Launch = tuple[int, CodeType, int]  # a graph, and where its replay stands
 _MAKE_LISTS = ("list", "tuple")
 _LISTS = (list, tuple, dict)
 
@@ -35,7 +36,7 @@ class LinesOfReplays:
     """The lines at which functions of the user's were while graphs were replayed."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[CodeType, int], set[tuple[CodeType, int]]] = {}  # with where the graph's replay stands
+        self._lines: dict[tuple[CodeType, int], set[_Launch]] = {}
         self.waits = False  # a graph was replayed, and none of its results was read since
         self._times: dict[int, int] = {}  # how often each was
 
@@ -45,10 +46,10 @@ class LinesOfReplays:
         self._times[graph] = self._times.get(graph, 0) + 1
         lines = [(frame.f_code, frame.f_lineno) for frame in frames]
         for line in lines:
-            self._lines.setdefault(line, set()).update([] if is_first else lines[:1])
+            self._lines.setdefault(line, set()).update([] if is_first else [(graph, *lines[0])])
 
-    def lines_of(self, code: CodeType, by: tuple[CodeType, int] | None = None) -> set[int]:
-        """Those of one function; ``by``: at which this line has replayed it."""
+    def lines_of(self, code: CodeType, by: _Launch | None = None) -> set[int]:
+        """Those of one function; ``by``: at which this graph was replayed, by this line."""
         return {line for (each, line), at in self._lines.items() if each is code and (by is None or by in at)}
 
     def read(self, frames: Iterator[FrameType], several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:

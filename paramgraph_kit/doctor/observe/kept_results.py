@@ -137,16 +137,16 @@ class KeptResults:
                     self._names[frame.f_code, name] = _failure(frame.f_code, row.node, row.node.value, row.held)
                 is_result = number and (issubclass(kind, _RESULTS) or is_dataclass(kind))
                 if is_result and (frame.f_code, name) not in self._names:
-                    found = self._result_of(frame, name) if any(map(owns, _tensors(value))) else None
+                    found = self._result_of(graph, frame, name) if any(map(owns, _tensors(value))) else None
                     is_read = (frame, name) in read_on or is_read_later([*nodes_of(frame.f_code)], name, frame.f_lineno)
                     if found is not None and is_read:
                         node, part = found
                         told = _of_name(frame.f_code, node, name, value)
                         self._names[frame.f_code, name] = told if part is None else _cloned(frame.f_code, node, part)
 
-    def _result_of(self, frame: FrameType, name: str) -> tuple[Any, Any] | None:
+    def _result_of(self, graph: int, frame: FrameType, name: str) -> tuple[Any, Any] | None:
         now = next(frames_of_the_user())
-        return result_of(frame, name, self._replays.lines_of(frame.f_code, (now.f_code, now.f_lineno)))
+        return result_of(frame, name, self._replays.lines_of(frame.f_code, (graph, now.f_code, now.f_lineno)))
 
     def _settle(self, owns: Owns) -> None:
         """What the program has let go is looked at for the last time, so that nothing is kept alive here."""

@@ -29,7 +29,8 @@ def result_of(frame: FrameType, name: str, launched: Collection[int]) -> tuple[A
     node = _stored(nodes, name, frame.f_lineno)
     parts = [*may_be(node.value)] if node is not None else []
     for part in parts:
-        first = _stored(nodes, part.id, frame.f_lineno) if isinstance(part, ast.Name) and part.id != name else None
+        is_other = isinstance(part, ast.Name) and part.id != name and "." not in name  # what objects keep is told there
+        first = _stored(nodes, part.id, frame.f_lineno) if is_other else None  # type: ignore[attr-defined]
         made = first.value if first is not None else part  # previous = result
         calls = [n for n in ast.walk(made) if isinstance(n, ast.Call)]  # run(x)[0], run(x).logits.squeeze(1)
         if any(ast.unparse(call.func) in running or any(spans(call, line) for line in launched) for call in calls):
