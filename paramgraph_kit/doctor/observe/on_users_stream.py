@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ def problems(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
 ) -> list[Failure]:
     """The capture that cannot be made there, if so: a gradient accumulates where the warm-up has accumulated it."""
+    gc.collect()  # what accumulates gradients on a stream of ours goes with the calls that have made it
     caller = Caller(function, args, kwargs, limit_s)
     caller.number = 1  # what it prints was seen when the first was made
     try:

@@ -152,7 +152,8 @@ def _problems(
             if each.entries is not None and not each.entries.is_seen:
                 found.notes.append(_UNSEEN.format(text=each.use.text, at=each.at.label()))
             continue
-        by_it = (f for f in frozen if f.frame is not None and (f.code, f.frame) not in moves)
+        own = {(code, at) for code, at in moves if code == "branch-frozen"}  # which another number does not decide
+        by_it = (f for f in frozen if f.frame is not None and (f.code, f.frame) not in own)
         if (first := next(by_it, None)) is not None and first.frame is not None:
             what = {"branch-frozen": "decides a branch", "stale-input": PICKS}.get(first.code, "is frozen")
             by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
