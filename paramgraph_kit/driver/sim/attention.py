@@ -90,7 +90,7 @@ def attention_kernel(op: Any) -> Any:
         if attn_mask is not None and is_causal:  # these take both
             given = (query, key, value, _causal(attn_mask, query.size(-2), key.size(-2)), dropout_p, False)
         with as_one():
-            found = op.decompose(*given, **options)
+            found = _laid(op.decompose(*given, **options), query, kernel)
         if found.grad_fn is not None:  # its backward is one kernel, too
             before = [each.grad_fn for each in given if isinstance(each, torch.Tensor) and each.grad_fn is not None]
             for node in all_behind(found.grad_fn, known=before):
@@ -98,6 +98,13 @@ def attention_kernel(op: Any) -> Any:
         return found
 
     return call
+
+
+def _laid(found: torch.Tensor, query: torch.Tensor, kernel: str) -> torch.Tensor:
+    """A result as a kernel lays it: heads of a place beside each other, or, by cuDNN, in the order of the queries."""
+    order = [0, 2, 1, 3] if kernel != CUDNN else sorted(range(_DIMS), key=query.stride, reverse=True)
+    placed = found.permute(order)
+    return found if placed.is_contiguous() else placed.contiguous().permute([order.index(n) for n in range(_DIMS)])
 
 
 def _causal(mask: torch.Tensor, rows: int, columns: int) -> torch.Tensor:

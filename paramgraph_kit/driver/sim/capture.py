@@ -54,6 +54,10 @@ WRONG_POOL = (
     "(self: torch._C._CUDAGraph, pool: object | None = None, capture_error_mode: str = 'global') -> None\n\nInvoked "
     "with: {pool!r}"
 )
+WRONG_GENERATOR = (
+    "register_generator_state(): incompatible function arguments. The following argument types are supported:\n    1. "
+    "(self: torch._C._CUDAGraph, arg0: torch._C.Generator) -> None"
+)
 BOTH_NUMBERS = (
     '!(pool.first && pool.second) INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/CUDAGraph.cpp":90, please '
     "report a bug to PyTorch. "
@@ -207,8 +211,11 @@ class CUDAGraph:
         self._registered: list[DeviceGenerator] = []
         self._counted: list[DeviceGenerator] = []  # those that count this graph among theirs
 
-    def register_generator_state(self, generator: Generator) -> None:
+    def register_generator_state(self, *given: Generator, **named: Any) -> None:
         """Let the capture draw from a generator of the user's own."""
+        if len(given) != 1 or named:
+            raise TypeError(WRONG_GENERATOR)
+        generator = given[0]
         if not isinstance(generator, torch.Generator):
             raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
         if not isinstance(generator, Generator):

@@ -201,6 +201,11 @@ def is_tf32_supported() -> bool:
     return True
 
 
+def _lazy_init() -> None:
+    """Use the device, as libraries do by this name before they ask for it."""
+    use()
+
+
 def _sleep(cycles: int) -> None:
     """A kernel that waits for ``cycles`` on a GPU, and for nothing here."""
     stream = stream_now()

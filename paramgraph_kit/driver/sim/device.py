@@ -71,6 +71,7 @@ def register() -> torch.device:
     from .ties import sorting_kernels
     from .transforms import install_transforms
     from .twice import writing_kernels
+    from .type_names import install_type_names
     from .until import until_kernels
     from .versions import tell_of_versions
 
@@ -108,7 +109,7 @@ def register() -> torch.device:
     _be_the_accelerator()
     _tell_of_captures()
     _give_to_others()
-    _name_types_as_cuda()
+    install_type_names()
     _tell_where_they_lie()
     install_recurrent()
     install_convolutions()
@@ -296,17 +297,6 @@ def _give_to_others() -> None:
     torch.Tensor.__dlpack__ = given  # type: ignore[assignment]
 
 
-def _name_types_as_cuda() -> None:
-    """``tensor.type()``, which torch's own errors name too, has CUDA's names: programs compare with them."""
-    plain: Any = torch.Tensor.type
-
-    def named(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = plain(tensor, *args, **kwargs)
-        return found.replace("torch.sim.", "torch.cuda.") if isinstance(found, str) else found
-
-    torch.Tensor.type = functools.wraps(plain)(named)  # type: ignore[method-assign,assignment]
-
-
 class _AsOfCuda:
     """A tensor of the simulated device that says that it is one of CUDA's."""
 
@@ -337,8 +327,9 @@ def _make_our_own() -> None:
     from .generators import Generator
     from .stream import Event, Stream, stream_of
 
-    def generator(plain: Any, device: Any = "cpu") -> Any:
-        return Generator() if torch.device(device).type == "sim" else plain(device)
+    def generator(plain: Any, device: Any = None) -> Any:
+        known = isinstance(device, (str, int, torch.device)) and torch.device(device)
+        return Generator(device) if known and known.type == "sim" else plain(device=device)
 
     def event(plain: Any, device: Any = None, **options: Any) -> Any:
         if device is not None and torch.device(device).type != "sim":

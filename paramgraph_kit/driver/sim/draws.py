@@ -99,15 +99,29 @@ def _whole(position: Position, tensor: torch.Tensor, low: int, high: int) -> tor
     return put(tensor, (np.choose(which, four) % np.uint64(size)).astype(np.int64) + low)
 
 
+def _held(dtype: torch.dtype, low: int, high: int) -> tuple[int, int]:
+    """Bounds of whole numbers that a type holds: torch moves those inward that it rounds outward."""
+    if not dtype.is_floating_point:
+        return low, high
+
+    def step(bound: int) -> int:
+        return 1 << max(abs(bound).bit_length() - 1 + int(math.log2(torch.finfo(dtype).eps)), 0)
+
+    rounded = [int(torch.tensor(each, dtype=torch.float64).to(dtype)) for each in (low + 1, high - 1)]
+    low = rounded[0] + step(low + 1) if rounded[0] < low else low
+    high = rounded[1] - step(high - 1) if rounded[1] >= high else high
+    return low, high
+
+
 def _between(position: Position, tensor: torch.Tensor, low: int, high: int | None) -> torch.Tensor:
     """``aten::random_.from``; without an upper bound CPU's numbers have to do."""
-    return tensor if high is None else _whole(position, tensor, low, high)
+    return tensor if high is None else _whole(position, tensor, *_held(tensor.dtype, low, high))
 
 
 @positioned(aten.random_.to)
 def _below(position: Position, tensor: torch.Tensor, high: int) -> torch.Tensor:
     """``aten::random_.to``."""
-    return _whole(position, tensor, 0, high)
+    return _whole(position, tensor, *_held(tensor.dtype, 0, high))
 
 
 def real(dtype: torch.dtype) -> torch.dtype:

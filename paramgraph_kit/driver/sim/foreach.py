@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 def foreach_kernel(op: Any) -> Callable[..., Any]:
     """One kernel for a list of tensors, or one each where some are the host's; numbers for each are the host's."""
-    run = Kernel(op)
+    run = Kernel(op, _at_once(op) if op._opname.endswith("_") else None)
     numbers = next((n for n, each in enumerate(op._schema.arguments) if each.name == "scalars"), -1)
     listed = getattr(op.overloadpacket, "ScalarList", None) if op._overloadname == "Tensor" and numbers > 0 else None
 
@@ -30,6 +30,23 @@ def foreach_kernel(op: Any) -> Callable[..., Any]:
         return run(*args, **kwargs)
 
     return call
+
+
+def _at_once(op: Any) -> Callable[..., Any]:
+    """The same of a list in which a tensor comes twice: of those of one type each is read before any is written."""
+
+    def run(targets: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        places = [each.data_ptr() if each.numel() else -n for n, each in enumerate(targets)]
+        if len({*places}) == len(places) or len({each.dtype for each in targets}) > 1:
+            return op(targets, *args, **kwargs)
+        apart = [each.clone() if places.index(places[n]) < n else each for n, each in enumerate(targets)]
+        op(apart, *args, **kwargs)
+        for target, written in zip(targets, apart, strict=True):
+            if written is not target:
+                target.copy_(written)
+        return None
+
+    return run
 
 
 def _numbers(scalars: torch.Tensor, length: int) -> list[Any]:

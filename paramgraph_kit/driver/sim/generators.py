@@ -63,11 +63,14 @@ class Generator(torch.Generator):
     """``torch.Generator(device="sim")``."""
 
     state: DeviceGenerator
+    named: torch.device | None = None  # what it was given
 
     def __new__(cls, device: Any = DEVICE_NAME) -> Generator:
         """A generator with a state of its own; RuntimeError in a capture."""
         _not_in_capture("construct a new CUDAGeneratorImpl")
-        return cls._of(DeviceGenerator())
+        made = cls._of(DeviceGenerator())
+        made.named = torch.device(device)
+        return made
 
     @classmethod
     def _of(cls, state: DeviceGenerator) -> Generator:
@@ -88,8 +91,8 @@ class Generator(torch.Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # torch's stubs would have it written
-        """The simulated device; without its number, as torch has it, but for the generator that the device has."""
-        return torch.device(DEVICE_NAME, 0) if self.state.seen is self else torch.device(DEVICE_NAME)
+        """The simulated device, with the number that it was given, or that of the device whose own it is."""
+        return torch.device(DEVICE_NAME, 0) if self.state.seen is self else self.named or torch.device(DEVICE_NAME)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again from a seed; in a capture only the seed in use is accepted, and does nothing."""

@@ -18,7 +18,10 @@ Operator = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 HALVES = (torch.float16, torch.bfloat16)
 ONE_THREAD = 30  # numbers in one row that its first thread goes through
 LEAST, MOST = 4, 9  # logarithms of the threads of a block that share a row
-_WIDE = ("_log_softmax", "_log_softmax_backward_data", "glu", "glu_backward", "prod", "prod.dim_int")
+_WIDE = (
+    *("_log_softmax", "_log_softmax_backward_data", "glu", "glu_backward", "logit", "logit_backward", "prod"),
+    "prod.dim_int",
+)
 
 
 def halves_kernels() -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,7 +15,7 @@ import torch
 
 from .devices import TWO_DEVICES
 from .kernels import Kernel, pageable_copy_forbidden
-from .machine import DEVICE_NAME
+from .machine import DEVICE_NAME, machine
 from .overlap import check_apart
 from .pinned import places
 from .stream import current_stream
@@ -79,11 +82,19 @@ def index_put_impl_(
 ) -> torch.Tensor:
     """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
     capture = current_stream().capture
+    number = capture is not None and values.numel() == 1 and _host_number(capture, values) is not None
+    if number and not any(_is_mask(i) for i in indices):
+        pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host
     _check_types(indices)
     _check_masks(tensor, indices)
+    if capture is not None and not number:  # torch finds places of a mask of the host itself, and copies none of those
+        indices = [place for i in indices for place in (places(i) if i is not None and _on_host(i) else [i])]
     if capture is not None and any(i.is_cpu and (_is_mask(i) or i.numel()) for i in indices if i is not None):
         pageable_copy_forbidden(current_stream())  # places are copied, and those of a mask found by the host first
     if values.device.type == "cpu" and values.dim():
+        if capture is not None and any(_is_mask(i) for i in indices):
+            forbid_in_capture(current_stream())
+        _check_fit(tensor, indices, values)
         raise RuntimeError(TWO_DEVICES)
     if capture is not None and any(_is_mask(i) for i in indices):
         masks = [i for i in indices if i is not None]
@@ -98,10 +109,14 @@ def index_put_impl_(
         for each in (values, *masks):  # before a mask is counted
             check_apart(tensor, each)
         forbid_in_capture(current_stream())
-    elif values.device.type == "cpu" or (capture is not None and _host_number(capture, values) is not None):
+    elif values.device.type == "cpu" or number:
         pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host
     elif values.numel() > 1 and any(_is_mask(i) for i in indices):
         note_wait()
+    elif capture is None and not accumulate and _is_by_places(tensor, indices, values):
+        indices = [
+            place for i in indices for place in (i.nonzero(as_tuple=True) if i is not None and _is_mask(i) else [i])
+        ]
     _index_put(tensor, indices, values, accumulate, unsafe)
     return tensor
 
@@ -128,6 +143,40 @@ def _in_vmap(frame: FrameType | None) -> bool:
     while frame is not None and not frame.f_code.co_filename.endswith(_VMAP):
         frame = frame.f_back
     return frame is not None
+
+
+def _on_host(index: torch.Tensor) -> bool:
+    return index.is_cpu and _is_mask(index)
+
+
+def _is_by_places(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> bool:
+    """Whether a number of the device's is put by a mask in a way of its own: the CPU's kernel fills, as with others."""
+    masks = [i for i in indices if i is not None and _is_mask(i)]
+    bytes_alone = any(i.dtype is torch.uint8 for i in masks) and not _is_a_number(values)
+    return bool(masks) and values.numel() == 1 and (values.dtype != tensor.dtype or bytes_alone)
+
+
+def note_number(made: torch.Tensor) -> None:
+    """Remember a number that has become a tensor, as an assignment makes it first."""
+    _made_of_number.append(weakref.ref(made))
+
+
+def _is_a_number(values: torch.Tensor) -> bool:
+    made = _made_of_number[0]() if _made_of_number else None
+    return made is not None and made.data_ptr() == values.data_ptr()
+
+
+_made_of_number: deque[weakref.ref[torch.Tensor]] = deque(maxlen=1)  # the last one
+
+
+def _check_fit(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
+    """Raise RuntimeError for values that do not fit what is indexed, at which torch looks before it does at devices."""
+    host = partial(torch.zeros, dtype=values.dtype, device="cpu")
+    places = [
+        i if i is None or i.is_cpu else machine().twin(i) if _is_mask(i) else torch.zeros_like(i, device="cpu")
+        for i in indices
+    ]
+    aten._index_put_impl_.default(host(tensor.shape), places, host(values.shape))
 
 
 _index_put = Kernel(aten._index_put_impl_.default, doubt=put)

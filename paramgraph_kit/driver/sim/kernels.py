@@ -40,13 +40,13 @@ ADDS_UP = frozenset({"repeat_interleave", "segment_reduce"})  # sizes that its n
 MOST_KNOWN = 1 << 12  # arguments of an operation of which the results are kept
 FEW = 1 << 16  # numbers that are worth a look
 
-# Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
-# operands; torch's operator database finds them.
+# Operations whose results have other strides, types or sizes than on the meta device: torch's operator database tells.
 UNLIKE_META = frozenset(
     (
         *("_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm", "native_layer_norm"),
         *("_embedding_bag", "_embedding_bag_forward_only", "_fft_c2r", "_fft_r2c", "convolution", "max_unpool2d"),
-        *("linalg_lstsq", "linalg_solve_triangular"),
+        *("linalg_lstsq", "linalg_solve_triangular", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
+        *("native_channel_shuffle", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))),
     )
 )
 

@@ -23,6 +23,8 @@ from . import autograd
 from .devices import check_devices
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import DEVICE_NAME, machine
+from .matrices import eigenvalues, least_squares, without_pivots
+from .norms import batch_norm, batch_norm_backward, check_scale, of_cudnn
 from .not_known import not_known
 from .pinned import forget as forget_blocks
 from .refused import check_convolved, check_types
@@ -52,11 +54,14 @@ SOLVERS = (
 EVEN_FOR_NOTHING = ("dot", "vdot", "geqrf", "linalg_qr", "linalg_lstsq")
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
+BY_ELIMINATION = ("linalg_lu", "linalg_lu_factor_ex")
 # These solve by triangles, which are cuBLAS's, too.
 BY_TRIANGLES, FEW_ROWS = ("_linalg_solve_ex", "linalg_inv_ex"), 64
 PLACES = (torch.int32, torch.int64)  # types of what tells rows
 LU_SOLVE = 3  # arguments of linalg_lu_solve that stand by place: factors, pivots, right sides
 
+DRIVERS = ("gesvd", "gesvdj", "gesvda")  # of singular values
+SVD_PAGE = "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
 UNCONVERGED = (
     "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated eigenvalues (error code: 1)."
@@ -136,7 +141,8 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     """An operation that is a call of a library."""
     factors = op._opname == "linalg_cholesky_ex"
     doubt = _factor_doubt if factors else no_minus if op._opname in ("mm", "bmm") else None
-    run = Kernel(op, partial(_factor, op) if factors else None, doubt)
+    by: Callable[..., Any] | None = partial(_factor, op) if factors else None
+    run = Kernel(op, without_pivots(op) if op._opname in BY_ELIMINATION else by, doubt)
     batched = op._opname in IN_BATCHES
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -286,12 +292,12 @@ def _try_kernels(what: tuple[Any, ...]) -> None:
 
 def norm_kernel(op: Any) -> Callable[..., Any]:
     """A batch norm: cuDNN's, where there are places beside the batch and the channels."""
-    run = Kernel(op)
+    run = Kernel(op, batch_norm if op is torch.ops.aten.native_batch_norm.default else None)
 
     def call(tensor: torch.Tensor, weight: Any, bias: Any, *args: Any, **kwargs: Any) -> Any:
-        of_cudnn = torch.backends.cudnn.enabled and weight is not None and bias is not None
-        if of_cudnn and tensor.numel() and tensor.dim() > 2:
+        if of_cudnn(tensor, weight, bias) and tensor.numel():
             use("cuDNN")
+            check_scale(tensor, weight)
         return run(tensor, weight, bias, *args, **kwargs)
 
     return call
@@ -313,17 +319,21 @@ def sampling_kernel(op: Any) -> Callable[..., Any]:
 
 def unsolved_kernel(op: Any) -> Callable[..., Any]:
     """An operation that cuSOLVER fails to do in a capture, and ruins it."""
-    run = Kernel(op)
+    by = {"_linalg_eigvals": eigenvalues, "_linalg_svd": _svd_in_rows}
+    run = Kernel(op, by.get(op._opname) if op._overloadname == "default" else None)
 
     def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if current_stream().capture is not None and op is torch.ops.aten._linalg_eigh.default:
+            op(_like(matrix, "meta"), *args, **kwargs)  # raises for sizes, and for a triangle that is none
         if not matrix.numel():
             if op._opname == "_linalg_eigvals":  # whether they were found
                 forbid_in_capture(current_stream())
             return run(matrix, *args, **kwargs)
         use("cuSOLVER")
+        if op._opname != "linalg_ldl_factor_ex" or current_stream().capture is None:  # which fails there all the same
+            tell_late(op._opname, (matrix, *args), kwargs)
         if op._opname == "_linalg_eigh" and matrix.dim() > 2:
             forbid_in_capture(current_stream())
-        tell_late(op._opname, (matrix, *args), kwargs)
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
@@ -338,7 +348,7 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
 
 def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callable[..., Any]:
     """An operation that is a call of a library, after which the host waits where ``waits`` says so of its operands."""
-    run = Kernel(op)
+    run = Kernel(op, least_squares if op is torch.ops.aten.linalg_lstsq.default else None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if args[0].numel() or op._opname in EVEN_FOR_NOTHING:
@@ -367,6 +377,8 @@ def svd(
     """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
     if not matrix.numel():
         return _svd(matrix, full_matrices, compute_uv)
+    if driver not in (None, *DRIVERS):
+        raise RuntimeError(f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. {SVD_PAGE}")
     use("cuSOLVER")
     tell_late("_linalg_svd", (matrix,), {"driver": driver})
     if driver == "gesvd":
@@ -387,7 +399,14 @@ def svd_into(*args: Any, U: torch.Tensor, S: torch.Tensor, Vh: torch.Tensor, **k
     return U, S, Vh
 
 
-_svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
+def _svd_in_rows(*args: Any, **kwargs: Any) -> Any:
+    """The last of the three lies in rows, as cuSOLVER gives its transpose in columns [H200]."""
+    u, s, v = torch.ops.aten._linalg_svd.default(*args, **kwargs)
+    return u, s, v.contiguous()
+
+
+_svd = Kernel(torch.ops.aten._linalg_svd.default, _svd_in_rows)
+_svd_unsolved = unsolved_kernel(torch.ops.aten._linalg_svd.default)
 
 
 def _forms(name: str) -> Iterator[tuple[str, Any]]:
@@ -417,6 +436,7 @@ def library_kernels() -> dict[str, Any]:
     for name, waits in WAITS.items():
         kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
     kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)
+    found["native_batch_norm_backward"] = Kernel(torch.ops.aten.native_batch_norm_backward.default, batch_norm_backward)
     kernels(("grid_sampler_2d", "grid_sampler_2d_backward"), sampling_kernel)
     kernels(TRANSFORMS, transform_kernel)
     kernels(("convolution", "convolution_backward"), convolution_kernel)

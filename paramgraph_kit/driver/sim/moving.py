@@ -12,9 +12,10 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from .kernels import Kernel
-from .refused import RARE_TYPES
+from .refused import RARE_TYPES, TYPES
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by size in bytes
+_PADS = ("reflection", "replication")
 _aten: Any = torch.ops.aten
 
 
@@ -54,9 +55,64 @@ def _in_rows(op: Any) -> Callable[..., Any]:
     return run
 
 
+def _of_rows(op: Any) -> Callable[..., Any]:
+    """An operation that is made of others on CUDA, or takes no other order, and whose result lies in rows."""
+
+    def run(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = op(tensor, *args, **kwargs)
+        return found.contiguous().view(-1).view(found.shape)  # dimensions of one, too, have the strides of rows
+
+    return run
+
+
+def _crossed(op: Any) -> Callable[..., Any]:
+    """``aten::linalg_cross``: CUDA's says in words of its own that two types are none."""
+
+    def run(one: torch.Tensor, other: torch.Tensor, **options: Any) -> Any:
+        if one.dtype == other.dtype or one.is_meta:
+            return op(one, other, **options)
+        kind = other.dtype if one.dtype is torch.bool else one.dtype
+        op(one.to(kind), other.to(kind), **options)  # raises for sizes
+        raise RuntimeError(f"Found dtype {TYPES[other.dtype]} but expected {TYPES[one.dtype]}")
+
+    return run
+
+
+def _packed(dense: torch.Tensor, offsets: list[torch.Tensor], total: int | None = None) -> torch.Tensor:
+    """``aten::_padded_dense_to_jagged_forward``: nobody compares how many rows are told with those there are."""
+    op = _aten._padded_dense_to_jagged_forward.default
+    if total is None or dense.is_meta or int(offsets[0][-1]) == total:
+        return op(dense, offsets, total)  # type: ignore[no-any-return]
+    found = op(dense, offsets)
+    packed: torch.Tensor = dense.new_zeros(total, *found.shape[1:])
+    packed[: len(found)] = found[:total]
+    return packed
+
+
+def _shuffled(op: Any) -> Callable[..., Any]:
+    """``aten::channel_shuffle``: a view in groups, whose order changes; what cannot be viewed so is refused."""
+
+    def run(tensor: torch.Tensor, groups: int) -> torch.Tensor:
+        op(tensor, groups)  # raises for what does not fit
+        if not tensor.numel():
+            return op(tensor, groups)  # type: ignore[no-any-return]
+        parts = tensor.view(tensor.shape[0], groups, tensor.shape[1] // groups, -1)
+        return parts.permute(0, 2, 1, 3).contiguous().view(tensor.shape)
+
+    return run
+
+
 def moving_kernels() -> dict[str, Any]:
     """By the names of their operations."""
+    cross = _aten.linalg_cross.default
     ops = {"flip": _aten.flip.default, "gather": _aten.gather.default}
     in_rows = {"roll": _aten.roll.default, "native_group_norm": _aten.native_group_norm.default}
     found = {name: Kernel(op, moved(op)) for name, op in ops.items()}
+    pads = [f"{kind}_pad{n}d{back}" for kind in _PADS for n in (1, 2, 3) for back in ("", "_backward")]
+    for name in (*pads, "pixel_shuffle", "pixel_unshuffle"):
+        found[name] = Kernel(op := getattr(_aten, name).default, _of_rows(op))
+    found["_padded_dense_to_jagged_forward"] = Kernel(_aten._padded_dense_to_jagged_forward.default, _packed)
+    found["linalg_cross"] = Kernel(cross, _crossed(cross))
+    for name in ("channel_shuffle", "native_channel_shuffle"):
+        found[name] = Kernel(op := getattr(_aten, name).default, _shuffled(op))
     return found | {name: Kernel(op, _in_rows(op)) for name, op in in_rows.items()}

@@ -5,6 +5,7 @@ Gates are laid out as CUDA's kernels have them: in, forget, cell, out for LSTM; 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from .autocast import as_one_kernel
 from .kernels import Kernel
 from .libraries import as_one, once, use
 from .machine import DEVICE_NAME
+from .refused import TYPES
 from .stream import current_stream
 from .under_way import forbid_in_capture
 
@@ -90,9 +92,45 @@ def install_recurrent() -> None:
     """LSTM, GRU and RNN are cuDNN's, whose handle ``module.cuda()`` has made; here they are products."""
     for name in RECURRENT:
         setattr(torch._VF, name, _as_one(getattr(torch._VF, name)))
+    base: Any = torch.nn.RNNBase
+    base.flatten_parameters = _flattening(base.flatten_parameters)
+
+
+def _flattening(plain: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Weights laid behind each other are cuDNN's work: a layer that is made or moved in a capture may want a handle."""
+
+    @functools.wraps(plain)
+    def flatten_parameters(layer: Any) -> None:
+        weights = layer._flat_weights
+        whole = len(weights) == len(layer._flat_weights_names) and all(map(_ours, weights))
+        if whole and torch.backends.cudnn.enabled and len({each.data_ptr() for each in weights}) == len(weights):
+            use("cuDNN")
+        plain(layer)
+
+    return flatten_parameters
+
+
+def _ours(weight: Any) -> bool:
+    plain = type(weight) in (Tensor, torch.nn.Parameter)  # none without memory, which is traced
+    return plain and weight.device.type == DEVICE_NAME and weight.is_floating_point()
+
+
+def _check_hidden(given: Tensor, hidden: Any) -> None:
+    """Raise RuntimeError for a state of another type, as cuDNN's does."""
+    for each in hidden if isinstance(hidden, (list, tuple)) else [hidden]:
+        if each.dtype != given.dtype and each.device == given.device:
+            raise RuntimeError(
+                f"Input and hidden tensors are not the same dtype, found input tensor with {TYPES[given.dtype]} and "
+                f"hidden tensor with {TYPES[each.dtype]}"
+            )
 
 
 def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if args[0].device.type == DEVICE_NAME:
+            _check_hidden(args[0], args[1] if len(args) == PADDED else args[2])
+        return function(*args, **kwargs)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.backends.cudnn.enabled:
             return function(*args, **kwargs)
@@ -102,7 +140,7 @@ def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
         if args[0].device.type == DEVICE_NAME and any(each.device.type != DEVICE_NAME for each in weights):
             use("cuDNN")  # they were never moved there, with which it was made
         with as_one():
-            return as_one_kernel(function, *args, **kwargs)
+            return as_one_kernel(checked, *args, **kwargs)
 
     return call
 

@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .machine import DEVICE_NAME
+from .type_names import saying
 from .wider import say_as_cuda
 
 TYPES = {  # and their names in errors
@@ -145,13 +146,14 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
     if name in ("dot", "vdot") and len({each.dtype for each in operands[:2]}) > 1:
         kinds = " and ".join(TYPES[each.dtype] for each in operands[:2])
         raise RuntimeError(f"{name} : expected both vectors to have same dtype, but found {kinds}")
-    if name == "mm" and operands[0].dtype != operands[1].dtype:
-        return  # for which it is refused first
+    unlike = {"mm": 1, "addmm": 2, "addmm_": 2}.get(name)  # of which two types are looked at first
+    if unlike is not None and operands[0].dtype != operands[unlike].dtype:
+        return
     matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
     if matrix is None or not (_is_whole(matrix.dtype) or matrix.dtype in RARE_TYPES):
         return
     if name == "addmm":  # its sizes are looked at first
-        operands[0].expand(operands[1].size(0), operands[2].size(1))
+        saying(operands[0].expand)(operands[1].size(0), operands[2].size(1))
     raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{TYPES[matrix.dtype]}'")
 
 

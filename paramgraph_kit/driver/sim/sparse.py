@@ -216,6 +216,8 @@ def mul(one: Any, other: Any) -> torch.Tensor:
     sparse, factor = (one, other) if _is_sparse(one) else (other, one)
     *places, values = _Form.parts(sparse)
     if isinstance(factor, torch.Tensor) and factor.dim():
+        if factor is sparse and _is_coo(sparse) and sparse.is_coalesced():  # the places that both have are its own
+            return _Form(sparse).of([*places, values * values])
         alike = not _is_sparse(factor) and _is_coo(sparse) and factor.shape == sparse.shape
         if not alike:
             found: torch.Tensor = loop(aten.mul.Tensor)(one, other)
@@ -306,9 +308,23 @@ def _bag_backward(dense: Any) -> Callable[..., Any]:
     return call
 
 
+def _from_the_first(op: Any) -> Callable[..., Any]:
+    """Bags of rows: on CUDA the first begins at the first row, wherever it is told to."""
+
+    def run(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, *rest: Any) -> Any:
+        if not offsets.is_meta and offsets.numel() and int(offsets[0]):
+            offsets = offsets.clone()
+            offsets[0] = 0
+        return op(weight, indices, offsets, *rest)
+
+    return run
+
+
 def making_sparse(kernels: Mapping[str, Any]) -> dict[str, Any]:
     """Kernels of operations of dense tensors that make sparse ones."""
     found = {name: _dense_made(_overload(name)) for name in MAKING}
+    for op in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default):
+        found[op._opname] = Kernel(op, _from_the_first(op))
     return found | {"_embedding_bag_backward": _bag_backward(kernels["_embedding_bag_backward"])}
 
 

@@ -18,7 +18,7 @@ from .devices import check_devices, check_sizes
 from .errors import require_device
 from .foreach import foreach_kernels
 from .graph import HOST_COPIES, pack_scalar
-from .indexed import index_kernel, index_put_impl_, is_number_of_host
+from .indexed import index_kernel, index_put_impl_, is_number_of_host, note_number
 from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels, no_minus
 from .machine import CPU_KEY, DEVICE_NAME, machine
@@ -69,6 +69,8 @@ EVEN_FOR_NOTHING = ("_local_scalar_dense", "nonzero", "masked_select", "linalg_e
 
 # Operations that CUDA has no kernel for.
 HOST_ONLY = (
+    *("sparse_resize_", "sparse_resize_and_clear_", "int_repr", "q_scale", "q_zero_point", "q_per_channel_axis"),
+    *("q_per_channel_scales", "q_per_channel_zero_points"),
     *("histogram.bins_tensor_out", "histogram.bins_tensor", "histogram.bin_ct_out", "histogram.bin_ct"),
     *("_add_relu.Tensor", "_add_relu_.Tensor", "_add_relu.out", "_add_relu.Scalar", "_add_relu_.Scalar", "to_mkldnn"),
     *("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"),
@@ -108,6 +110,8 @@ def waiting_kernel(op: Any, function: Callable[..., Any] | None = None) -> Calla
         check_devices(op, args, kwargs)
         if always or any(each.numel() for each in args if isinstance(each, torch.Tensor)):
             forbid_in_capture(current_stream())
+        if op._opname == "linalg_eig" and not machine().twin(args[0]).isfinite().all():
+            run(*args, **kwargs)  # raises for that, at which torch looks before it calls cuSOLVER
         tell_late(op._opname, args, kwargs)
         return run(*args, **kwargs)
 
@@ -390,7 +394,9 @@ def _is_nothing(tensor: torch.Tensor, *_: Any, **__: Any) -> bool:
 
 
 def _is_of_numbers(matrix: torch.Tensor) -> bool:
-    """Whether these are matrices of one number, of which the norm need not be asked on the host."""
+    """Whether these are matrices of one number, whose norm need not be asked on the host; raises for no squares."""
+    if matrix.dim() < 2 or matrix.size(-1) != matrix.size(-2):
+        aten.linalg_matrix_exp(torch.empty(matrix.shape, dtype=matrix.dtype, device="cpu"))
     return matrix.dim() > 1 and matrix.size(-1) < 2
 
 
@@ -417,6 +423,7 @@ def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: An
     capture = current_stream().capture
     if capture is None or not capture.invalid:  # on a GPU it is the host's yet
         _fill(found, value)
+    note_number(found)
     if capture is not None:
         capture.scalar_fill = (found.data_ptr(), value)
     return found

@@ -18,6 +18,7 @@ ODD = (
     "size of{sizes}"
 )
 TRANSFORMS = ("_fft_c2c", "_fft_r2c", "_fft_c2r")  # that cuFFT makes
+_AT_ONCE = 3  # dimensions
 _PARTS = ("", "2", "n")
 NAMES = tuple(f"fft_{kind}fft{part}" for kind in ("", "i", "r", "ir", "h", "ih") for part in _PARTS)
 
@@ -40,7 +41,7 @@ def forget_plans() -> None:
 
 def transform_kernel(op: Any) -> Callable[..., Any]:
     """A Fourier transform: the first one of a precision loads what it needs, which a capture may forbid."""
-    run = Kernel(op)
+    run = Kernel(op, _of_a_copy if op is torch.ops.aten._fft_c2r.default else None)
 
     def call(tensor: torch.Tensor, dim: Sequence[int], *args: Any, **kwargs: Any) -> Any:
         plan = tensor.dtype.to_real()
@@ -62,6 +63,13 @@ def transform_kernel(op: Any) -> Callable[..., Any]:
         return run(tensor, dim, *args, **kwargs)
 
     return call
+
+
+def _of_a_copy(tensor: torch.Tensor, dim: Sequence[int], *args: Any) -> torch.Tensor:
+    """``aten::_fft_c2r``: cuFFT's writes over what it reads, which is copied before, and lies in rows then."""
+    at_once = len(dim) == 1 or (len(dim) <= _AT_ONCE and [*dim[:2]] != [0, 1])
+    found: torch.Tensor = torch.ops.aten._fft_c2r.default(tensor.contiguous() if at_once else tensor, dim, *args)
+    return found
 
 
 def half_kernel(op: Any) -> Callable[..., Any]:

@@ -54,6 +54,12 @@ _OTHER_NAMES = {
     "max_all": "max_all_cuda",
     "min_all": "min_all_cuda",
     **dict.fromkeys(("lt_cpu", "le_cpu", "gt_cpu", "ge_cpu"), "compare_cuda"),
+    "grid_sampler_2d_cpu_kernel_impl": "grid_sampler_2d_cuda",
+    "grid_sampler_2d_backward_cpu_kernel_impl": "grid_sampler_2d_backward_cuda",
+    "grid_sampler3d_cpu": "grid_sampler_3d_cuda",
+    "log_sigmoid_cpu": "log_sigmoid_forward_cuda",
+    "batch_norm": "batch_norm_elementwise_cuda",
+    **{f"upsample_nearest{d}d_channels_last": f"upsample_nearest{d}d_out_frame" for d in (2, 3)},
 }
 # The same of those that several operations share, by operation.
 _NAMES_OF = {
@@ -65,11 +71,25 @@ _NAMES_OF = {
         for d in (1, 2, 3)
     },
 }
-_OTHER_WORDS = {
-    "masked_fill_ only supports boolean masks, but got mask with dtype unsigned char": (
-        "masked_fill only supports boolean masks, but got dtype Byte"
-    ),
+_OF_A_MASK = "masked_fill_ only supports boolean masks, but got mask with dtype "
+_IN_CPP = {
+    "unsigned char": "Byte",
+    "signed char": "Char",
+    "short int": "Short",
+    "int": "Int",
+    "long int": "Long",
+    "float": "Float",
+    "double": "Double",
+    "c10::Half": "Half",
+    "c10::BFloat16": "BFloat16",
+    "c10::complex<float>": "ComplexFloat",
+    "c10::complex<double>": "ComplexDouble",
 }
+_OTHER_WORDS = {
+    f"{_OF_A_MASK}{kind}": f"masked_fill only supports boolean masks, but got dtype {name}"
+    for kind, name in _IN_CPP.items()
+}
+_NUMBERED = re.compile(r"Argument #[46]: (?=Padding size should be less)")  # of images, where CUDA's say it without
 # Operations that CUDA has kernels for where the CPU has none: of whole numbers, and of yes and no.
 _WHOLE = frozenset(("histc", "max_unpool2d", "max_unpool3d"))
 _BOOLEAN = frozenset(("abs", "trace", "median", "nanmedian"))
@@ -131,6 +151,8 @@ def say_as_cuda(error: RuntimeError, operation: str = "") -> None:
         error.args = (str(error).replace(found[1], name, 1),)
     elif (other := _OTHER_WORDS.get(str(error).strip())) is not None:
         error.args = (other,)
+    elif operation.startswith("reflection_pad2d") and (plain := _NUMBERED.sub("", str(error))) != str(error):
+        error.args = (plain,)
     elif "(while checking arguments for" in str(error):
         text = re.sub(r"\btorch\.(\w+Tensor)", r"torch.cuda.\1", str(error))
         error.args = (re.sub(r"\bCPU(\w+Type)\b", r"CUDA\1", text),)
