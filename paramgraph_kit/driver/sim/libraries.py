@@ -270,6 +270,7 @@ def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:
 
 
 IMAGES = 4  # dimensions
+TRAINED = 4  # behind the weight of a batch norm backward: whether it is one of training
 CUDNN_CHANNELS = 32  # from so many on halves may be cuDNN's
 _tried: set[tuple[Any, ...]] = set()  # convolutions for which a kernel was chosen in this process
 
@@ -299,6 +300,18 @@ def norm_kernel(op: Any) -> Callable[..., Any]:
             use("cuDNN")
             check_scale(tensor, weight)
         return run(tensor, weight, bias, *args, **kwargs)
+
+    return call
+
+
+def norm_backward_kernel(op: Any) -> Callable[..., Any]:
+    """A batch norm backward: cuDNN's, behind one of cuDNN's in training."""
+    run = Kernel(op, batch_norm_backward)
+
+    def call(grad: torch.Tensor, tensor: torch.Tensor, weight: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > TRAINED and args[TRAINED] and of_cudnn(tensor, weight, weight) and tensor.numel():
+            use("cuDNN")
+        return run(grad, tensor, weight, *args, **kwargs)
 
     return call
 
@@ -436,7 +449,7 @@ def library_kernels() -> dict[str, Any]:
     for name, waits in WAITS.items():
         kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
     kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)
-    found["native_batch_norm_backward"] = Kernel(torch.ops.aten.native_batch_norm_backward.default, batch_norm_backward)
+    found["native_batch_norm_backward"] = norm_backward_kernel(torch.ops.aten.native_batch_norm_backward.default)
     kernels(("grid_sampler_2d", "grid_sampler_2d_backward"), sampling_kernel)
     kernels(TRANSFORMS, transform_kernel)
     kernels(("convolution", "convolution_backward"), convolution_kernel)

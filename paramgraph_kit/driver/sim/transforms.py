@@ -68,8 +68,8 @@ def transform_kernel(op: Any) -> Callable[..., Any]:
 def _of_a_copy(tensor: torch.Tensor, dim: Sequence[int], *args: Any) -> torch.Tensor:
     """``aten::_fft_c2r``: cuFFT's writes over what it reads, which is copied before, and lies in rows then."""
     at_once = len(dim) == 1 or (len(dim) <= _AT_ONCE and [*dim[:2]] != [0, 1])
-    found: torch.Tensor = torch.ops.aten._fft_c2r.default(tensor.contiguous() if at_once else tensor, dim, *args)
-    return found
+    found: torch.Tensor = torch.ops.aten._fft_c2r.default(tensor, dim, *args)
+    return found.contiguous() if at_once else found
 
 
 def half_kernel(op: Any) -> Callable[..., Any]:
