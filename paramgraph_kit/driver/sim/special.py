@@ -350,10 +350,8 @@ def fill_scalar(target: torch.Tensor, value: Any) -> torch.Tensor:
 
 def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """``aten::fill_.Tensor``: a host scalar is baked, a device one is read by the kernel."""
-    if value.dim():
-        raise RuntimeError(
-            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
-        )
+    if dims := value.dim():
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {dims} dimensions.")
     if value.device.type == "cpu":
         return _fill(target, value.item())
     return copy_(target, value.expand(target.shape))
