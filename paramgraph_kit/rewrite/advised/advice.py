@@ -17,7 +17,7 @@ from paramgraph_kit.rewrite.advised.asks.stays import found_once
 from paramgraph_kit.rewrite.advised.full_rank import by_qr
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch, drawn_until
 from paramgraph_kit.rewrite.advised.host.drawn_in_modules import drawn_there
-from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_as_a_mask, drawn_for_each_round, drawn_order
+from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, cycled, decided
@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_be
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
+from paramgraph_kit.rewrite.advised.host.marked_places import MARKED
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.host.picked import picked_before
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
@@ -435,7 +436,7 @@ _ADVICE: tuple[Advice, ...] = (
     window_of_tensors,
     left_before_the_launch,
     drawn_order,
-    drawn_as_a_mask,
+    *MARKED,
     drawn_for_each_round,
     moved_by_what_is_read,
     picked_before,

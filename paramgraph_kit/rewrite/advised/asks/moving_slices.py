@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
+from paramgraph_kit.rewrite.advised.asks.masked_cuts import softened
 from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
@@ -20,7 +21,7 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
     if not isinstance(whole, ast.Subscript):
         return ""
-    x, lines, tests = place.text(whole.value), list[str](), list[str]()
+    x, lines, tests, zeros = place.text(whole.value), list[str](), list[str](), ""
     of_one_size = _of_one_size(place, whole, made)
     for dim, part in enumerate(parts_of(whole) if not of_one_size else ()):
         if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
@@ -32,13 +33,14 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
         places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
         lines.append(f"`{at} = {places}`")
         tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
+        zeros = zeros or (softened(place, x, dim, high) if not low else "")
     node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
     if of_one_size:
         here = f"here `{of_one_size}`{_for_others(place)}"
     elif isinstance(node, ast.Assign) and whole in node.targets:
         here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
     else:
-        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`"
+        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`{zeros}"
     *others, (name, last) = made.items()
     first = "".join(
         f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "

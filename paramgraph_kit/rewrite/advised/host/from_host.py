@@ -11,6 +11,7 @@ import torch
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_for_each_answer, trained_between
+from paramgraph_kit.rewrite.advised.asks.masked_cuts import is_a_size
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
     found_before,
@@ -170,7 +171,7 @@ def decided(place: Place) -> str:
                 f"torch.zeros({size}{kind}, device={place.device})`, before each launch "
                 f"`{given}.copy_({place.text(one.value)})`, {here}"
             )
-        if _is_many(one.value):
+        if _is_many(one.value) or is_a_size(place, name):
             continue
         return found_before(given, place.text(one.value), "", place, here, one.lineno)
     if noted := _kept_there(place):
