@@ -75,7 +75,7 @@ from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
-from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, in_order, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
@@ -414,7 +414,7 @@ class _Examiner(Caller):
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
-        found = list(call.ran())
+        found = in_order(call.ran())
         others = (f.__code__ for f in self.state.functions if f.__name__ != "__init__")
         return found + [code for code in others if code not in found]
 

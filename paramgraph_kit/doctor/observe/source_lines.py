@@ -6,6 +6,7 @@ import ast
 import linecache
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -54,6 +55,7 @@ def defined_at(function: Any) -> Frame | None:
 
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     """The line that made a change, or None where no line of the user's writes to that name."""
+    codes = in_order(codes)
     writing = [(code, node) for code in codes for node in nodes_of(code) if _writes(node, change)]
     if not writing and isinstance(change.key, str):  # the entry of a dictionary that has another name here
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
@@ -65,6 +67,13 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     for code, node in likely:
         return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
     return _named_in(change, codes)
+
+
+def in_order(codes: Iterable[CodeType]) -> list[CodeType]:
+    """Functions as they stand in their files where they come as a set, whose order is another in each process."""
+    if not isinstance(codes, AbstractSet):
+        return list(codes)
+    return sorted(codes, key=lambda code: (code.co_filename, code.co_firstlineno, code.co_qualname))
 
 
 def written_in(change: Change, nodes: Iterable[tuple[CodeType, ast.AST]]) -> Frame | None:
