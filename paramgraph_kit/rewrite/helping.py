@@ -44,6 +44,7 @@ class Helping(Attempt):
     """One function whose helpers, or methods that it calls, may ask the host for something."""
 
     fetches = False  # what it fetches is found first, and what methods do that it calls is left to that way
+    in_methods = False  # the same where it fetches nothing: a method that asks for one thing computes others
     fetched_by: Mapping[Function, feeding.Fetched] = MappingProxyType({})  # what they fetch of the host's
 
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
@@ -80,7 +81,7 @@ class Helping(Attempt):
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
     def _may_move(self, source: Source, helper: Function) -> bool:
-        return self.fetches or not isinstance(source.parents.get(helper), ast.ClassDef)
+        return self.fetches or self.in_methods or not isinstance(source.parents.get(helper), ast.ClassDef)
 
     def asks_in_methods(self, failures: Sequence[Failure]) -> bool:
         """Whether methods of the file's that it calls once ask the host for something."""

@@ -163,6 +163,13 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     other = plain_lines.fetching(failures) if attempt is not plain_lines else None
     if other is not None and (made := one(other)).complete:  # what picks of a list of the host's stays a number
         return made
+    if (other := attempt.asking_in_methods(failures)) is not None:
+        if (made := one(other)).complete:
+            if other.cut < 0 and is_mostly_inside(other.prover):
+                return made
+            little.append((other.prover.operations[0], made))
+        elif made.diff and len(made.left) < len(first.left):
+            attempt, first = other, made
     if (given := _given_places(attempt, failures, name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [

@@ -45,7 +45,7 @@ class Ways(Fetching):
         other.moves = True
         other.knows(self)
         other.steps, other.kept, other.foresees = self.steps, self.kept, self.foresees
-        other.fetches, other.leads = self.fetches, self.leads
+        other.fetches, other.leads, other.in_methods = self.fetches, self.leads, self.in_methods
         other.sources = self.sources  # what is kept in tensors has edits of these
         other.shown = self.shown
         return other
@@ -197,6 +197,13 @@ class Ways(Fetching):
             return None
         other.leads = bool(other._rates_ahead(failures))
         return other
+
+    def asking_in_methods(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with what methods ask the host for found before the launch, and all else that they do left there."""
+        other = self._other()
+        other.in_methods = True
+        fetches = other.fetched_in(failures) or other.fetches_in_methods(failures)
+        return other if fetches and other.asks_in_methods(failures) else None
 
     def leading(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the rates that the host gives to optimizers written before the launch; None without any."""
