@@ -57,3 +57,39 @@ def test_a_number_stays_where_others_call_it_or_digits_would_be_lost(change: tup
     # WHEN it is diagnosed THEN no tensor stands for the number
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert "alpha_in" not in str(found.fix)
+
+
+UNPACKED = """
+net = nn.Linear(4, 4).to(device)
+def scaled(x, both):
+    a, b = both
+    return net(x) * a + b
+def raised(x, both):
+    a, b = both
+    return (net(x) * a).clamp(max=b)
+def outer(x, pair):
+    return scaled(x, pair).relu()
+def other(x, pair):
+    return raised(x, pair).relu()
+def direct(x, pair):
+    return net(x) * pair[0] + pair[1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("outer", ("`a_in.fill_(pair[0])`, `b_in.fill_(pair[1])`, and here `a_in` for `a`, `b_in` for `b`",)),
+        ("direct", ("`pair_0_in.fill_(pair[0])`, `pair_1_in.fill_(pair[1])`",)),
+        ("other", ("graphs[pair[0], pair[1]]",)),
+    ],
+)
+def test_numbers_of_a_tuple_are_told_a_tensor_each(name: str, wanted: tuple[str, ...], tmp_path: Path) -> None:
+    # GIVEN numbers that come in a tuple, and are computed with in a helper under names of their own, or as its entries
+    names = run(UNPACKED, tmp_path)
+    # WHEN it is told what to do
+    found = pgk.diagnose(names[name], torch.ones(3, 4, device=names["device"]), (1.5, 0.5), fix=True)
+    # THEN each has a tensor; where something takes none for it each value has its graph
+    assert [failure.code for failure in found.failures] == ["scalar-frozen"]
+    for each in wanted:
+        assert each in found.failures[0].fix

@@ -25,7 +25,7 @@ def of_an_argument(place: Place) -> str:
     names = _deciding(place, _named(place))
     if not names:
         return ""
-    if len(names) == 1 and (filled := _filled(place, names[0])):
+    if filled := _filled(place, names):
         return filled
     kind = "numbers among the arguments, decide" if len(names) > 1 else "a number among the arguments, decides"
     return (
@@ -34,21 +34,72 @@ def of_an_argument(place: Place) -> str:
     )
 
 
-def _filled(place: Place, name: str) -> str:
-    """``x * opts["scale"]``: a number within an argument that is only computed with, in a tensor."""
-    if place.failure.code != "scalar-frozen" or name == _root(name):
+def _filled(place: Place, names: Sequence[str]) -> str:
+    """``x * opts["scale"]``: numbers within an argument that are only computed with, in tensors.
+
+    Also under names of their own: ``a, b = pair``.
+    """
+    if place.failure.code != "scalar-frozen" or any(name == _root(name) for name in names):
         return ""
-    reads = [n for n in ast.walk(place.statement) if isinstance(n, ast.Subscript | ast.Attribute)]
-    reads = [n for n in reads if ast.unparse(n) == name]
+    known = {name: name for name in names} | _unpacked(place, names)
+    reads = [n for n in heads(place.statement) if isinstance(n, ast.Subscript | ast.Attribute | ast.Name)]
+    reads = [n for n in reads if ast.unparse(n) in known]
     above = [place.source.parents.get(n) for n in reads]
     if not above or any(not isinstance(n, ast.BinOp) or isinstance(n.op, ast.Pow | ast.Mod) for n in above):
         return ""
-    words = re.findall(r"\w+", name)
-    held = f"{words[-1] if words[-1].isidentifier() else '_'.join(words)}_in"
+    read = list(dict.fromkeys(ast.unparse(n) for n in reads))
+    held: dict[str, str] = {}
+    for each in read:
+        words = re.findall(r"\w+", each)
+        held[each] = f"{words[-1] if words[-1].isidentifier() else '_'.join(words)}_in"
+    if len(set(held.values())) < len(held):
+        held = {each: f"{'_'.join(re.findall(r'[A-Za-z0-9]+', each))}_in" for each in read}
+    told = "`, `".join(dict.fromkeys(known[each] for each in read))
+    once = "`, `".join(f"{new} = torch.zeros((), device={place.device})" for new in held.values())
+    filled = "`, `".join(f"{new}.fill_({known[each]})" for each, new in held.items())
+    alone = len(read) == 1 and known[read[0]] == read[0]
+    here = f"`{held[read[0]]}` for it" if alone else ", ".join(f"`{new}` for `{each}`" for each, new in held.items())
+    what = "is another number" if len(read) == 1 else "are other numbers"
     return (
-        f"`{name}` is another number in another call: once `{held} = torch.zeros((), device={place.device})`, before "
-        f"each launch `{held}.fill_({name})`, and here `{held}` for it; where it is always the same, do nothing"
+        f"`{told}` {what} in another call: once `{once}`, before each launch `{filled}`, and here {here}; where it is "
+        "always the same, do nothing"
     )
+
+
+def _unpacked(place: Place, names: Sequence[str]) -> dict[str, str]:
+    """``a`` of ``a, b = pair``, as an entry of an argument, which has its own name in a helper."""
+    function, roots = place.source.function_of(place.statement), {_root(name) for name in names}
+    if function is None or len(roots) != 1:
+        return {}
+    (root,) = roots
+    bound = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    found = list[tuple[ast.Tuple, str]]()
+    for node in bound:
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Name):
+            found.append((target, node.value.id))
+    named = root if function.name == place.entry else _given_to(place, function, root)
+    own = {
+        each.id: f"{root}[{k}]"
+        for target, name in found
+        if name == named
+        for k, each in enumerate(target.elts)
+        if isinstance(each, ast.Name)
+    }
+    again = [name for part in function.body for n in within(part) for name in stored([n]) if isinstance(n, ast.stmt)]
+    return {name: entry for name, entry in own.items() if entry in names and again.count(name) == 1}
+
+
+def _given_to(place: Place, helper: Function, name: str) -> str:
+    """The argument of a helper that the step gives one of its own, in each of its calls, or ""."""
+    entry = next((n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == place.entry), None)
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == helper.name]
+    if entry is None or len(calls) != 1 or calls[0] not in set(ast.walk(entry)):
+        return ""
+    own = arguments_of(helper)[is_method(place.source, helper) :]
+    given = dict(zip(own, map(path_of, calls[0].args), strict=False))
+    given |= {each.arg: path_of(each.value) for each in calls[0].keywords if each.arg}
+    return next((each for each, path in given.items() if path == name), "")
 
 
 def held_in_a_tensor(place: Place) -> str:
