@@ -27,7 +27,7 @@ from paramgraph_kit.driver.host_random import KINDS as GENERATORS
 
 Key = tuple[str, int, int]  # a file, a line and a column: an `if`, or a loop
 _ASKS, _ROUNDS, _CALLS = "__pgk_way__", "__pgk_rounds__", "__pgk_call__"
-_OPERAND = "__pgk_operand__"
+_OPERAND, _AGAIN = "__pgk_operand__", "__pgk_again__"
 _PLAIN = (list, dict, set, tuple, str, deque)
 _OF_CONTAINERS = frozenset(name for kind in (*_PLAIN, np.ndarray) for name in dir(kind))
 _OF_TENSORS = frozenset(name for name in dir(torch.Tensor) if not name.startswith("__")) - _OF_CONTAINERS
@@ -52,6 +52,7 @@ class Led:
         self.asked: dict[Key, set[bool]] = {}
         self.turns: dict[Key, bool] = {}
         self._turned = False
+        self._begun: set[Key] = set()  # loops that were led into a round
         self._held: list[tuple[types.FunctionType, types.CodeType]] = []
         for function in functions:
             code = _asking(function.__code__)
@@ -62,9 +63,15 @@ class Led:
     @contextmanager
     def to(self, turns: dict[Key, bool]) -> Iterator[None]:
         """In the body of ``with``, the functions take these ways, and the others that they would."""
-        self.turns, self._turned, self.asked = turns, False, {}
+        self.turns, self._turned, self.asked, self._begun = turns, False, {}, set()
         before = [(function, function.__code__) for function, _ in self._held]
-        names = {_ASKS: self._way, _OPERAND: self._operand, _ROUNDS: self._rounds, _CALLS: self._call}
+        names = {
+            _ASKS: self._way,
+            _AGAIN: self._again,
+            _OPERAND: self._operand,
+            _ROUNDS: self._rounds,
+            _CALLS: self._call,
+        }
         try:
             vars(builtins).update(names)
             for function, code in self._held:
@@ -100,6 +107,16 @@ class Led:
     def _operand(self, file: str, line: int, column: int, value: Any) -> Any:
         """Whether what stands behind it in an ``and``, or an ``or``, is asked for."""
         return self._way(file, line, column, value, kept=True)
+
+    def _again(self, file: str, line: int, column: int, test: Any) -> bool:
+        """Whether a `while` goes round: once where it is to, and then as it would."""
+        key = (file, line, column)
+        taken = bool(test)
+        if not taken and self.turns.get(key) and key not in self._begun:
+            taken = self._turned = True
+        self._begun.add(key)
+        self.asked.setdefault(key, set()).add(taken)
+        return taken
 
     def _rounds(self, file: str, line: int, column: int, rows: Any) -> Any:
         """What a loop goes through; of nothing, where it is to have a round, one made-up number or row."""
@@ -217,6 +234,11 @@ class _Asking(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         node.iter = self._asks(_ROUNDS, (node.lineno, node.col_offset), node.iter)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._asks(_AGAIN, (node.lineno, node.col_offset), node.test)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -41,7 +41,7 @@ class Within:
     asks: bool = False  # whether the value is one or the other, as of ``a if test else b``
 
 
-Test = ast.If | ast.For | Within
+Test = ast.If | ast.For | ast.While | Within
 
 
 @dataclass(slots=True)
@@ -71,6 +71,9 @@ class Moving:
                     lines = range(node.lineno, (node.test.end_lineno or node.lineno) + 1)
                     known = any((file, line) in self.told for line in lines) or _named(node.test) & self.many[code]
                     if known or self._moves(node.test, code) or self._counts(node.test, code):
+                        yield code, node
+                elif isinstance(node, ast.While):
+                    if (file, node.lineno) in self.told or self._moves(node.test, code):
                         yield code, node
                 elif isinstance(node, ast.For) and (self._moves(node.iter, code) or self._is_sized(node.iter, code)):
                     yield code, node

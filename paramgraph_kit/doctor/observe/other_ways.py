@@ -168,7 +168,7 @@ class OtherWays:
             part: Sequence[ast.stmt | ast.expr] = node.body if other else node.orelse
             if not other and not part and isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES):
                 part = _behind(node, code)
-            if isinstance(node, ast.For) and not other:
+            if isinstance(node, ast.For | ast.While) and not other:
                 continue
             leads = _is_work(part)
             if isinstance(node, Within):
@@ -273,7 +273,7 @@ class OtherWays:
     def _tell_test(self, way: _Way) -> None:
         """A branch is frozen, where what stands in it matters to the device."""
         node = way.node
-        if isinstance(node, ast.For) or (isinstance(node, Within) and not node.asks):
+        if isinstance(node, ast.For | ast.While) or (isinstance(node, Within) and not node.asks):
             return
         at, lines = frame_at(way.code, node.lineno), lines_of((*self.base.found, *self.seen, *self.more))
         if not any((at.file, line) in lines for line in range(node.lineno, (node.test.end_lineno or 0) + 1)):
