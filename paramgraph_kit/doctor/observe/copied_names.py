@@ -23,9 +23,9 @@ def copied_at(node: Any, name: str, value: Any) -> tuple[str, str]:
     alone = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
     if alone and (isinstance(node.value, (ast.Name, ast.Attribute)) or is_a(value, torch.Tensor)):
         anew: Any = copy.deepcopy(node)
-        anew.value = ast.parse(_copy_of(given, value), mode="eval").body
+        anew.value = ast.parse(copy_of(given, value), mode="eval").body
         return line, ast.unparse(anew)
-    return line, f"{line}; {name} = {_copy_of(name, value)}"
+    return line, f"{line}; {name} = {copy_of(name, value)}"
 
 
 def targets_of(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[ast.expr]:
@@ -46,7 +46,22 @@ def cloned_at(node: ast.AST, *what: ast.expr) -> tuple[str, str]:
     return ast.unparse(node), ast.unparse(_Clone().visit(copy.deepcopy(node)))
 
 
-def _copy_of(given: str, value: Any) -> str:
+def with_copies(node: ast.AST, copies: dict[ast.expr, str]) -> tuple[str, str]:
+    """A line, and the same with something else for some of its parts: copies of them."""
+    places = {(each.lineno, each.col_offset, ast.dump(each)): text for each, text in copies.items()}
+
+    class _Copy(ast.NodeTransformer):
+        def visit(self, each: ast.AST) -> ast.AST:
+            at = (each.lineno, each.col_offset, ast.dump(each)) if isinstance(each, ast.expr) else None
+            if at not in places:
+                return self.generic_visit(each)
+            return ast.parse(places[at], mode="eval").body
+
+    return ast.unparse(node), ast.unparse(_Copy().visit(copy.deepcopy(node)))
+
+
+def copy_of(given: str, value: Any) -> str:
+    """The text of a copy of what a text names; ``value``: what that is."""
     kind = type(value)
     if is_a(value, dict):
         return f"{{k: {_part(dict.values(value), 'v')} for k, v in {given}.items()}}"

@@ -73,6 +73,7 @@ from paramgraph_kit.doctor.observe.own_regions import work_out
 from paramgraph_kit.doctor.observe.own_tables import keys_of
 from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
+from paramgraph_kit.doctor.observe.results_around import held_around
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, in_order, lines_of, tests_of, written_at
@@ -443,6 +444,8 @@ class _Examiner(Caller):
             by_key = any(keys_of(r.code.co_filename) for r in self.graphs.launched_regions())
             lines |= kept(*asked, by_key=by_key)
         problems = [kept_at(text, *each) for each in lines.items()]
+        if is_result:
+            problems += held_around(text, there, *asked[1:5], lines, by_key=by_key)
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)

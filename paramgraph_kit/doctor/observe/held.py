@@ -25,6 +25,16 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def results_in(value: Any) -> list[torch.Tensor]:
+    """The same, with those of objects that a function returns, as of a dataclass; what replays itself is no result."""
+    found = tensors_in(value)
+    with suppress(Exception):
+        for each in (each for each in tree_leaves(value) if not is_a(each, (torch.Tensor, torch.nn.Module, type))):
+            parts = [*attributes_of(each).values()]
+            found += tensors_in(parts) if not any(map(is_graph, tree_leaves(parts))) else []
+    return found
+
+
 def is_a(value: Any, kinds: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
     """Whether a value is of a kind, without asking itself."""
     return issubclass(type(value), kinds)

@@ -33,6 +33,8 @@ from paramgraph_kit.doctor.observe.loop_state import (
     ENTRIES,
     GRADIENT,
     GROUPS,
+    GROWS,
+    HOOKED,
     HOOKS,
     LEARNS,
     MEMORY,
@@ -68,14 +70,6 @@ from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.doctor.observe.torch_settings import EVERYWHERE, GRADIENTS, set_by
 
 _CHANGED_BY = frozenset((*CHANGES, *MERGES, *ARRAYS))  # methods of lists, dictionaries, sets and arrays
-GROWS = (
-    *("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter"),
-    *("register_buffer", "set_submodule"),
-)
-HOOKED = (
-    *("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook"),
-    *("register_full_backward_pre_hook", "register_backward_hook"),
-)
 ROWS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _EACH = "<each>"  # the name of what a function is run with
 
@@ -280,8 +274,12 @@ class Calls(Forms):
             run.names.own = then
             return
         run.names.own[_EACH] = value
-        for called in self._called(ast.Call(function, [ast.Name(_EACH, ast.Load())], []), run):
-            self._follow(called, run)
+        call = ast.Call(function, [ast.Name(_EACH, ast.Load())], [])
+        if not self._is_step(call, run):
+            for called in self._called(call, run):
+                self._follow(called, run)
+        else:
+            self._stepped(call)
         del run.names.own[_EACH]
 
     def _within(self, kept: Any, node: ast.AST, run: Run, body: Callable[[], bool]) -> bool:

@@ -18,6 +18,14 @@ HOOKS = "_backward_hooks"  # of a module or a parameter, where gradients pass
 STATE, GROUPS = "state", "param_groups"  # of an optimizer
 ENTRIES = "[...]"  # what a list or a dictionary has
 ANY = "*"  # something of an object, which no text tells
+GROWS = (
+    *("add_module", "register_module", "register_forward_hook", "register_forward_pre_hook", "register_parameter"),
+    *("register_buffer", "set_submodule"),
+)
+HOOKED = (
+    *("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook"),
+    *("register_full_backward_pre_hook", "register_backward_hook"),
+)
 DEEP = 8  # functions that call each other
 MOST_STATEMENTS = 20_000
 MOST_ALIKE = 8  # methods of one name

@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
 from paramgraph_kit.doctor.observe.graphed_gradients import GraphedGradients
 from paramgraph_kit.doctor.observe.graphed_results import READ, GraphedResults
 from paramgraph_kit.doctor.observe.graphed_samples import GraphedSamples
-from paramgraph_kit.doctor.observe.held import is_a, tensors_in
+from paramgraph_kit.doctor.observe.held import is_a, results_in, tensors_in
 from paramgraph_kit.doctor.observe.held_inputs import HeldInputs
 from paramgraph_kit.doctor.observe.host_copies import copied_hosts
 from paramgraph_kit.doctor.observe.kept_once import told_where_kept
@@ -497,4 +497,4 @@ class OwnGraphs:
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""
         made = set[int]().union(*(own.made for own in self._known.values()))
-        return any(storage_key(each) in made or self.writes(each) for each in tensors_in(result))
+        return any(storage_key(each) in made or self.writes(each) for each in results_in(result))

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_if_better import may_be
 from paramgraph_kit.doctor.observe.read_later import is_about, spans
 
-_LOOKS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "view_as")  # at the same memory
+LOOKS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "view_as")  # at the same memory
 _SAME_MEMORY = ("data", "T", "mT")
 _GIVE = ("items", "values")
 Holds = Callable[[Any], bool]
@@ -43,12 +43,12 @@ class Results:
         if self.calls(node):
             return self.result
         if isinstance(node, ast.Call):
-            looks = isinstance(node.func, ast.Attribute) and node.func.attr in _LOOKS
+            looks = isinstance(node.func, ast.Attribute) and node.func.attr in LOOKS
             base = self.of(node.func.value) if looks else NOTHING  # type: ignore[attr-defined]
             return base if is_a(base, torch.Tensor) else NOTHING
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             base = self.of(node.value)
-            return NOTHING if base is NOTHING else _part(base, node)
+            return NOTHING if base is NOTHING else part_of(base, node)
         return NOTHING
 
     def parts(self, node: ast.expr) -> list[Any]:
@@ -102,7 +102,7 @@ class Results:
         return any(self.of(n.value) is NOTHING for n in named)
 
 
-def _part(whole: Any, node: ast.Attribute | ast.Subscript) -> Any:
+def part_of(whole: Any, node: ast.Attribute | ast.Subscript) -> Any:
     """The part of a result that a path names; the whole where its key is not written there."""
     if is_a(whole, torch.Tensor):
         looks = node.attr in _SAME_MEMORY if isinstance(node, ast.Attribute) else _is_view(node.slice)
