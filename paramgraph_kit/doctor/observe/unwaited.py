@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, here, last_name
+from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.held import results_in
 from paramgraph_kit.doctor.observe.host_copies import HostCopies, noted_late, told, told_late
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import SAID_OF_HOST, kept_at
@@ -23,6 +24,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 _WAITS = frozenset({"synchronize", "item", "tolist", "cpu", "numpy", "query", "wait", "result", "join"})
 _READS_ALONE = frozenset({"item", "tolist", "numpy", "cpu"})  # which wait for nothing where a tensor is the host's
 _SHOW = frozenset({"print", "str", "repr", "format", "allclose", "equal", "assert_close", "info", "debug"})
+_OF_HOST = frozenset({"len", "time", "perf_counter", "monotonic", "range", "isinstance", "hasattr", "id", "type"})
 _KEEPS = frozenset({"append", "add", "appendleft", "setdefault", "put", "isinstance", "len", "id"})
 _ROUNDS = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WAIT = "torch.cuda.synchronize()"
@@ -34,8 +36,11 @@ class _Round:
 
     scope: Scope
     inside: list[ast.AST]
-    results: Results
+    results: Results  # that are pinned memory
+    whole: Results  # whatever they are
     is_loop: bool  # and no comprehension
+    around: list[ast.AST]  # all lines of its scope
+    ends: int  # its last line
 
     def frame(self, line: int) -> Frame:
         """One of its lines."""
@@ -54,11 +59,12 @@ class _Round:
             return f"y = {call}; {_WAIT}; {line.replace(call, 'y')}"
         return f"a loop in its place, with {_WAIT} between `{call}` and what reads its result"
 
-    def waits(self) -> bool:
-        """Whether a line may wait for the device: also a function of the file's that is called there."""
+    def waits(self) -> bool | None:
+        """Whether a line waits for the device: also a function of the file's that is called there; None: perhaps."""
         if any(isinstance(n, (ast.Await, ast.Yield, ast.AsyncFor, ast.AsyncWith)) for n in self.inside):
             return True
         own = {n.name: n for n in functions_in(self.scope.file)}
+        asked = list[ast.expr]()
         for call in (n for n in self.inside if isinstance(n, ast.Call) and not self.results.calls(n)):
             name = last_name(call.func)
             on = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -67,33 +73,63 @@ class _Round:
                 return True
             if name in own and not calls_in(own[name]).isdisjoint(_WAITS):
                 return True
-            if name in ("int", "float", "bool") and not all(map(self._is_of_result, call.args)):
-                return True  # of a tensor it waits
-        return any(map(self._shows, self.inside))
+            asked += call.args if name in ("int", "float", "bool", *_SHOW) else []
+        asked += [n.test for n in self.inside if isinstance(n, (ast.If, ast.IfExp, ast.While, ast.Assert))]
+        asked += [n.value for n in self.inside if isinstance(n, ast.FormattedValue)]
+        found = [self._is_of_device(each) for each in asked]
+        return True if any(found) else None if None in found else False
 
-    def _shows(self, node: ast.AST) -> bool:
-        """Whether numbers of what a call gives are asked for: to print them, or to decide something."""
-        test = node.test if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)) else None
-        shown = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and last_name(node.func) in _SHOW)
-        nodes = [*ast.walk(test)] if test is not None else [*ast.walk(node)] if shown else []
-        assigns = [
-            n for n in self.inside if isinstance(n, ast.Assign) and any(map(self.results.calls, ast.walk(n.value)))
-        ]
-        made = {n.id for each in assigns for t in each.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        named = [n for n in nodes if self.results.calls(n) or (isinstance(n, ast.Name) and n.id in made)]
-        return any(not self.results.has(n) for n in named if isinstance(n, ast.expr))
+    def _is_of_device(self, node: ast.expr) -> bool | None:
+        """Whether the numbers of an expression are the device's, for which who asks waits; None: nobody knows."""
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Name)) or self.results.calls(node):
+            part = self.whole.of(node)
+            if part is not NOTHING:
+                return any(t.device.type != "cpu" for t in results_in(part))
+        if isinstance(node, ast.Name):
+            return False if node.id in self._counted() else None
+        if isinstance(node, ast.Call) and last_name(node.func) in _OF_HOST:
+            return False
+        if isinstance(node, ast.Compare) and all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            return False
+        parts = [n.value if isinstance(n, ast.keyword) else n for n in ast.iter_child_nodes(node)]
+        inner = [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        func = [node.func] if isinstance(node, ast.Call) else []
+        found = [self._is_of_device(n) for n in [*inner, *parts] if isinstance(n, ast.expr) and n not in func]
+        if func and not found:
+            return None
+        return True if any(found) else None if None in found else False
+
+    def _counted(self) -> set[str]:
+        """Names that a loop counts with."""
+        loops = [n for n in self.around if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+        names = [n.target for n in loops if last_name(n.iter.func) == "range"]  # type: ignore[attr-defined]
+        pairs = [n.target for n in loops if last_name(n.iter.func) == "enumerate"]  # type: ignore[attr-defined]
+        names += [each.elts[0] for each in pairs if isinstance(each, ast.Tuple)]
+        return {n.id for n in names if isinstance(n, ast.Name)}
 
     def _is_of_result(self, node: ast.expr) -> bool:
-        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and not self.results.has(node):
+        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and self.whole.of(node) is NOTHING:
             node = node.func if isinstance(node, ast.Call) else node.value
-        return self.results.has(node) or isinstance(node, ast.Constant)
+        return isinstance(node, ast.Constant) or self._is_of_device(node) is False
 
     def reads(self) -> Iterator[ast.expr]:
-        """Where a result is read, and not only named or kept."""
-        kept = [n for n in self.inside if isinstance(n, ast.Call) and last_name(n.func) in _KEEPS]
+        """Where a result is read, and not only named or kept: in the loop, else behind it, ahead of any wait."""
+        found = [*self._reads_in(self.inside)]
+        behind = [n for n in self.around if getattr(n, "lineno", 0) > self.ends] if not found else []
+        stored = {n.id: n.lineno for n in reversed(behind) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        waits = [n for n in behind if isinstance(n, ast.Call) and last_name(n.func) in _WAITS - _READS_ALONE]
+        first = min((n.lineno for n in waits), default=self.ends + len(self.around) + 1)
+        for node in self._reads_in(behind):
+            name = node.id if isinstance(node, ast.Name) else ""
+            if name and node.lineno < min(first, stored.get(name, first)):
+                found.append(node)
+        yield from found
+
+    def _reads_in(self, nodes: list[ast.AST]) -> Iterator[ast.expr]:
+        kept = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _KEEPS]
         only = {id(part) for call in kept for part in call.args}
-        only |= {id(n.value) for n in self.inside if isinstance(n, ast.Assign)}
-        for node in (n for n in self.inside if isinstance(n, (ast.Name, ast.Call))):
+        only |= {id(n.value) for n in nodes if isinstance(n, (ast.Assign, ast.Return))}
+        for node in (n for n in nodes if isinstance(n, (ast.Name, ast.Call))):
             is_read = isinstance(node, ast.Call) or isinstance(node.ctx, ast.Load)
             if is_read and id(node) not in only and self.results.has(node):
                 yield node
@@ -103,27 +139,28 @@ def problems(
     around: StepsAround, function: Callable[..., Any], result: Any, hosts: HostCopies, notes: list[str]
 ) -> Iterator[Failure]:
     """The same, where loops around it are known; ``notes`` gets what only may be."""
-    filled = [t for t in tensors_in(result) if hosts.fills(t)]
-    frames = kept(around.scopes, function, (), result, lambda p: any(map(hosts.fills, tensors_in(p))), around.calls)
+    filled = [t for t in results_in(result) if hosts.fills(t)]
+    frames = kept(around.scopes, function, (), result, lambda p: any(map(hosts.fills, results_in(p))), around.calls)
     yield from (kept_at(SAID_OF_HOST, *each) for each in (frames.items() if filled else ()))
     if filled and not frames:
         text = "its result is pinned memory that the copy of the next call writes to: who keeps it needs a clone()"
         notes.append(text)
     rounds = [*_rounds(around, function, result, hosts)]
-    late = [each for each in rounds if not each.waits()]
+    waits = [(each, each.waits()) for each in rounds]
+    late = [each for each, waited in waits if waited is False]
+    unsure = not rounds or any(waited is None for _, waited in waits)
     for _, known in hosts.unread[:1]:
-        for at, node in ((each, node) for each in late for node in each.reads()):
-            frame = at.frame(node.lineno)
+        if read := next(((at, node) for at in late for node in at.reads()), None):
+            frame = read[0].frame(read[1].lineno)
             failure = told(known, frame, _WAIT, writes=False)
-            yield replace(failure, fix=f"before  {frame.text}\nafter   {at.with_wait(node, frame.text)}")
-            break
-        if not rounds:
+            yield replace(failure, fix=f"before  {frame.text}\nafter   {read[0].with_wait(read[1], frame.text)}")
+        elif late or unsure:
             said = f"its result is pinned memory that {known.named()} may still write"
             notes.append(f"{said}: who reads it waits ahead of that, as by `{_WAIT}`")
     for place, known in hosts.late:
         if late:
             yield told_late(place, known)
-        elif not rounds and not hosts.unread:  # who reads that waits for this, too
+        elif unsure and not hosts.unread:  # who reads that waits for this, too
             notes.append(noted_late(place, known))
 
 
@@ -131,7 +168,7 @@ def _rounds(around: StepsAround, function: Callable[..., Any], result: Any, host
     """The innermost loops that call the step, and comprehensions."""
 
     def holds(part: Any) -> bool:
-        return any(map(hosts.fills, tensors_in(part)))
+        return any(map(hosts.fills, results_in(part)))
 
     for scope in around.scopes:
         search = Search(scope.names, function, set())
@@ -145,7 +182,8 @@ def _rounds(around: StepsAround, function: Callable[..., Any], result: Any, host
         for loop, inside in loops:
             if not any(other in inside for other, _ in loops if other is not loop):
                 results = Results({}, calls, result, holds).named_in(inside)
-                yield _Round(scope, inside, results, isinstance(loop, LOOPS))
+                whole = Results({}, calls, result, lambda _: True).named_in(inside)
+                yield _Round(scope, inside, results, whole, isinstance(loop, LOOPS), every, loop.end_lineno or 0)
 
 
 def _body(node: ast.AST) -> list[ast.AST]:
