@@ -119,3 +119,36 @@ def test_the_same_words_are_said_of_a_whole_program(title: str, tmp_path: Path) 
     found = _asked(lines, tmp_path, whole=True)
     # THEN the copy is of the result
     assert [f.fix.partition("after   ")[2] for f in found.failures] == [after], found
+
+
+METER = """
+class Meter:
+    def __init__(self):
+        self.values, self.low = [], None
+    def update(self, value):
+        UPDATE
+class Trainer:
+    def __init__(self):
+        self.server, self.meter = Server(), Meter()
+    def fit(self):
+        for x in batches():
+            y = self.server.answer(x)
+            self.meter.update(y)
+"""
+UPDATES = {
+    "self.values.append(value)": "self.values.append(value.clone())",
+    "self.values.append({'value': value})": "self.values.append({'value': value.clone()})",
+    "self.values.append(value.sum())": "",
+    "self.values.append(value.clone())": "",
+    "self.low = value.min().item()": "",
+}
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_so_are_results_that_another_object_of_the_loop_keeps(update: str, tmp_path: Path) -> None:
+    # GIVEN a loop that gives each result to an object, of which one line tells the class WHEN the step alone is asked
+    names = run(SERVER.replace("LINES", "pass") + METER.replace("UPDATE", update), tmp_path)
+    found = pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
+    # THEN the line of its method is told where it keeps them
+    after = [UPDATES[update]] if UPDATES[update] else []
+    assert [f.fix.partition("after   ")[2] for f in found.failures] == after, found

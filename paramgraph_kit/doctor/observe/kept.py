@@ -10,7 +10,16 @@ from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, here, last_line, last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import (
+    LOOPS,
+    elements_of,
+    here,
+    last_line,
+    last_name,
+    nodes_of,
+    pairs_of,
+    tree_of,
+)
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.parts_of_results import Holds, Results, kept_from_round_to_round
@@ -98,7 +107,7 @@ def _lines(scope: Scope, search: Search, results: Results) -> Iterator[_Line]:
             lines = dict.fromkeys(kept_from_round_to_round(node, every, there), frozenset[str]())
             yield from ((scope.file, line, own, parts) for line, parts in [*_kept_in(inside, there), *lines.items()])
             for call in (n for n in inside if isinstance(n, ast.Call)):
-                called = _function(call.func, search._value)
+                called = _function(call.func, search._value) or _by_its_class(call.func, scope)
                 if called is not None and not results.calls(call):
                     yield from _kept_by(*called, _given(call, called, there), results.holds)
 
@@ -136,6 +145,21 @@ def _function(node: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[Functio
     if not isinstance(found, FunctionType) or is_library(found.__code__.co_filename):
         return None
     return found, owner
+
+
+def _by_its_class(node: ast.expr, scope: Scope) -> tuple[FunctionType, Any] | None:
+    """The same of a method of an object that only its line tells the class of: ``self.log = Log()``."""
+    tree = tree_of(scope.file)
+    if not isinstance(node, ast.Attribute) or tree is None:
+        return None
+    held = last_name(node.value)
+    pairs = [pair for n in ast.walk(tree) for pair in pairs_of(n) if last_name(pair[0]) == held]
+    made = {last_name(value.func) if isinstance(value, ast.Call) else "" for _, value in pairs}
+    kind = scope.names.get(made.pop()) if len(made) == 1 else None
+    found = getattr_static(kind, node.attr, None) if isinstance(kind, type) else None
+    if not isinstance(found, FunctionType) or is_library(found.__code__.co_filename):
+        return None
+    return found, kind
 
 
 def _given(call: ast.Call, called: tuple[FunctionType, Any], results: Results) -> dict[str, Any]:
