@@ -13,7 +13,6 @@ _IN_PYTHON = re.compile(r"\btorch\.sim\.(?=\w*Tensor)")
 _IN_CPP = re.compile(r"\bsim(?=[A-Z])(\w+?)Type\b")
 _LACKING = re.compile(r"(?<=arguments from the )'sim'(?= backend)")
 _OLD = ("Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")  # which torch says as Python has them
-_METHODS = ("__setitem__", "expand", "expand_as")
 _FUNCTIONS = ("istft", "stft")  # in the module of those that torch.functional calls
 
 
@@ -33,11 +32,13 @@ def as_cudas(text: str) -> str:
 
 
 def install_type_names() -> None:
-    """What users call, and what tells a tensor's type where it refuses, tells that of CUDA; ``type()`` does, too."""
+    """What users call, and what tells a tensor's type where it refuses, tells that of CUDA; ``type()`` does, too.
+
+    Tensors' own methods stay torch's: what is called through Python has other arguments for who watches operations.
+    """
     torch.Tensor.type = _returning(torch.Tensor.type)  # type: ignore[method-assign]
-    for owner, names in ((torch.Tensor, _METHODS), (torch._VF, _FUNCTIONS)):
-        for name in names:
-            setattr(owner, name, saying(getattr(owner, name)))
+    for name in _FUNCTIONS:
+        setattr(torch._VF, name, saying(getattr(torch._VF, name)))
 
 
 def saying(function: Callable[..., Any]) -> Callable[..., Any]:
