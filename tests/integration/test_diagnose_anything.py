@@ -287,7 +287,6 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
     for function in (
         lambda x: pgk.cuda.Stream().priority_of_mine,
         lambda x: torch.zeros(4, device="cuda"),
-        lambda x: torch.linalg.lu_factor(x * torch.ones(4, 1, device=DEVICE), pivot=False),
         lambda x: torch.sparse.to_sparse_semi_structured(torch.ones(32, 32, device=DEVICE).half()),
         lambda x: pgk.cuda.Event(interprocess=True).ipc_handle(),
         lambda x: torch.nn.parallel.replicate(torch.nn.Linear(4, 2, device=DEVICE), [0]),

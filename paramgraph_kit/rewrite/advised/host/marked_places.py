@@ -108,7 +108,9 @@ def _marks(place: Place, block: list[ast.stmt], is_round: bool) -> _Marks | None
     kept = stored(computed) if computed else set[str]()
     of_tensors = place.tensors.keys() - kept
     picked = names_in(target.slice)
-    by_list = picked & stored(found) or any(_is_a_list(place, n) for n in ast.walk(target.slice))
+    inside = [*ast.walk(target.slice)]
+    entries = {n.value for n in inside if isinstance(n, ast.Subscript)}  # of which one is picked, as `self.ats[0]`
+    by_list = picked & stored(found) or any(_is_a_list(place, n) for n in inside if n not in entries)
     if not row or not by_list or (picked - stored(found)) & of_tensors:
         return None
     read = set[str]()
