@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.advised.host.brought_within import brought_within, f
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
-from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_an_argument
+from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
@@ -340,7 +340,7 @@ def at_least(place: Place) -> str:
     said = place.failure.message
     if code in DECIDED and (RETURNED in said or (SET_BETWEEN in said and ONCE in place.failure.fix)):
         return place.failure.fix.rpartition("after   ")[2]
-    if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place)):
+    if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place) or of_a_formula(place)):
         return told
     if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place) or drawn_for_a_helper(place)):
         return told
@@ -372,6 +372,8 @@ def _given_to_a_helper(place: Place, function: Function | None, name: str) -> st
     maths = [n for n in ast.walk(place.statement) if isinstance(n, ast.Call) and path_of(n.func).startswith("math.")]
     calls = {path_of(n.func) for n in maths}
     if call is None or not isinstance(given, ast.Attribute) or not all(hasattr(torch, c[5:]) for c in calls):
+        return ""
+    if name in place.tensors or isinstance(place.value(path_of(given)), torch.Tensor):  # the number is another one
         return ""
     if not path_of(given).startswith("self."):
         return ""

@@ -130,6 +130,58 @@ def held_in_a_tensor(place: Place) -> str:
     )
 
 
+def of_a_formula(place: Place) -> str:
+    """``x + 8 * np.cos(self.k)``: all that the host computes there of its own numbers, in one tensor."""
+    if place.failure.code != "scalar-frozen" or place.loops():
+        return ""
+    found = list[ast.expr]()
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Call) or not _is_of_the_host(place, node):
+            continue
+        whole: ast.expr = node
+        while isinstance(above := place.source.parents.get(whole), ast.expr) and _is_of_the_host(place, above):
+            whole = above
+        found.append(whole)
+    texts = {place.text(each) for each in found}
+    if len(texts) != 1:
+        return ""
+    (text,), read = texts, {path_of(n) for n in ast.walk(found[0]) if isinstance(n, ast.Attribute)}
+    entry = next((n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == place.entry), None)
+    makes = [n for n in ast.walk(entry) if isinstance(n, ast.Assign | ast.AugAssign)] if entry is not None else []
+    reads = entry is place.source.function_of(place.statement)
+    until = place.statement.lineno if reads else 0
+    for n in ast.walk(entry) if entry is not None and not reads else ():
+        if isinstance(n, ast.Call) and called(n) == place.helper.partition("(")[0].rpartition(".")[2]:
+            until = max(until, n.lineno)
+    sets = [n for n in makes if {*map(path_of, n.targets if isinstance(n, ast.Assign) else [n.target])} & read]
+    sets = [n for n in sets if n.lineno < until]
+    if len(sets) > 1:
+        return ""
+    first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in sets)
+    return (
+        f"the host computes `{text}`: once `number_in = torch.zeros((), device={place.device})`, before each launch "
+        f"`number_in.fill_({text})`{first}, and here `number_in` for `{text}`"
+    )
+
+
+def _is_of_the_host(place: Place, node: ast.expr) -> bool:
+    """Whether an expression has only numbers of an object's and functions of ``math`` and numpy, and one of these."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.UnaryOp):
+        return _is_of_the_host(place, node.operand)
+    if isinstance(node, ast.BinOp):
+        return _is_of_the_host(place, node.left) and _is_of_the_host(place, node.right)
+    if isinstance(node, ast.Call):
+        module, _, name = path_of(node.func).partition(".")
+        plain = module in _MODULES and bool(name) and "." not in name and not node.keywords
+        return plain and all(_is_of_the_host(place, each) for each in node.args)
+    path = path_of(node) if isinstance(node, ast.Attribute) else ""
+    if path.partition(".")[0] in _MODULES:
+        return path.endswith((".pi", ".e"))
+    return path.startswith("self.") and type(place.value(path)) in (int, float)
+
+
 def _sets(loop: ast.AST, names: Sequence[str]) -> bool:
     """Whether a loop gives one of them other values."""
     paths = (n for n in ast.walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store))

@@ -279,9 +279,28 @@ def behind(place: Place) -> str:
                 if "two launches" in where:
                     return f"belongs where line {later.lineno} goes, which reads it"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
+    if counts and function is not None and (call := _reading_helper(place, function, node, path_of(target))):
+        return f"belongs before each launch: line {call.lineno} reads the new value, in `{called(call)}`"
     if any(map(place.computes_with, written(node))):
         return LEFT  # moved by hand alone, the graph would keep the number that it had
     return put_off(place) or BEHIND
+
+
+def _reading_helper(place: Place, function: Function, node: ast.stmt, path: str) -> ast.Call | None:
+    """The call of a method that reads what ``self.k += 1`` above it gives, where nothing before that reads it."""
+    value = getattr(node, "value", None)
+    if place.failure.code != "host-counter" or place.loops() or not path.startswith("self.") or value is None:
+        return None
+    if names_in(value) & place.tensors.keys() or any(isinstance(n, ast.Call) for n in ast.walk(value)):
+        return None
+    helpers = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n is not function]
+    reading = {f"self.{n.name}" for n in helpers if any(path in paths(part) for part in n.body)}
+    own = [n for part in function.body for n in within(part)]
+    calls = [n for n in own if isinstance(n, ast.Call) and path_of(n.func) in reading]
+    reads = [n for n in own if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and path_of(n) == path]
+    if any(n.lineno < node.lineno for n in (*calls, *reads)):
+        return None
+    return next((n for n in calls if n.lineno > node.lineno), None)
 
 
 def _is_read_there(node: ast.stmt) -> bool:
