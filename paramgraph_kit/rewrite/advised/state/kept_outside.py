@@ -45,8 +45,8 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         return (
             f"`{path}` decides the rate, {place}: that belongs before each launch, so take {what} out of the step, "
             f"and write there `{rate}`; "
-            'once, where the optimizer has been made, give each of its groups a tensor, `group["lr"] = '
-            f'torch.tensor(group["lr"], device={device})`'
+            "once, where the optimizer has been made with `fused=True`, give each of its groups a tensor, "
+            f'`group["lr"] = torch.tensor(group["lr"], device={device})`'
         )
     if what := _frees(read[0], functions):
         return (
