@@ -215,12 +215,13 @@ def moves_on(path: str, kind: str, then: float) -> str:
     never = "this line as it is; a graph for each value is none, as no value comes twice"
     if type(then) is int:
         held = held_for(path)
-        made = f"before the capture `{held} = torch.full((1,), {path}, device={kind!r})`"
+        made = f"before the capture `{held} = torch.full((), {path}, device={kind!r})`"
         lists = "of a list of numbers, which is made a tensor ahead of the capture, too"
         return (
-            f"{never}; {made}, what is captured reads `{held}` for `{path}`: `x.index_select(0, {held})` for "
-            f"`x[{path}]`, also {lists}, and a mask for the end of a slice; and ahead of g.replay() "
-            f"`{held}.fill_({path})`"
+            f"{never}; {made}, what is captured reads `{held}` for `{path}`: "
+            f"`x.index_select(0, {held}).squeeze(0)` for `x[{path}]`, also {lists}, a mask for the end of a slice, and "
+            "what takes only a number written out with a tensor: `torch.clamp(t, min=a)` for `max(a, t)`, "
+            f"`x.add_(y * t)` for `x.add_(y, alpha=t)`; and ahead of g.replay() `{held}.fill_({path})`"
         )
     return (
         f"{never}; {of_owner(path, kind)}, where what takes only a number is written out with a tensor: "
