@@ -9,7 +9,7 @@ import re
 import torch
 
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
-from paramgraph_kit.rewrite.advised.sizes.picked_rows import divides
+from paramgraph_kit.rewrite.advised.sizes.picked_rows import beside, divides
 from paramgraph_kit.rewrite.advised.sizes.uniques import picked_of_unique, unique
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
@@ -295,7 +295,7 @@ def rows_of_a_mask(place: Place) -> str:
         )
     return (
         f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
-        f"there are `{mask}.sum()` of them, by which a mean divides its sum"
+        f"there are `{mask}.sum()` of them, by which a mean divides its sum{beside(place, mask)}"
     )
 
 

@@ -51,6 +51,10 @@ def averaged_and_counted(place: Place) -> str:
     return f"keep all of `{x}`: {made}" + ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
 
 
+_OF_THE_LEAST = ("min", "argmin", "amin", "sort", "argsort", "cummin", "softmin")
+_RANKS = (*_OF_THE_LEAST, "max", "argmax", "amax", "topk", "softmax", "log_softmax", "logsumexp")
+
+
 def divides(place: Place, target: ast.expr) -> bool:
     """Whether what comes of a name is divided by, or goes where zeros have no value or no gradient."""
     function = place.source.function_of(place.statement)
@@ -66,3 +70,30 @@ def divides(place: Place, target: ast.expr) -> bool:
         if below is not None and names_in(below) & of_it:
             return True
     return False
+
+
+def beside(place: Place, mask: str) -> str:
+    """What a function ranks needs the mask, too: zeros would be the least, or take a place in an order."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    after = [n for n in every if isinstance(n, ast.Call) and n.lineno > place.statement.lineno]
+    of_it = stored([place.statement])
+    given = [n for n in every if isinstance(n, ast.Assign) and n.lineno > place.statement.lineno]
+    while more := stored([n for n in given if names_in(n.value) & of_it]) - of_it:
+        of_it |= more
+    after = [n for n in after if names_in(n) & of_it]
+    helpers = {called(n) for n in after}
+    own = [
+        n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name in helpers and n is not function
+    ]
+    calls = [*after, *(n for each in own for n in ast.walk(each) if isinstance(n, ast.Call))]
+    calls = [n for n in calls if isinstance(n.func, ast.Attribute) and path_of(n.func.value) not in ("np", "numpy")]
+    ranks = next((called(n) for n in calls if called(n) in _RANKS), "")
+    if not ranks:
+        return ""
+    least = ranks in _OF_THE_LEAST
+    sign = 'float("inf")' if least else '-float("inf")'
+    return (
+        f"; the rows of zeros must not take part in `{ranks}`: where it goes over them, it is given "
+        f"`values.masked_fill(~{mask}, {sign})`, with the mask along that dimension"
+    )
