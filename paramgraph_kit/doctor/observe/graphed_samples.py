@@ -10,7 +10,7 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 
@@ -19,6 +19,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.graphed_by_torch import is_of_graphs
+from paramgraph_kit.doctor.observe.graphed_over import AGAIN, OverwrittenSamples, is_gone_through_again
 from paramgraph_kit.doctor.observe.held import cells_of, is_a
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
@@ -33,6 +34,7 @@ _OVER = (
     "A replay of the backward pass reads the memory that the forward pass has read, and nobody keeps what was there. "
     "Eagerly autograd would refuse."
 )
+_BOTH = 2  # a sample, and what is copied there
 _MOST = 256  # writes between a call and its backward pass
 _WHY = (
     "torch captures the backward pass for the sample arguments: where a sample does not require gradients, what the "
@@ -68,9 +70,11 @@ class GraphedSamples:
         self._later: dict[int, list[_Call]] = {}  # calls of others since
         self._writes: dict[int, list[tuple[int, Place]]] = {}  # memory that is written since
         self._told: dict[tuple[str, Frame | None], Failure] = {}
+        self._over = OverwrittenSamples(self._tell_used)
+        self._before = False  # a callable of before the call is called
 
-    def launched(self, graph: object, place: Place) -> None:
-        """A graph of torch's is replayed."""
+    def launched(self, graph: object, place: Place, before: bool = False) -> None:
+        """A graph of torch's is replayed; ``before``: captured ahead of what is examined."""
         frame = _torchs()
         if frame is None:
             return
@@ -78,6 +82,8 @@ class GraphedSamples:
         if frame.f_code.co_name == "forward" and {"inputs", "static_input_surface", "ctx"} <= known.keys():
             count = known.get("len_user_args", 0)
             samples, given = known["static_input_surface"][:count], known["inputs"][:count]
+            self._over.given(given, samples)
+            self._before |= before
             pairs = enumerate(zip(samples, given, strict=False))
             unlearned = tuple(i for i, (a, b) in pairs if b.requires_grad and not a.requires_grad)
             noted = tuple(_Sample(storage_key(t), t.data_ptr(), t.requires_grad) for t in samples)
@@ -96,12 +102,27 @@ class GraphedSamples:
             for place in (place for at, place in self._writes.get(id(graph), []) if at in touched):
                 self._tell(_written_over(place))
 
-    def wrote(self, tensors: Iterable[torch.Tensor], place: Place) -> None:
-        """An operation outside of all captures writes to these; what torch copies to samples is known by its calls."""
-        if self._writes and not place.in_backward and not any(map(is_of_graphs, place.files)):
-            new = [(tensor.untyped_storage().data_ptr(), place) for tensor in tensors if storage_key(tensor)]
-            for known in self._writes.values():
-                known += new[: _MOST - len(known)]
+    def saw(self, name: str, tensors: list[torch.Tensor], written: Collection[int], place: Place) -> None:
+        """An operation outside of all captures reads and writes; what torch copies to samples is known by its calls."""
+        wrote = [tensor for tensor in tensors if id(tensor) in written]
+        if not any(map(is_of_graphs, place.files)):
+            self._over.read((t for t in tensors if id(t) not in written), name)
+            self._over.wrote(wrote)
+            if self._writes and not place.in_backward:
+                new = [(tensor.untyped_storage().data_ptr(), place) for tensor in wrote if storage_key(tensor)]
+                for known in self._writes.values():
+                    known += new[: _MOST - len(known)]
+        elif name == "copy_" and len(tensors) == _BOTH and (frame := _torchs()) is not None:
+            names = frame.f_locals
+            if frame.f_code.co_name == "forward" and "static_input_surface" in names:
+                samples = names["static_input_surface"][: names.get("len_user_args", 0)]
+                self._over.copied(samples, tensors[0], tensors[1], place)
+
+    def ended(self) -> Iterator[Failure]:
+        """A call that is examined is over; what is used again is told with the others."""
+        self._over.ended(self._before)
+        self._before = False
+        yield from ()
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
@@ -109,6 +130,24 @@ class GraphedSamples:
 
     def _tell(self, failure: Failure) -> None:
         self._told.setdefault((failure.code, failure.frame), failure)
+
+    def _tell_used(self, place: Place, number: int, learns: bool, text: str) -> None:
+        """A sample that is the program's data, too, has what a call has copied there."""
+        node, frame = _graphed_at(place)
+        sample = _sample_in(node, number)
+        if text == AGAIN:
+            files = (f for f in dict.fromkeys(code.co_filename for code, _ in place.stack) if not is_of_graphs(f))
+            if node is None or sample is None or not any(is_gone_through_again(f, node, sample) for f in files):
+                return
+        own = ".detach().clone().requires_grad_()" if learns else ".clone()"
+        after = f"the same, with a sample of its own: `sample{own}` in place of each `sample`"
+        if node is not None and sample is not None:
+            after = ast.unparse(node).replace(ast.unparse(sample), f"{ast.unparse(sample)}{own}", 1)
+            if ast.unparse(node).count(ast.unparse(sample)) != 1:
+                after = f"the same, with `{ast.unparse(sample)}{own}` for its sample `{ast.unparse(sample)}`"
+        failure = BY_ID["graphed-sample-overwritten"].failure(text, frame)
+        line = ast.unparse(node) if node is not None else (frame.text if frame is not None else "")
+        self._tell(replace(failure, fix=f"before  {line}\nafter   {after}"))
 
 
 def _torchs() -> FrameType | None:
@@ -136,7 +175,7 @@ def _is_overwritten(graph: object, ran: _Call, later: list[_Call]) -> bool:
 
 def _unlearned(call: _Call) -> Failure:
     count = call.unlearned[0]
-    node, frame = _graphed_at(call)
+    node, frame = _graphed_at(call.place)
     text = f"argument {count + 1} requires gradients where it is called, and the sample does not: it gets no gradient"
     name = _name_of(node, call, call.samples[count])
     sample = f"`{name}.requires_grad_()` ahead of this line" if name else _made_there(node, count)
@@ -145,7 +184,7 @@ def _unlearned(call: _Call) -> Failure:
 
 
 def _shared(call: _Call) -> Failure:
-    node, frame = _graphed_at(call)
+    node, frame = _graphed_at(call.place)
     sample = call.samples[0]
     name = _name_of(node, call, sample)
     learns = sample.learns or bool(call.unlearned)
@@ -170,21 +209,30 @@ def _told(code: str, text: str, frame: Frame | None, after: str) -> Failure:
     return replace(failure, fix=f"before  {line}\nafter   {after}")
 
 
-def _graphed_at(call: _Call) -> tuple[ast.Call | None, Frame | None]:
+def _graphed_at(place: Place) -> tuple[ast.Call | None, Frame | None]:
     """The one line of the files around a call that has torch graph something; else that of the call."""
     found = []
-    for file in dict.fromkeys(code.co_filename for code, _ in call.place.stack):
+    for file in dict.fromkeys(code.co_filename for code, _ in place.stack):
         tree = tree_of(file)
         if tree is None or is_of_graphs(file):
             continue
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == GRAPHED]
         found += [(file, tree, n) for n in calls]
     if len(found) != 1:
-        return None, call.place.frame()
+        return None, place.frame()
     file, tree, node = found[0]
     inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and node in ast.walk(n)]
     name = max(inside, key=lambda n: n.lineno).name if inside else "<module>"
     return node, Frame(display_name(file), node.lineno, name, linecache.getline(file, node.lineno).strip())
+
+
+def _sample_in(node: ast.Call | None, number: int) -> ast.expr | None:
+    """What the line gives as one sample of one callable."""
+    given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "sample_args")] if node is not None else []
+    elements = given[0].elts if given and isinstance(given[0], ast.Tuple) else []
+    if number >= len(elements) or any(isinstance(each, (ast.Tuple, ast.Starred)) for each in elements):
+        return None
+    return elements[number]
 
 
 def _made_there(node: ast.Call | None, number: int) -> str:

@@ -148,7 +148,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             pending = self.graphs.read([t for t in tensors if id(t) not in written], place)
             self.graphs.wrote((t for t in tensors if id(t) in written), place)
             self.graphs.flow.wrote(op, args, kwargs, place)
-            self.graphs.samples.wrote((t for t in tensors if id(t) in written), place)
+            self.graphs.samples.saw(op.name, tensors, written, place)
             if op.name == "copy_":
                 self.graphs.copied(tensors, place)
         inside = None if op.is_torchs else custom_kernel(func, tensors, self._device)

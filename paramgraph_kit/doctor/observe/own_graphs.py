@@ -303,7 +303,7 @@ class OwnGraphs:
         self.between.returned(stay)
         self.unordered.hosts.returned(results_in(result), self.unordered.order)
         exchanged_in([r for r in self.launched_regions() if self._known[id(r.graph)].before])  # others may come anew
-        self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended()]
+        self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended(), *self.samples.ended()]
         waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
         self.early.returned(tensors_in(result), made, self.regions or ())
@@ -353,7 +353,7 @@ class OwnGraphs:
                 self.fed.launched(one, self.regions or (), self.flow.written(graph), place)
         self.looked_at(graph)
         if self.regions is not None:
-            self.samples.launched(graph, place)
+            self.samples.launched(graph, place, one.before)
             self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
         self.order.over(one, self._known.values(), place)
 
