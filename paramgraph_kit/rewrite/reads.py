@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.rewrite.made_tensors import always_tensors, made_as_tensors, slot_of
 from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data
 from paramgraph_kit.rewrite.memory_owners import memory_read
 from paramgraph_kit.rewrite.source.attribute_owners import plain, tell_apart
@@ -25,13 +26,6 @@ from paramgraph_kit.rewrite.source.writes import MODULES
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
 )
-_NEW = frozenset(
-    f"torch.{name}"
-    for name in """tensor zeros ones full empty arange linspace eye rand randn randint randperm where stack cat
-    zeros_like ones_like full_like empty_like rand_like randn_like""".split()  # noqa: SIM905
-)
-_ALIKE = frozenset("to cuda clone contiguous detach float double half long int bool requires_grad_".split())  # noqa: SIM905
-
 _KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, dict, list, set, deque, str)  # with methods
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
@@ -64,7 +58,7 @@ def frozen(
         return f".{mode}"
     if stay and (name := memory_read(tree, functions, binding, stay, is_shared)):
         return name
-    tensors = _always_tensors(tree, tensors)
+    tensors = always_tensors(tree, tensors)
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
@@ -130,7 +124,7 @@ def moved_around(
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     named = [each.name for each in functions]
-    tensors = _made_as_tensors(tree)
+    tensors = made_as_tensors(tree)
     inside = functions_of(tree, ran)
     inside += [each for each in functions if each.name == inner and each not in inside]
     # A way that no round has taken may read it, too; but `opt.step()` of a round is not the `step` that it is of.
@@ -158,6 +152,21 @@ def moved_around(
             others = (each for one, body in bodies for each in _bound_of_others(functions, one, body))
             names.update(name for name, _ in others if name in same)
     return min(rest & read, default=""), (begun - rest) & read
+
+
+def set_around(trees: Iterable[ast.Module], function: str, inner: str) -> set[str]:
+    """Variables, and attributes with a dot, that a function and those that it calls bind, but for ``inner``."""
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function)]
+    inside = _reached(functions, {inner})
+    around = [each for each in _reached(functions, {function}) if each not in inside]
+    return {name for each in around for name, _ in _bound(each, ())}
+
+
+def still_read(lines: list[str], inner: str, ran: Collection[str], names: Iterable[str]) -> set[str]:
+    """Which of some names a function reads, or what ran in it."""
+    tree = ast.parse("".join(lines))
+    inside = [*functions_of(tree, ran), *(n for n in tree.body if isinstance(n, Function) and n.name == inner)]
+    return {name for each in inside for name, _ in _read(each)} & {*names}
 
 
 def _ahead(whole: Function, inner: str) -> list[ast.stmt]:
@@ -345,7 +354,7 @@ def _bound_in(
             targets = [node.func.value] if changed in containers else []
         for target in targets:
             for each in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if isinstance(each, ast.Subscript) and {path_of(each), _slot(each.value)} & {*tensors}:
+                if isinstance(each, ast.Subscript) and {path_of(each), slot_of(each.value)} & {*tensors}:
                     continue
                 key = None
                 while isinstance(each, ast.Subscript):
@@ -376,60 +385,7 @@ def _is_in_place(node: ast.AugAssign, tensors: Collection[str]) -> bool:
     target = node.target
     if isinstance(target, ast.Attribute) and target.attr in ("grad", "data"):
         return True
-    return _slot(target) in tensors
-
-
-def _slot(target: ast.expr) -> str:
-    """``.pos`` of ``self.pos``, ``["pos"]`` of ``cache["pos"]``, and a name as it is; "" of anything else."""
-    if isinstance(target, ast.Attribute):
-        return f".{target.attr}"
-    if isinstance(target, ast.Subscript):
-        return f"[{target.slice.value!r}]" if isinstance(target.slice, ast.Constant) else ""
-    return target.id if isinstance(target, ast.Name) else ""
-
-
-def _always_tensors(tree: ast.Module, tensors: Collection[str]) -> set[str]:
-    """Names and slots that are tensors, now or as a file makes them, but no attribute that it gives a number, too."""
-    numbers = {slot for slot, value in _given(tree) if slot.startswith(".") and isinstance(value, ast.Constant)}
-    return ({*tensors} - numbers) | _made_as_tensors(tree)
-
-
-def _made_as_tensors(tree: ast.Module) -> set[str]:
-    """Slots that a file gives nothing but new tensors: ``self.pos = torch.tensor(0)``, ``{"pos": torch.zeros(1)}``."""
-    given = _given(tree)
-    return {slot for slot, _ in given if slot} - {slot for slot, value in given if not _is_new_tensor(value)}
-
-
-def _given(tree: ast.Module) -> list[tuple[str, ast.expr | None]]:
-    """The slots that a file gives something, and what, where that is told."""
-    given: list[tuple[str, ast.expr | None]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            given += [(f"[{key.value!r}]", value) for key, value in pairs if isinstance(key, ast.Constant)]
-        elif isinstance(node, ast.AnnAssign):
-            given += [(_slot(node.target), node.value), (f".{_slot(node.target)}", node.value)]  # also of a class
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                several = isinstance(target, (ast.Tuple, ast.List))
-                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-                values = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else []
-                if not several:
-                    given.append((_slot(target), node.value))
-                elif len(values) == len(parts):
-                    given += [(_slot(part), value) for part, value in zip(parts, values, strict=True)]
-                else:
-                    given += [(_slot(part), None) for part in parts]
-        elif isinstance(node, ast.Call) and called(node) == "register_buffer" and (name := bound_by_text(node)):
-            given.append((f".{name}", node.args[1] if len(node.args) > 1 else None))
-    return given
-
-
-def _is_new_tensor(value: ast.expr | None) -> bool:
-    """``torch.zeros(3)``, also with ``.to(device)`` behind it."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ALIKE:
-        value = value.func.value
-    return isinstance(value, ast.Call) and path_of(value.func) in _NEW
+    return slot_of(target) in tensors
 
 
 def _unread(function: Function, ran: list[Function], tree: ast.Module) -> set[ast.expr]:

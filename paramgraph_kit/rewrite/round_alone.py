@@ -21,7 +21,6 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.counting import advance, elsewhere, optimizers
-from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
@@ -29,16 +28,16 @@ from paramgraph_kit.rewrite.loops.rest_ahead import rest_ahead
 from paramgraph_kit.rewrite.loops.round_numbers import heads, lend_all, zeroed
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block
 from paramgraph_kit.rewrite.loops.split_reads import Split, split
-from paramgraph_kit.rewrite.loops.states import hand_over, numbers_held
+from paramgraph_kit.rewrite.loops.states import hand_over
 from paramgraph_kit.rewrite.loops.unbound import none_before, unbound, zeros_before
 from paramgraph_kit.rewrite.planning import between_rounds
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS
 from paramgraph_kit.rewrite.proving.launches import Launches, Layout, kind_of, layout, plainly
 from paramgraph_kit.rewrite.proving.proof import Around, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
-from paramgraph_kit.rewrite.reads import moved_around
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import rewrite
+from paramgraph_kit.rewrite.round_around import moved_in, numbers_read
 from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_later import later
 from paramgraph_kit.rewrite.round_left import OTHERS, left_of, moved_text
@@ -106,7 +105,7 @@ def rounds_of(
         known: what others have seen of the function.
         others: what rounds of other functions are called.
         left: is given a round that is a function, and no graph yet.
-        varying: arguments that are other numbers in later calls.
+        varying: arguments that are other numbers in later calls, and numbers that are set around all of it.
         called: whether another function calls it, and may keep what it returns.
     """
     left = [] if left is None else left
@@ -232,7 +231,7 @@ class _Cutting:
         part = [node for node in self.loop.body if self._is_of(node, plain)]
         self.part = [old for each in plain.part if (old := self._was(each)) is not None]
         self._hand_over(part)
-        held = numbers_held(self.source, self.loop, part, self.whole._value)
+        held = numbers_read(self.source, self.definition, self.loop, part, self.whole, self.varying)
         self.lent = self._lend(part, held)
         self.rates = self._rates(part)
         if not self.rated and not self.ends and any(".fill_(" in edit.text for edit in self.rates):
@@ -252,12 +251,8 @@ class _Cutting:
             self.begun += sums
             if (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
-        containers = {each.name for each in self.whole.prover.state.holders if each.kind == "container"}
-        numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(self.whole.prover)]
-        moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
-        known = [*found.lines], self.definition.name, found.name, containers, moved, run.ran
-        more = bool(self.rates), self.whole.same_names(), self.whole.has_elsewhere
-        name, begun = moved_around(*known, *more)
+        rates, definition = bool(self.rates), self.definition
+        name, begun = moved_in(self.whole, definition, found, run, self.varying, rates=rates)
         self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
         if name := name or min((each for each in begun if not run.has(each)), default=""):
             self._leave(found, run, why=moved_text(name))

@@ -27,6 +27,7 @@ from paramgraph_kit.rewrite.proving.proof import STEPS, Arguments, Around
 from paramgraph_kit.rewrite.proving.worth import Share
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
+from paramgraph_kit.rewrite.round_around import numbers_set
 from paramgraph_kit.rewrite.round_calls import unpacks_otherwise
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Taken
@@ -70,7 +71,8 @@ def one_round(
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
                 about: dict[str, Any] = {"of_loader": of_loader, "others": others, "left": left}
-                rounds = rounds_of(*given, **about, known=Known(known.until), varying=called.varying, called=True)
+                varying = called.varying | numbers_set(whole, called.name)
+                rounds = rounds_of(*given, **about, known=Known(known.until), varying=varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
@@ -93,6 +95,11 @@ class _Call:
     mode: Callable[[], AbstractContextManager[Any]]  # about gradients, in which it is called
     has_loops: bool = True
     varying: set[str] = field(default_factory=set)  # what is another number in later calls
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return getattr(inspect.unwrap(self.function), "__name__", "")
 
 
 def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:

@@ -1,0 +1,62 @@
+"""What is set around a round, by the function that it is cut out of, or by those that call that function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit.rewrite.counting.counted import counters
+from paramgraph_kit.rewrite.loops.states import numbers_held
+from paramgraph_kit.rewrite.reads import moved_around, set_around, still_read
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of
+from paramgraph_kit.rewrite.source.place import NUMBER
+from paramgraph_kit.rewrite.source.reach import numbers_of
+
+if TYPE_CHECKING:
+    from paramgraph_kit.rewrite.loops.one_round import Round
+    from paramgraph_kit.rewrite.round_run import Run
+    from paramgraph_kit.rewrite.ways import Ways
+
+
+def numbers_set(whole: Ways, inner: str) -> set[str]:
+    """Numbers that a function, and what it calls, set around another one of these: ``.heat`` of objects, ``heat``.
+
+    No trial has to show that: such a line may run in a later step alone, and may move results by too little.
+    """
+    trees = [source.tree for source in whole.sources.values()]
+    attributes, entry = numbers_of(whole.prover.state), whole.entry.__name__ if whole.entry is not None else ""
+    return {
+        name
+        for name in set_around(trees, entry, inner)
+        if (name[1:] in attributes if name.startswith(".") else isinstance(whole.space.get(name), tuple(NUMBER)))
+    }
+
+
+def numbers_read(
+    source: Source, definition: Function, block: ast.AST, part: Sequence[ast.stmt], whole: Ways, around: Collection[str]
+) -> dict[str, int | float]:
+    """What a part reads that is a number which its block sets beside it, or that is set ``around`` its function."""
+    found, local = numbers_held(source, block, part, whole._value), locals_of(definition)
+    for node in (n for top in part for n in ast.walk(top)):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        of_object = isinstance(node, ast.Attribute)
+        name = f".{node.attr}" if isinstance(node, ast.Attribute) else node.id
+        if name in around and (path := path_of(node)) and (of_object or path not in local):
+            value: Any = whole._value(path)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                found.setdefault(source.text(node), value)
+    return found
+
+
+def moved_in(
+    whole: Ways, definition: Function, found: Round, run: Run, around: Iterable[str], *, rates: bool
+) -> tuple[str, set[str]]:
+    """The name of something that is bound around a round which reads it, or ""; what is bound before its loop alone."""
+    containers = {each.name for each in whole.prover.state.holders if each.kind == "container"}
+    numbers = [(each.holder.kind, each.name, each.holder.name) for each in counters(whole.prover)]
+    moved = {f".{n}" if kind == "attributes" else of if kind == "container" else n for kind, n, of in numbers}
+    known = [*found.lines], definition.name, found.name, containers, moved, run.ran
+    name, begun = moved_around(*known, rates, whole.same_names(), whole.has_elsewhere)
+    return name or min(still_read([*found.lines], found.name, run.ran, around), default=""), begun

@@ -1,0 +1,115 @@
+"""Numbers that a caller sets around the function whose round, or part, a graph holds: it reads them from a tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.launches import Launches
+from tests.integration.rewritten import run
+from tests.programs import running
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+HEAD = """\
+class Head(nn.Module):
+    heat = 1.0
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(12, 8)
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 8), nn.SiLU())
+        self.out = nn.Linear(8, 12)
+    def forward(self, t, c):
+        return self.out(self.net(self.emb(t) + c))
+class Decoder:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.net, self.heat, self.calls, self.shown = Head().to(device).eval(), 1.0, 0, 0.0
+"""
+ROUND = """\
+    def propose(self, t, c):
+        rows = []
+        for _ in range(4):
+            p = (self.net(t, c) / self.heat).softmax(-1)
+            t = p.argmax(-1)
+            rows.append(p)
+        return torch.stack(rows)
+"""
+PART = """\
+    def propose(self, t, c):
+        a = self.net(t, c)
+        p = (a / self.heat).softmax(-1)
+        q = (self.net(p.argmax(-1), c) / self.heat).softmax(-1)
+        return torch.stack([p, q])
+"""
+STEP = """\
+    @torch.no_grad()
+    def step(self, t, c):
+        rows = self.propose(t, c)
+        n = int((rows[0] > 0.05).sum())
+        self.calls += 1
+        if self.calls % 8 == 0:
+            {sets}
+        return rows[:, :n]
+f = Decoder().step
+args = (torch.tensor(3, device=device), torch.randn(8, device=device))
+"""
+HEATED = "self.heat = self.heat * 0.5"
+TEXT = {"round": HEAD + ROUND + STEP.format(sets=HEATED), "part": HEAD + PART + STEP.format(sets=HEATED)}
+GLOBAL = TEXT["round"].replace("class Decoder", "heat = 1.0\nclass Decoder").replace("/ self.heat", "/ heat")
+GLOBAL = GLOBAL.replace("        rows = self.propose", "        global heat\n        rows = self.propose")
+TEXT["global"] = GLOBAL.replace(HEATED, "heat = heat * 0.5")
+TEXT["argument"] = (
+    TEXT["round"]
+    .replace("(self, t, c):\n        rows = []", "(self, t, c, heat):\n        rows = []")
+    # of the method alone, as its caller reads it
+    .replace("/ self.heat", "/ heat")
+    .replace("self.propose(t, c)", "self.propose(t, c, self.heat)")
+)
+IN_A_MODULE = (
+    TEXT["round"]
+    .replace("/ self.heat", "/ 1.0")
+    .replace("return self.out(self.net(self.emb(t) + c))", "return self.out(self.net(self.emb(t) + c)) / self.heat")
+    .replace(HEATED, "self.net.heat = self.net.heat * 0.5")
+)
+STAYS = HEAD + ROUND + STEP.format(sets="self.shown = float(self.calls)")
+
+
+def _launched(text: str, folder: Path) -> Any:
+    """What is made of it; a round that is launched has eager's numbers, also behind what no trial comes to."""
+    truth, names = running.eager(run(text, folder), "f"), run(text, folder)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    if fix.alone:
+        with fix.applied() as made:
+            names[fix.alone] = Launches(made, fix.around, fix.bound, fix.anew)
+            assert not running.differences(truth, running.eager(names, "f"), set()), fix
+    return fix
+
+
+@pytest.mark.parametrize("kind", ["round", "part", "global", "argument"])
+def test_a_number_that_a_caller_sets_is_given_to_a_round_in_a_tensor(kind: str, tmp_path: Path) -> None:
+    # GIVEN a helper whose round, or part, reads a number that its caller sets behind it, in each eighth call
+    # WHEN it is launched for more calls than any trial has THEN it gives what the program gives
+    fix = _launched(TEXT[kind], tmp_path)
+    # AND what a graph holds reads a tensor that is made, or filled, of the number
+    assert "heat_in" in fix.diff, fix
+    assert fix.alone or fix.complete, fix
+
+
+def test_a_round_whose_module_reads_such_a_number_is_not_called_verified(tmp_path: Path) -> None:
+    # GIVEN a number that no line of the round itself reads, but a module that it calls WHEN THEN it is launched right
+    fix = _launched(IN_A_MODULE, tmp_path)
+    # AND no graph of a round that keeps the number is shown
+    assert not fix.alone, fix
+
+
+def test_a_number_that_nobody_sets_stays_as_it_is(tmp_path: Path) -> None:
+    # GIVEN a caller that sets another number, which no round reads WHEN
+    fix = _launched(STAYS, tmp_path)
+    # THEN the round reads its own as it did
+    assert "heat_in" not in fix.diff, fix
+    assert fix.alone or fix.complete, fix
