@@ -109,7 +109,8 @@ def _marks(place: Place, block: list[ast.stmt], is_round: bool) -> _Marks | None
     of_tensors = place.tensors.keys() - kept
     picked = names_in(target.slice)
     inside = [*ast.walk(target.slice)]
-    entries = {n.value for n in inside if isinstance(n, ast.Subscript)}  # of which one is picked, as `self.ats[0]`
+    parts = [n for n in inside if isinstance(n, ast.Subscript) and not _has_lists(place.value(path_of(n.value)))]
+    entries = {*parts, *(n.value for n in parts)}  # a number of a list's, as `self.ats[0]`
     by_list = picked & stored(found) or any(_is_a_list(place, n) for n in inside if n not in entries)
     if not row or not by_list or (picked - stored(found)) & of_tensors:
         return None
@@ -147,6 +148,10 @@ def _is_a_list(place: Place, node: ast.AST) -> bool:
         return called(node) in (*_MAKES, "list", "sorted")
     read = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and place.failure.code == "cpu-index"
     return read or (isinstance(node, ast.expr) and isinstance(place.value(path_of(node)), list))
+
+
+def _has_lists(held: object) -> bool:
+    return not isinstance(held, list) or any(isinstance(each, list) for each in held)
 
 
 def _is_alike(node: ast.AST) -> bool:
