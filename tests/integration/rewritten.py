@@ -52,6 +52,17 @@ def with_rounds(text: str, lines: Iterable[str], folder: Path, *, replays: int =
     return fix
 
 
+def launched(text: str, folder: Path) -> Any:
+    """The fix of a program's ``f``; a round or a part of it that is shown has eager's numbers over ten steps."""
+    truth, names = eager(run(text, folder), "f"), run(text, folder)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    if fix.alone:
+        with fix.applied() as made:
+            names[fix.alone] = Launches(made, fix.around, fix.bound, fix.anew)
+            assert not differences(truth, eager(names, "f"), set()), fix
+    return fix
+
+
 def changed(diff: str) -> list[str]:
     """The lines that a diff takes out and puts in."""
     return [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]

@@ -9,6 +9,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
+from tests.integration.servers import BY_SHAPE
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
@@ -24,20 +25,6 @@ ONE = """
                 self.y = self.net(self.x)
         self.x.copy_(x)
         self.graph.replay()
-        return GIVE
-"""
-BY_SHAPE = """
-    def answer(self, x):
-        if x.shape not in self.made:
-            held = x.clone()
-            self.net(held)
-            graph = cuda.CUDAGraph()
-            with cuda.graph(graph):
-                out = self.net(held)
-            self.made[x.shape] = graph, held, out
-        graph, held, out = self.made[x.shape]
-        held.copy_(x)
-        graph.replay()
         return GIVE
 """
 PROGRAM = """

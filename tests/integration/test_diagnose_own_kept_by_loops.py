@@ -9,35 +9,22 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
+from tests.integration.servers import SERVER
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
     pytest.mark.usefixtures("recovered"),
 ]
-SERVER = """
-class Server:
-    def __init__(self):
-        self.net, self.made = torch.nn.Linear(3, 2).to(device).requires_grad_(False), {}
-    def answer(self, x):
-        if x.shape not in self.made:
-            held = x.clone()
-            self.net(held)
-            graph = cuda.CUDAGraph()
-            with cuda.graph(graph):
-                out = self.net(held)
-            self.made[x.shape] = graph, held, out
-        graph, held, out = self.made[x.shape]
-        held.copy_(x)
-        graph.replay()
-        return out
-def batches():
-    return [torch.ones(2, 3, device=device) * n for n in range(3)]
+PROGRAM = (
+    SERVER
+    + """
 def work():
     server, servers = Server(), {name: Server() for name in "ab"}
     kept, last = [], None
     LINES
     return kept
 """
+)
 IN_A_LOOP = "for x in batches():\n    y = server.answer(x)\n    "
 KEEPS = {
     "a list": ("for x in batches():\n    kept.append(server.answer(x))", "kept.append(server.answer(x).clone())"),
@@ -78,7 +65,7 @@ NOT_KEPT = {
 
 
 def _asked(lines: str, path: Path, *, whole: bool = False) -> pgk.Diagnosis:
-    names = run(SERVER.replace("LINES", lines.replace("\n", "\n    ")), path)
+    names = run(PROGRAM.replace("LINES", lines.replace("\n", "\n    ")), path)
     if whole:
         return pgk.diagnose(names["work"])
     return pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
@@ -104,7 +91,7 @@ def test_results_that_no_other_replay_writes_over_are_none(title: str, tmp_path:
 
 def test_that_the_result_is_the_graphs_own_is_said_beside_another_problem(tmp_path: Path) -> None:
     # GIVEN a step that also keeps the first caller's tensor as its input WHEN it is asked
-    text = SERVER.replace("held = x.clone()", "held = x").replace("LINES", "pass")
+    text = PROGRAM.replace("held = x.clone()", "held = x").replace("LINES", "pass")
     names = run(text, tmp_path)
     found = pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
     # THEN both are there
@@ -147,7 +134,7 @@ UPDATES = {
 @pytest.mark.parametrize("update", UPDATES)
 def test_so_are_results_that_another_object_of_the_loop_keeps(update: str, tmp_path: Path) -> None:
     # GIVEN a loop that gives each result to an object, of which one line tells the class WHEN the step alone is asked
-    names = run(SERVER.replace("LINES", "pass") + METER.replace("UPDATE", update), tmp_path)
+    names = run(PROGRAM.replace("LINES", "pass") + METER.replace("UPDATE", update), tmp_path)
     found = pgk.diagnose(names["Server"]().answer, names["batches"]()[0])
     # THEN the line of its method is told where it keeps them
     after = [UPDATES[update]] if UPDATES[update] else []

@@ -9,29 +9,15 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import run
+from tests.integration.servers import SERVER
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
     pytest.mark.usefixtures("recovered"),
 ]
-PROGRAM = """
-class Server:
-    def __init__(self):
-        self.net, self.made = torch.nn.Linear(3, 2).to(device).requires_grad_(False), {}
-    def answer(self, x):
-        if x.shape not in self.made:
-            held = x.clone()
-            self.net(held)
-            graph = cuda.CUDAGraph()
-            with cuda.graph(graph):
-                out = self.net(held)
-            self.made[x.shape] = graph, held, out
-        graph, held, out = self.made[x.shape]
-        held.copy_(x)
-        graph.replay()
-        return out
-def batches():
-    return [torch.ones(2, 3, device=device) * n for n in range(3)]
+PROGRAM = (
+    SERVER
+    + """
 def stream(server):
     for x in batches():
         yield server.answer(x)
@@ -41,6 +27,7 @@ def work():
     server, others, kept = Server(), [Server(), Server()], []
     LINES
 """
+)
 READ = "\n    kept.append(o.sum().item())\nreturn kept"
 KEEPS = {
     "return [server.answer(x) for x in batches()]": "[server.answer(x).clone() for x in batches()]",

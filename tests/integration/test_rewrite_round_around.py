@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.proving.launches import Launches
-from tests.integration.rewritten import run
-from tests.programs import running
+from tests.integration.rewritten import launched
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -79,22 +75,11 @@ IN_A_MODULE = (
 STAYS = HEAD + ROUND + STEP.format(sets="self.shown = float(self.calls)")
 
 
-def _launched(text: str, folder: Path) -> Any:
-    """What is made of it; a round that is launched has eager's numbers, also behind what no trial comes to."""
-    truth, names = running.eager(run(text, folder), "f"), run(text, folder)
-    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
-    if fix.alone:
-        with fix.applied() as made:
-            names[fix.alone] = Launches(made, fix.around, fix.bound, fix.anew)
-            assert not running.differences(truth, running.eager(names, "f"), set()), fix
-    return fix
-
-
 @pytest.mark.parametrize("kind", ["round", "part", "global", "argument"])
 def test_a_number_that_a_caller_sets_is_given_to_a_round_in_a_tensor(kind: str, tmp_path: Path) -> None:
     # GIVEN a helper whose round, or part, reads a number that its caller sets behind it, in each eighth call
     # WHEN it is launched for more calls than any trial has THEN it gives what the program gives
-    fix = _launched(TEXT[kind], tmp_path)
+    fix = launched(TEXT[kind], tmp_path)
     # AND what a graph holds reads a tensor that is made, or filled, of the number
     assert "heat_in" in fix.diff, fix
     assert fix.alone or fix.complete, fix
@@ -102,14 +87,14 @@ def test_a_number_that_a_caller_sets_is_given_to_a_round_in_a_tensor(kind: str, 
 
 def test_a_round_whose_module_reads_such_a_number_is_not_called_verified(tmp_path: Path) -> None:
     # GIVEN a number that no line of the round itself reads, but a module that it calls WHEN THEN it is launched right
-    fix = _launched(IN_A_MODULE, tmp_path)
+    fix = launched(IN_A_MODULE, tmp_path)
     # AND no graph of a round that keeps the number is shown
     assert not fix.alone, fix
 
 
 def test_a_number_that_nobody_sets_stays_as_it_is(tmp_path: Path) -> None:
     # GIVEN a caller that sets another number, which no round reads WHEN
-    fix = _launched(STAYS, tmp_path)
+    fix = launched(STAYS, tmp_path)
     # THEN the round reads its own as it did
     assert "heat_in" not in fix.diff, fix
     assert fix.alone or fix.complete, fix

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.memory_moved import bound_by_text, memory_moved
-from paramgraph_kit.rewrite.proving.launches import Launches
-from tests.integration.rewritten import run
-from tests.programs import running
+from tests.integration.rewritten import launched
 
 TRAIN = """\
 net = nn.Linear(3, 1).to(device)
@@ -76,23 +72,12 @@ BY_TEXT = REPLACED.replace(
 )
 
 
-def _fixed(text: str, folder: Path) -> Any:
-    """What is made of it; a part, launched, has eager's numbers over ten steps."""
-    truth, names = running.eager(run(text, folder), "f"), run(text, folder)
-    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
-    if fix.alone:
-        with fix.applied() as made:
-            names[fix.alone] = Launches(made, fix.around, fix.bound, fix.anew)
-            assert not running.differences(truth, running.eager(names, "f"), set()), fix
-    return fix
-
-
 def test_a_part_whose_parameters_get_other_memory_at_times_is_none(tmp_path: Path) -> None:
     """Its graph would train the memory of before, from the eighth step on."""
     # GIVEN a step that exchanges what its parameters are made of in each eighth call
     text = TRAIN.format(exchange="p.data, e.data = e.data.clone(), p.data.clone()")
     # WHEN THEN no part with its forward and backward pass is shown as tried, or it is right
-    assert not _fixed(text, tmp_path).complete
+    assert not launched(text, tmp_path).complete
 
 
 def test_a_part_whose_parameters_are_written_in_place_at_times_is_one(tmp_path: Path) -> None:
@@ -100,7 +85,7 @@ def test_a_part_whose_parameters_are_written_in_place_at_times_is_one(tmp_path: 
     # GIVEN the same with copies
     text = TRAIN.format(exchange="old = p.clone(); p.copy_(e); e.copy_(old)")
     # WHEN
-    fix = _fixed(text, tmp_path)
+    fix = launched(text, tmp_path)
     # THEN the part stays
     assert fix.alone or fix.complete, fix
 
@@ -109,7 +94,7 @@ def test_a_part_whose_parameters_are_written_in_place_at_times_is_one(tmp_path: 
 def test_no_graph_goes_on_with_a_model_of_before(text: str, tmp_path: Path) -> None:
     """What is around its launch would give the parameters other memory, where a value says so."""
     # GIVEN a step that six steps do not lead there WHEN
-    fix = _fixed(text, tmp_path)
+    fix = launched(text, tmp_path)
     # THEN nothing that was moved around a launch is shown as whole, and a module is not written like a tensor
     assert not fix.complete, fix
     assert "self.t.copy_" not in fix.diff
@@ -118,7 +103,7 @@ def test_no_graph_goes_on_with_a_model_of_before(text: str, tmp_path: Path) -> N
 def test_parameters_that_are_written_around_a_launch_are_seen(tmp_path: Path) -> None:
     """In place they stay what the graph reads."""
     # GIVEN / WHEN
-    fix = _fixed(BY_VALUE.format(again="p.copy_(s)"), tmp_path)
+    fix = launched(BY_VALUE.format(again="p.copy_(s)"), tmp_path)
     # THEN
     assert fix.complete or fix.alone, fix
 

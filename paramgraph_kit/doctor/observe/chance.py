@@ -23,7 +23,7 @@ _OF_GENERATORS = ("uniform", "integers", "permutation", "exponential", "poisson"
 _OF_TORCH = frozenset("rand randn randint randperm normal bernoulli multinomial uniform_ normal_ random_".split())  # noqa: SIM905
 DRAWN = "it is drawn on the host, and replays keep the first numbers"  # in a message
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
+FROZEN_NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _COPIED = ("cpu-index", "copy-to-gpu", "tensor-literal")
 
 
@@ -143,7 +143,7 @@ def without_counted(
         if other.ended is not None:
             return seen
         found += differences(call.steps, other.steps, random_drawn=False, rebound=rebound(other))
-    moved = {f.frame: f for f in found if f.code in _NUMBERS}
+    moved = {f.frame: f for f in found if f.code in FROZEN_NUMBERS}
     moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
     seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
     return picks_what_is_read(seen, read - {f.frame for f in found})

@@ -35,15 +35,8 @@ def targets_of(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[ast.exp
 
 def cloned_at(node: ast.AST, *what: ast.expr) -> tuple[str, str]:
     """A line, and the same with a copy of each of some of its parts."""
-    places = {(each.lineno, each.col_offset, ast.dump(each)) for each in what}
-
-    class _Clone(ast.NodeTransformer):
-        def visit(self, each: ast.AST) -> ast.AST:
-            if isinstance(each, ast.expr) and (each.lineno, each.col_offset, ast.dump(each)) in places:
-                return ast.Call(ast.Attribute(each, "clone", ast.Load()), [], [])
-            return self.generic_visit(each)
-
-    return ast.unparse(node), ast.unparse(_Clone().visit(copy.deepcopy(node)))
+    clones = {each: ast.unparse(ast.Call(ast.Attribute(each, "clone", ast.Load()), [], [])) for each in what}
+    return with_copies(node, clones)
 
 
 def with_copies(node: ast.AST, copies: dict[ast.expr, str]) -> tuple[str, str]:

@@ -94,7 +94,6 @@ CALLS_ON = 4  # with what the device counts
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 NOT_ASKED = "what Python did at its capture was not run again: diagnose what is captured there by itself"
 NOT_REPLAYED = "its capture fails, so what its replays do not see was not looked at: ask again once that is mended"
-_NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _ASKED = ("sync-item", "copy-to-cpu", "data-dependent-branch")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
@@ -133,9 +132,8 @@ def examine(
         examiner.put_back()
     del examiner  # what its calls have returned would keep what accumulates gradients on a stream of ours
     if captures and found.regions is None:
-        left_s = max(
-            until - time.monotonic(), limit_s / 6
-        )  # of the limit for all calls: this one says what no other does
+        # Of the limit for all calls, and a part of it in any case: this one says what no other does.
+        left_s = max(until - time.monotonic(), limit_s / 6)
         found.problems[:0] = on_users_stream.problems(function, args, kwargs, left_s)
     return found
 
@@ -296,7 +294,9 @@ class _Examiner(Caller):
             self._drew = last = other
             others.append(other.steps)
         drawn_copies.tell(self, base, others)
-        if not any(f.code in (*_DRAWN, *_NUMBERS[: not base.random_drawn]) for f in [*seen, *more.values()]):
+        if not any(
+            f.code in (*_DRAWN, *chance.FROZEN_NUMBERS[: not base.random_drawn]) for f in [*seen, *more.values()]
+        ):
             found.notes.append(chance.noted(base, self.codes(base), self.number))
         return list(more.values())
 

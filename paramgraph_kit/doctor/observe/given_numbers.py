@@ -143,18 +143,16 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
         return BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
     at = frame_at(now.code, now.line) if is_alone else frame_at(caller.f_code, caller.f_lineno)
     failure = BY_ID["scalar-frozen"].failure(text, at)
+    line = at.text if at is not None else ""
+    entry = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
     if isinstance(now.value, bool):  # it decides, and a tensor would have to be read
-        line = at.text if at is not None else ""
-        what = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
-        each = graph_for_each(what)
-        return replace(BY_ID["branch-frozen"].failure(text, at), fix=f"before  {line}\nafter   {each}")
+        fix = f"before  {line}\nafter   {graph_for_each(entry)}"
+        return replace(BY_ID["branch-frozen"].failure(text, at), fix=fix)
     keywords = now.name if isinstance(now.entry, str) else ""
     if not _copies_each(now.code, keywords):
         if keywords and (told := in_the_graph(now.code, inside, keywords, str(now.entry), kind)):
-            return replace(failure, fix=f"before  {at.text if at is not None else ''}\nafter   {told}")
-        what = f"{now.name}.get({now.entry!r})" if isinstance(now.entry, str) else f"{now.name}[{now.entry}]"
-        line = at.text if at is not None else ""
-        return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(what)}")
+            return replace(failure, fix=f"before  {line}\nafter   {told}")
+        return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(entry)}")
     for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
         named = [k.value for k in call.keywords if k.arg == now.entry]
         by_place = call.args[now.entry : now.entry + 1] if isinstance(now.entry, int) else []

@@ -6,14 +6,12 @@ import ast
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.places import Place, call_at
 from paramgraph_kit.trace.model import Failure
 
 _MOST = 4096  # results that are followed
@@ -92,7 +90,7 @@ class GraphedResults:
 
 def _failure(place: Place, text: str, is_one: bool = True, in_one: bool = False) -> Failure:
     failure = BY_ID["output-alias"].failure(text, place.frame())
-    call = _call_at(place)
+    call = call_at(*place.user) if place.user is not None else None
     if call is None:
         return failure
     line = ast.unparse(call)
@@ -105,14 +103,3 @@ def _failure(place: Place, text: str, is_one: bool = True, in_one: bool = False)
     else:
         words = f"{line}.clone()" if is_one else f"clone() of each tensor that {line} gives, ahead of the next call"
     return replace(failure, fix=f"before  {line}\nafter   {words}")
-
-
-def _call_at(place: Place) -> ast.Call | None:
-    """The call that a function of the user's was at."""
-    if place.user is None:
-        return None
-    code, at = place.user
-    first, last, *columns = next(islice(code.co_positions(), at // 2, None))
-    calls = (n for n in nodes_of(code) if isinstance(n, ast.Call))
-    spans = ((n, [n.lineno, n.end_lineno, n.col_offset, n.end_col_offset]) for n in calls)
-    return next((n for n, span in spans if span == [first, last, *columns]), None)

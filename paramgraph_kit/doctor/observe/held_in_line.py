@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.places import Span, call_at, span_of
 from paramgraph_kit.doctor.observe.read_later import statement_at
 
 _LOOKS = (
@@ -33,7 +34,6 @@ _LOOKS = (
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.keyword)
 _PATHS = (ast.Name, ast.Attribute)
 Owns = Callable[[torch.Tensor], bool]
-_Span = tuple[int | None, int | None, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,22 @@ class HeldInLines:
     """Such results of one call that is examined."""
 
     def __init__(self) -> None:
-        self._launched: dict[tuple[CodeType, _Span], set[int]] = {}
+        self._launched: dict[tuple[CodeType, Span], set[int]] = {}
         self.waiting: list[Held] = []
 
     def replayed(self, graph: int, frames: list[FrameType], owns: Owns) -> Iterator[tuple[FrameType, str]]:
         """A graph is replayed now: gives the variables which the line of a caller goes on reading behind that."""
         for frame in frames[1:]:
             nodes = [*nodes_of(frame.f_code)]
-            call, line = _running(frame, nodes), statement_at(nodes, frame.f_lineno)
+            call, line = call_at(frame.f_code, frame.f_lasti), statement_at(nodes, frame.f_lineno)
             if call is None or line is None:
                 continue
-            self._launched.setdefault((frame.f_code, _span(call)), set()).add(graph)
+            self._launched.setdefault((frame.f_code, span_of(call)), set()).add(graph)
             for what, reader in held_over(call, line):
                 base = of_what(what)
                 if isinstance(base, _PATHS) and any(map(owns, _tensors(_value(base, frame)))):
                     yield frame, ast.unparse(base)
-                elif isinstance(base, ast.Call) and graph in self._launched.get((frame.f_code, _span(base)), ()):
+                elif isinstance(base, ast.Call) and graph in self._launched.get((frame.f_code, span_of(base)), ()):
                     others = sum(self._may_be_owned(each, frame, owns) for each in _arguments(reader) if each != what)
                     self.waiting.append(Held(frame.f_code, line, what, reader, 1 + others))
 
@@ -75,7 +75,7 @@ class HeldInLines:
         above: list[FrameType] = []
         for frame in frames if self.waiting else ():
             at = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-            for held in [each for each in self.waiting if each.code is frame.f_code and _span(each.reader) == at]:
+            for held in [each for each in self.waiting if each.code is frame.f_code and span_of(each.reader) == at]:
                 inside = _tensors([*above[-1].f_locals.values()]) if above else []
                 if max(sum(map(owns, tensors)), sum(map(owns, inside))) >= held.least:
                     self.waiting.remove(held)
@@ -86,7 +86,7 @@ class HeldInLines:
         base = of_what(node)
         if isinstance(base, _PATHS):
             return any(map(owns, _tensors(_value(base, frame))))
-        return isinstance(base, ast.Call) and (frame.f_code, _span(base)) in self._launched
+        return isinstance(base, ast.Call) and (frame.f_code, span_of(base)) in self._launched
 
 
 def held_over(call: ast.Call, line: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
@@ -142,16 +142,6 @@ def _arguments(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return node.elts
     return node.values if isinstance(node, ast.Dict) else []
-
-
-def _running(frame: FrameType, nodes: list[ast.AST]) -> ast.Call | None:
-    """The call that a function is at."""
-    at = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-    return next((n for n in nodes if isinstance(n, ast.Call) and _span(n) == at), None)
-
-
-def _span(node: Any) -> _Span:
-    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:

@@ -13,16 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.explain.operations import NO_NAMES, Names, names_at, operations_at, told_apart
+from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.evidence import ANOMALY, PAGEABLE, Evidence
 from paramgraph_kit.driver.files import OURS, display_name, is_library, package_of
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
 Position = tuple[int, int]  # a line and a column
+Span = tuple[int | None, int | None, int | None, int | None]  # first and last line, first and last column
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "LOAD_FAST")
 
 
@@ -163,6 +166,17 @@ def is_call(code: CodeType, at: int, node: ast.Call) -> bool:
     """Whether a function is at one of its calls, and at none inside of that."""
     _, line, _, column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     return (line, column) == (node.end_lineno, node.end_col_offset)  # where it begins depends on how it is broken
+
+
+def call_at(code: CodeType, at: int) -> ast.Call | None:
+    """The call that a function is at."""
+    position = next(islice(code.co_positions(), at // 2, None), None)
+    return next((n for n in nodes_of(code) if isinstance(n, ast.Call) and span_of(n) == position), None)
+
+
+def span_of(node: Any) -> Span:
+    """Where a node of a source begins and ends, as a position of a function says it."""
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 class Places:

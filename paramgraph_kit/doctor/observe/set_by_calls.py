@@ -137,6 +137,7 @@ def _problems(
     caller: Caller, every: Iterable[Setting], base: Call, found: Examination, moves: _Told
 ) -> Iterator[Failure]:
     """What is frozen of that: told where lines are known that set it between calls, else only said."""
+    own = {(code, at) for code, at in moves if code == "branch-frozen"}  # which another number does not decide
     for each in every:
         if each.note:
             found.notes.append(each.note)
@@ -152,7 +153,6 @@ def _problems(
             if each.entries is not None and not each.entries.is_seen:
                 found.notes.append(_UNSEEN.format(text=each.use.text, at=each.at.label()))
             continue
-        own = {(code, at) for code, at in moves if code == "branch-frozen"}  # which another number does not decide
         by_it = (f for f in frozen if f.frame is not None and (f.code, f.frame) not in own)
         if (first := next(by_it, None)) is not None and first.frame is not None:
             what = {"branch-frozen": "decides a branch", "stale-input": PICKS}.get(first.code, "is frozen")
