@@ -96,3 +96,13 @@ def test_a_product_is_rounded_once(dtype: torch.dtype, sim: torch.device) -> Non
     x = (torch.arange(16) % 7 - 3).to(dtype) / 8 + 1
     assert x.to(sim).prod().item() == x.double().prod().to(dtype).item()
     assert x.to(sim).view(4, 4).prod(1).tolist() == x.double().view(4, 4).prod(1).to(dtype).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_gelu_of_infinity_is_infinity(dtype: torch.dtype, sim: torch.device) -> None:
+    # GIVEN what is not finite WHEN given to gelu, by erf and by tanh THEN infinity stays so, on whatever CPU
+    x = torch.tensor([torch.inf, 0.0, -torch.inf, torch.nan], dtype=dtype, device=sim)
+    for way in ("none", "tanh"):
+        found = F.gelu(x, approximate=way).tolist()
+        assert found[:2] == [torch.inf, 0.0]
+        assert all(each != each for each in found[2:])  # NaN

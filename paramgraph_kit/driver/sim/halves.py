@@ -1,7 +1,7 @@
 """Where halves are rounded: CUDA's kernels compute most in float32, and some in the type that they are given.
 
 Of the backward of tanh and of sigmoid each step is rounded, and of a running sum or product each number of it, in the
-order in which threads add them [H200].
+order in which threads add them [H200]. Beside those, ``gelu`` of infinity, for which the kernel of some CPUs has NaN.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def halves_kernels() -> dict[str, Any]:
     found["log_sigmoid_backward"] = Kernel(
         op := aten.log_sigmoid_backward.default, _of_halves(op, _log_sigmoid_backward)
     )
+    found["gelu"] = Kernel(aten.gelu.default, _gelu)
     for name, by in (("cumsum", torch.add), ("cumprod", torch.mul)):
         found[name] = Kernel(op := _overload(name), _of_halves(op, _running(by)))
     return found
@@ -93,6 +94,11 @@ def _log_sigmoid_backward(grad: torch.Tensor, x: torch.Tensor, _: torch.Tensor) 
     z = (-wide.abs()).exp()
     slope = torch.where(wide < 0, 1 - z / (1 + z), z / (1 + z))
     return (grad.float() * slope).to(x.dtype)
+
+
+def _gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+    found: torch.Tensor = aten.gelu.default(x, approximate=approximate)
+    return found if x.is_meta else torch.where(x == torch.inf, x, found)  # erf's for AVX-512 is NaN there
 
 
 def _of_halves(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:
