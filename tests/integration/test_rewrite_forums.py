@@ -127,6 +127,7 @@ NOT_WHOLE = (
     "expected improvement of",  # its pieces are launched
     "molecular dynamics with a list of pairs that a helper",  # its pieces are launched
     "molecular dynamics with a neighbour list that is built",  # its pieces are launched
+    "greedy decoding with a cache of lists and",  # its pieces are launched
     "streaming conformer block",  # told: a graph for each size of its window
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
