@@ -480,6 +480,8 @@ def _kept_by_owner(method: ast.FunctionDef, owner: Any) -> dict[str, Any]:
                     found |= {path: meant} if meant is not NOTHING else {}
                 if not isinstance(value, ast.Name) or not path.startswith(f"{own}.") or stored.count(path) != 1:
                     continue
+                if value.id == own:  # ``self.loss = self.train()``, a method of its own
+                    continue
                 once = stored.count(value.id) + (value.id in given) == 1
                 if (
                     once

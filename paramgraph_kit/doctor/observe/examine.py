@@ -52,7 +52,7 @@ from paramgraph_kit.doctor.observe.ended_ahead import FUNCTION, without_around
 from paramgraph_kit.doctor.observe.ended_behind import ended_in, without_nulled
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.exchanged_on_modules import exchanged
-from paramgraph_kit.doctor.observe.exchanged_rarely import exchanged_rarely
+from paramgraph_kit.doctor.observe.exchanged_rarely import as_led, exchanged_rarely
 from paramgraph_kit.doctor.observe.freed_words import is_gone, kept_by_name
 from paramgraph_kit.doctor.observe.graphs_memory import owned, states
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -81,7 +81,7 @@ from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
-from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, summed_up, zeroed_ahead
+from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, nulled_for_readers, summed_up, zeroed_ahead
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.select import twin
@@ -198,7 +198,7 @@ class _Examiner(Caller):
             ended = without_nulled(ended, [*self.graphs.between.failures()], found.notes)
         elif replays_alone(pair[1]):
             other_numbers.call_with_others(self)
-            left = left_by_loops.call_as_left(self, (self.first or pair[1]).ran())
+            left = left_by_loops.call_as_left(self, pair[1], (self.first or pair[1]).ran())
             silent = self.own_graphs(pair[1], found, left)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
@@ -252,6 +252,7 @@ class _Examiner(Caller):
         for region in found.regions:
             sums = summed_up(region, self.graphs.flow.sums_up, [*told, *around])
             told += [*begun_in_capture(region, self.graphs.flow), *sums, *given_one_of_each(region)]
+            told += [] if any(f.code == "gradients-rebound" for f in [*told, *around]) else nulled_for_readers(region)
         forget_unread(found.regions, self.graphs.passed.moved, self.graphs.numbers.moved)
         told = self.graphs.with_held([*told, *around])
         told += self.graphs.numbers.entries(told)
@@ -489,7 +490,8 @@ class _Examiner(Caller):
         problems = self.graphs.with_held(kept_in_places.with_kept(self, problems, self.codes(call), launched))
         problems += self.graphs.never_read((self.args, self.kwargs), given, first, later, call.replays[-1], problems)
         problems = without_captured_again(self, problems, launched)
-        problems += exchanged_rarely(self, call, self.codes(call), launched, problems)
+        problems = as_led(problems, left.turned)
+        problems += exchanged_rarely(left.turns, launched, problems)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
         found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
         found.notes += moved_by_others(launched, [f.message for f in problems])

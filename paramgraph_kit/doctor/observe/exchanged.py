@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
+
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 
 
 def exchanged(node: Any, is_read: Callable[[ast.expr], bool]) -> str:
@@ -56,3 +58,12 @@ def exchanged_in(text: str) -> str:
         paths = {ast.unparse(each) for each in read}
         return exchanged(node, lambda each: ast.unparse(each) in paths)
     return ""
+
+
+def with_rest(fix: str, node: ast.AST, target: ast.expr | None, told: Collection[str]) -> str:
+    """Words that write one part of ``a, b = x, y`` in place, with the other parts; ``told``: those with words too."""
+    pairs = pairs_of(node)
+    rest = [(t, ast.unparse(v)) for t, v in pairs if t is not target and ast.unparse(t) not in told]
+    if not fix or len(rest) in (0, len(pairs)) or "this line as it is" in fix or "held = " in fix:
+        return fix
+    return f"{fix}; and {', '.join(f'`{ast.unparse(t)} = {value}`' for t, value in rest)} as it is"

@@ -16,11 +16,13 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import around
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, is_graph, unbound
+from paramgraph_kit.doctor.observe.left_by_turns import call_as_turned, turned_lines
 from paramgraph_kit.doctor.observe.loop_flow import Flow
 from paramgraph_kit.doctor.observe.loop_state import ENTRIES, LEARNS, MEMORY, MODE, Found, Given, Run
 from paramgraph_kit.doctor.observe.loop_values import PLAIN
-from paramgraph_kit.doctor.observe.one_call import Caller
+from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_entries import Change, Entries, other
+from paramgraph_kit.doctor.observe.rare_turns import Given as Turned
 from paramgraph_kit.doctor.observe.set_by_loops import moved, value_of
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
@@ -60,9 +62,11 @@ class Left:
 
     around: StepsAround
     anew: set[tuple[str, int]] = field(default_factory=set)  # lines behind which it captures again
+    turns: list[Turned] = field(default_factory=list)  # lines of its own that a later call may run
+    turned: set[tuple[str, int]] = field(default_factory=set)  # those that change what its graph reads
 
 
-def call_as_left(caller: Caller, ran: set[CodeType]) -> Left:
+def call_as_left(caller: Caller, last: Call, ran: set[CodeType]) -> Left:
     """Call a function once more for each such line: what it sets is seen at the replay, if the graph reads that."""
     left = Left(StepsAround(around(caller.function), []))
     if not caller.graphs.launched_regions():
@@ -92,6 +96,8 @@ def call_as_left(caller: Caller, ran: set[CodeType]) -> Left:
             values.moved = {**then, **more} if call is not None and call.ended is None else then
         if call is not None and call.captures and call.ended is None:
             left.anew.add((display_name(line.file), line.node.lineno))  # type: ignore[attr-defined]
+    left.turns.extend(turned_lines(caller, last, caller.graphs.ran))
+    left.turned.update(call_as_turned(caller, left.turns, caller.graphs.launched_regions()))
     return left
 
 

@@ -26,7 +26,7 @@ from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
 from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_entry, of_held, of_one, path_of
-from paramgraph_kit.doctor.observe.exchanged import exchanged
+from paramgraph_kit.doctor.observe.exchanged import exchanged, with_rest
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import is_in_key
@@ -209,7 +209,8 @@ def _failure(region: Region, moved: Moved, code: str, line: _Line) -> Failure:
     if is_for_each(fix) and _differentiates(region) and "step" not in _named_in(region):
         fix += GRADIENTS
     fix = fix.replace(", ahead of g.replay()", "") if _stands_behind(line) else fix  # its next one reads it
-    return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {fix}") if fix else failure
+    after = with_rest(fix, line.node, line.target, {m.use.text for m in region.values.moved.values()})  # type: ignore[union-attr]
+    return replace(failure, fix=f"before  {ast.unparse(line.node)}\nafter   {after}") if fix else failure
 
 
 def _stands_behind(line: _Line) -> bool:
@@ -225,8 +226,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
     if is_anew(moved):
         return f"{ast.unparse(line.node)} and, behind it, a new capture: {WHY}"
     kind = region.settings[0]
-    target = ast.unparse(line.target) if line.target is not None else ""
-    given = ast.unparse(line.value) if line.value is not None else "..."
+    target, given = (ast.unparse(n) if n is not None else e for n, e in ((line.target, ""), (line.value, "...")))
     augmented = isinstance(line.node, ast.AugAssign)
     if code == "learning-rate-frozen":
         here_ = f"{target}.fill_({given})" if target and not augmented else ast.unparse(line.node)

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
+from paramgraph_kit.doctor.observe.nulled_and_read import nulled_and_read
 from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
 from paramgraph_kit.trace.model import Failure
 
@@ -37,10 +38,10 @@ def zeroed_ahead(
     if region.function is None:
         return
     used = {name for code in codes_of(region) for name in code.co_names}
-    if "backward" not in used or "zero_grad" in used:
-        return
-    learning = learning_in(region, used)
-    if "step" in used and all(p.grad is None or makes(p.grad) for p in learning) and not adds(region, learning):
+    learning = learning_in(region, used) if "backward" in used else []
+    alone = "step" in used and all(p.grad is None or makes(p.grad) for p in learning) and not adds(region, learning)
+    if "zero_grad" in used or not learning or alone:
+        yield from nulled_and_read(region, learning)
         return
     mine = {id(p) for p in learning}
     own = code_of(getattr(function, "forward", None) or function)
@@ -57,6 +58,13 @@ def zeroed_ahead(
             theirs = {id(p) for p in parameters_of({"": path_value(owner, known, region.space)})}
             if theirs & mine and not _captures_there(node, code, region):
                 yield gradients_nulled(node, code)
+
+
+def nulled_for_readers(region: Region) -> Iterator[Failure]:
+    """Lines of a program that set gradients to None which its graph makes and steps with, where others read them."""
+    yield from nulled_and_read(
+        region, learning_in(region, {name for code in codes_of(region) for name in code.co_names})
+    )
 
 
 def added_to(region: Region, adds: Callable[[Region, Iterable[torch.Tensor]], bool]) -> Iterator[Failure]:

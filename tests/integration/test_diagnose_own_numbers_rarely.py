@@ -1,0 +1,110 @@
+"""Numbers that a graph reads, and that a step gives another value in a branch which no examined call has taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+FINDER = """
+class Finder:
+    def __init__(self):
+        self.x, self.out = torch.zeros(3, device=device), torch.zeros(3, device=device)
+        self.w = nn.Parameter(torch.ones(3, device=device))
+        self.opt = torch.optim.SGD([self.w], lr=0.1)
+        self.plan = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.5)
+        self.rate, self.calls, self.bad, self.best, self.seen, self.quiet = 0.1, 0, 0, 1e9, [], False
+        self.config, self.graph = {"rate": 1.0}, cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.w.grad = self.x.clone()
+            self.opt.step()
+            self.out.copy_(self.w * self.rate * self.config["rate"])
+    def halve(self):
+        self.rate *= 0.5
+    def step(self, x, epoch):
+        self.x.copy_(x)
+        self.graph.replay()
+        self.calls += 1
+        loss = self.out.sum().item()
+        AFTER
+        return self.out.clone()
+torch.manual_seed(0)
+finder = Finder()
+args = (torch.rand(3, device=device), 1)
+"""
+WRONG = {
+    "a count": ("if self.bad > 7:\n    self.rate *= 0.5", "self.rate *= 0.5"),
+    "a method": ("if self.calls % 50 == 0:\n    self.halve()", "self.rate *= 0.5"),
+    "an entry": ("gone = loss > 50\nif gone:\n    self.config['rate'] = 0.5", "self.config['rate'] = 0.5"),
+    "of groups": (
+        "if self.calls % 50 == 0:\n    for g in self.opt.param_groups:\n        g['lr'] *= 0.5",
+        "g['lr'] *= 0.5",
+    ),
+    "a schedule": ("if self.calls % 50 == 0:\n    self.plan.step()", "self.plan.step()"),
+    "an argument": ("if epoch > 10:\n    self.rate = 0.01", "self.rate = 0.01"),
+    "one expression": (
+        "self.rate = 0.01 if self.calls > 100 else 0.1",
+        "self.rate = 0.01 if self.calls > 100 else 0.1",
+    ),
+    "a slow count": ("self.rate = 0.1 + self.calls // 100", "self.rate = 0.1 + self.calls // 100"),
+}
+RIGHT = {
+    "the same number": "if self.calls % 50 == 0:\n    self.rate = 0.1",
+    "what no graph reads": "if self.bad > 7:\n    self.best *= 0.5",
+    "a flag that nothing sets": "if self.quiet:\n    self.rate *= 0.5",
+    "a list": "if self.calls % 50 == 0:\n    self.seen.append(loss)",
+    "captured again": (
+        "if self.calls % 50 == 0:\n    self.rate *= 0.5\n    self.graph = cuda.CUDAGraph()\n"
+        "    with cuda.graph(self.graph):\n        self.out.copy_(self.w * self.rate * self.config['rate'])"
+    ),
+}
+FIRST = ("a count", "the same number")
+
+
+def _each(names: dict[str, object]) -> list[object]:
+    return [pytest.param(n, marks=() if n in FIRST else pytest.mark.sweep, id=n.replace(" ", "-")) for n in names]
+
+
+def _told(after: str, tmp_path: Path) -> list[tuple[str, str]]:
+    counted = "if loss < self.best:\n    self.best = loss\nelse:\n    self.bad += 1\n"
+    names = run(FINDER.replace("AFTER", (counted + after).replace("\n", "\n        ")), tmp_path)
+    found = pgk.diagnose(names["finder"].step, *names["args"])
+    return [(f.frame.text, f.message) for f in found.failures if f.frame is not None]
+
+
+@pytest.mark.parametrize("name", _each(WRONG))
+def test_what_a_later_call_gives_another_value_is_told(name: str, tmp_path: Path) -> None:
+    # GIVEN a step that gives a number another value which its graph reads, where a later call comes to it
+    after, line = WRONG[name]
+    # WHEN it is diagnosed alone
+    told = _told(after, tmp_path)
+    # THEN the line is told, and that no call came there by itself
+    assert [text for text, _ in told] == [line]
+    assert "a later one may" in told[0][1]
+
+
+@pytest.mark.parametrize("name", _each(RIGHT))
+def test_what_the_graph_does_not_miss_is_none(name: str, tmp_path: Path) -> None:
+    # GIVEN one that gives the same, gives what no graph reads, captures again, or whose branch nothing decides
+    # WHEN it is diagnosed alone
+    # THEN nothing is told
+    assert _told(RIGHT[name], tmp_path) == []
+
+
+@pytest.mark.sweep
+def test_the_other_parts_of_a_line_stay(tmp_path: Path) -> None:
+    # GIVEN a line that gives two names a value, of which the graph reads one
+    names = run(FINDER.replace("AFTER", "self.rate, self.bad = self.rate * 0.5, 0"), tmp_path)
+    # WHEN
+    (failure,) = pgk.diagnose(names["finder"].step, *names["args"]).failures
+    # THEN its words have both
+    assert failure.fix is not None
+    assert "self.rate.fill_(self.rate * 0.5); and `self.bad = 0` as it is" in failure.fix
