@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, tree_of
 from paramgraph_kit.doctor.observe.own_managers import captures
+from paramgraph_kit.doctor.observe.own_tables import wider
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure
 
@@ -189,6 +190,10 @@ def same_table(what: str, at: ast.AST | None, parents: _Parents) -> str:
         return f"in {table}, `{key.id} = {_wider(lines[0].value, what)}` in line {lines[0].lineno}"
     if isinstance(key, ast.Name) and key.id not in known:
         return ""
+    tree = next((n for n in parents.values() if isinstance(n, ast.Module)), ast.Module([], []))
+    pairs = {} if isinstance(key, ast.Name) or not names <= {"self"} else dict(wider(tree, table, what))
+    if len(pairs) > 1:
+        return f"it goes into the key, {', '.join(f'`{new}` for `{old}`' for old, new in pairs.items())}"
     return f"in {table}, `{_wider(key, what)}` for its key `{ast.unparse(key)}`"
 
 

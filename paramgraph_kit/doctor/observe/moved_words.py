@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.graphed_words import as_graphed
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
+from paramgraph_kit.doctor.observe.inputs_of_each import with_inputs
 from paramgraph_kit.doctor.observe.launch_words import as_launched
 from paramgraph_kit.doctor.observe.multiplied import Parents, multiplied
 from paramgraph_kit.doctor.observe.none_first import once_it_is_there
@@ -40,15 +41,13 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
     found = [*as_graphed(once_it_is_there(found, known), known)]
     found = [replace(f, fix=own) if (own := in_own_table(f.fix, known)) != f.fix else f for f in found]
     owners = {owner for file in known for owner in _replayed(file)}
-    if len(owners) != 1:
-        return as_launched(found, known)
-    call = f"{owners.pop()}.replay()"
-    spoken = {
-        id(f) for f in found if _REPLAY.search(f.fix) and f.fix != BY_ID[f.code].fix
-    }  # and no example of the class
-    return as_launched(
-        [replace(f, fix=_REPLAY.sub(lambda _: call, f.fix)) if id(f) in spoken else f for f in found], known
-    )
+    if len(owners) == 1:
+        call = f"{owners.pop()}.replay()"
+        # of those that are no example of the class
+        spoken = {id(f) for f in found if _REPLAY.search(f.fix) and f.fix != BY_ID[f.code].fix}
+        found = [replace(f, fix=_REPLAY.sub(lambda _: call, f.fix)) if id(f) in spoken else f for f in found]
+    found = as_launched(found, known)
+    return [replace(f, fix=own) if (own := with_inputs(f.fix, known)) != f.fix else f for f in found]
 
 
 def _replayed(file: str) -> set[str]:
@@ -105,7 +104,7 @@ def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tu
     picks, node = [read], above
     if isinstance(above, ast.Tuple):
         picks, node = above.elts, parents.get(above)
-    if not isinstance(node, ast.Subscript) or node.value is read or ast.unparse(node.value) in plain:
+    if not isinstance(node, ast.Subscript) or node.value is read or _is_plain_list(node.value, plain):
         return None
     if any(each is not read and not isinstance(each, ast.Slice) for each in picks):
         return None
@@ -135,13 +134,19 @@ def _cut(read: ast.expr, held: str, parents: Parents, plain: set[str], kind: str
     first = isinstance(part, ast.Slice) and part.upper is end and part.lower is part.step is None
     if not first or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
         return None
-    if any(not isinstance(each, ast.Slice) for each in picks) or ast.unparse(node.value) in plain:
+    if any(not isinstance(each, ast.Slice) for each in picks) or _is_plain_list(node.value, plain):
         return None
     if _needs_the_size(node, parents):
         return None
     size = f"{ast.unparse(node.value)}.shape[{picks.index(part)}]"
     bound = f"{held}{ast.unparse(end)[len(ast.unparse(read)) :]}"
     return ast.unparse(node), _with_all(node, picks, part), f"valid = torch.arange({size}, device={kind!r}) < {bound}"
+
+
+def _is_plain_list(node: ast.expr, plain: set[str]) -> bool:
+    """Whether it is no tensor: ``self.layers``, ``list(self.layers)``."""
+    is_made = isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple", "sorted", "reversed")
+    return is_made or isinstance(node, (ast.List, ast.ListComp)) or ast.unparse(node) in plain
 
 
 def _needs_the_size(cut: ast.expr, parents: Parents) -> bool:

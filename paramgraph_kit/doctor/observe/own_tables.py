@@ -26,12 +26,28 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
         read = {ast.unparse(n.slice) for tree in trees for n in _reads(tree, table)}
         both = graph_for_each(f"({', '.join([*read, found['what']])})")  # a table beside it, whose keys are its own
         return fix.replace(found[0], both) if len(read) == 1 else fix
-    pairs = {k: v for tree in trees for k, v in _with_key(tree, table, found["what"])}
+    pairs = {k: v for tree in trees for k, v in wider(tree, table, found["what"])}
     known = all(_is_known(tree, table, found["what"]) for tree in trees)
     if not pairs or not known or any(found["what"] in old for old in pairs):
         return fix
     lines = ", ".join(f"`{new}` for `{old}`" for old, new in pairs.items())
     return fix.replace(found[0], f"this line as it is, and a graph for each value: it goes into the key, {lines}")
+
+
+def wider(tree: ast.Module, table: str, what: str) -> Iterator[tuple[str, str]]:
+    """Each place that asks a table of graphs, or one with its keys, and the same with one more in its key."""
+    for each in (table, *_beside(tree, table)):
+        yield from _with_key(tree, each, what)
+
+
+def _beside(tree: ast.Module, table: str) -> list[str]:
+    """Tables that a function fills by the same key as that of its graphs: ``self.inputs[key] = x``."""
+    found = dict[str, None]()
+    for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        stores = [n for n in ast.walk(function) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        keys = {ast.unparse(n.slice) for n in stores if ast.unparse(n.value) == table}
+        found |= {ast.unparse(n.value): None for n in stores if ast.unparse(n.slice) in keys}
+    return [each for each in found if each != table]
 
 
 def _reads(tree: ast.AST, table: str) -> Iterator[ast.Subscript]:
@@ -81,8 +97,8 @@ def _tables(tree: ast.Module) -> Iterator[str]:
         graphs = {ast.unparse(c.args[0]) for c in calls if isinstance(c, ast.Call) and c.args}
         begun = (n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "capture_begin")
         graphs |= {ast.unparse(f.value) for f in begun if isinstance(f, ast.Attribute)}
-        for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)):
-            target: ast.Subscript = node.targets[0]  # type: ignore[assignment]
+        places = ((n, t) for n in nodes if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Subscript))
+        for node, target in places:  # also ``entry = self.graphs[key] = ...``
             named = [n for each in (*node.targets, node.value) for n in ast.walk(each)]  # `graphs[key] = g = ...`, too
             own = ast.unparse(target) in graphs or any(
                 isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in graphs for n in named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import heads, path_of
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.widths import width
@@ -16,7 +17,7 @@ def moving_slice(place: Place) -> str:
     if isinstance(place.statement, ast.AugAssign) and (text := _counts(place, place.statement.target)):
         return text
     for node in heads(place.statement):
-        if not isinstance(node, ast.Subscript):
+        if not isinstance(node, ast.Subscript) or _is_gone_through(place, node):
             continue
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for dim, part in enumerate(parts):
@@ -49,6 +50,14 @@ def moving_slice(place: Place) -> str:
                 f"`at + torch.arange({wide}{options})`"
             )
     return ""
+
+
+def _is_gone_through(place: Place, node: ast.expr) -> bool:
+    """Whether a loop has a round for each of what is cut: ``for layer in self.layers[: self.depth]``."""
+    above = place.source.parents.get(node)
+    while isinstance(above, ast.Call) and last_name(above.func) in ("enumerate", "reversed", "zip", "list"):
+        node, above = above, place.source.parents.get(above)
+    return isinstance(above, (ast.For, ast.comprehension)) and above.iter is node
 
 
 def _number(place: Place, node: ast.AST) -> str:
