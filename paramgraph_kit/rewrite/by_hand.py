@@ -320,6 +320,11 @@ def _hint(attempt: Attempt, failure: Failure, told: Told, later: bool = False) -
     return text or (_rebound(attempt) if failure.code == "stale-input" else "")
 
 
+def hint_for(attempt: Attempt, failure: Failure) -> str:
+    """What is advised at the place of one alone."""
+    return _hint(attempt, failure, _told(attempt, [failure]))
+
+
 def _place(attempt: Attempt, failure: Failure) -> Place | None:
     if (at := attempt.place(failure)) is None:
         return None

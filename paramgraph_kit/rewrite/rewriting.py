@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite import (
     kinds,
     known_on_host,
     raised_behind,
+    registered,
     summed,
     wider_results,
 )
@@ -350,6 +351,9 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             left = [*left, *_as_they_were(rounds, [f for f in failures if f not in left])]
         if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
             left = [*left, *failed]  # what no call has shown
+        if failed is None:
+            left, known = registered.told(attempt, left)
+            found.verified += known
         stale = found.stale = _stale(rounds)
         if stale:
             told = f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"

@@ -89,3 +89,36 @@ def test_no_note_says_that_drawn_numbers_change_nothing_beside_what_they_freeze(
     # THEN that is told, and nothing against it
     assert [f.code for f in found.failures] == ["host-random"]
     assert not any("its operations were the same" in note for note in found.notes)
+
+
+OWN = """
+class Noiser:
+    def __init__(self):
+        self.gen = torch.Generator(device=device).manual_seed(3)
+    def __call__(self, x):
+        return x + 0.1 * torch.randn(x.shape, device=device, generator=self.gen)
+noiser, sums = Noiser(), []
+w = torch.ones(4, 4, device=device)
+def f(x):
+    y = noiser(x) @ w
+    LINES
+    return y
+args = (torch.ones(2, 4, device=device),)
+"""
+
+
+def test_a_generator_of_the_device_that_a_graph_has_to_know_keeps_no_diff_away(tmp_path: Path) -> None:
+    # GIVEN a step that draws from a generator of its program's on the device, and counts
+    # WHEN it is mended
+    fix = rewritten(OWN.replace("LINES", "sums.append(y.sum().item())"), tmp_path)
+    # THEN the diff has the count, its trial has told the graph of the generator, and that is said with it
+    assert fix.complete
+    assert "def after_f(y):  # after each launch" in lines_of(fix)
+    assert any("`g.register_generator_state(self.gen)` of the graph `g`, once before" in each for each in fix.verified)
+
+
+def test_where_that_generator_is_all_there_is_its_words_stay(tmp_path: Path) -> None:
+    # GIVEN the same, that counts nothing WHEN it is mended THEN there is no diff, and what to write is said
+    fix = rewritten(OWN.replace("LINES", ""), tmp_path)
+    assert not fix.diff
+    assert "register_generator_state(self.gen)" in "".join(fix.instead)

@@ -21,7 +21,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
+from paramgraph_kit.rewrite.proving.registered import register
 from tests.programs.reading import Program, modules
 
 STEPS = 10
@@ -106,6 +108,7 @@ def captured(names: Names, function: str, around: Around = NOTHING) -> Seen:
         cuda.current_stream().wait_stream(side)
         first = feed(WARM_UP)
         static = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, first)
+        register(graph, HostState(names[function], static, {}).generators)  # as its words want
         with pgk.diagnose.capture(graph):
             out = names[function](*static)
         for i in range(WARM_UP, STEPS):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from paramgraph_kit.rewrite.source.edits import Source
 
 _CODE = re.compile(r"`([^`]+)`")
-_SAID = re.compile(r"with a number `(\w+)` of which")  # what it is follows
+_SAID = re.compile(r"(?:with a number `(?=\w+` of which)|of the graph `)(\w+)")  # what it is follows
 _OPEN = (
     "the host decides here",
     "where the host decides it",

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.rewrite.proving.exchanged import HostDraws
 from paramgraph_kit.rewrite.proving.printed import capturing
 from paramgraph_kit.rewrite.proving.proof import NOTHING, WARM_UP, Arguments, Around
+from paramgraph_kit.rewrite.proving.registered import register
 from paramgraph_kit.rewrite.proving.results import held
 from paramgraph_kit.rewrite.source.given import Given
 
@@ -98,6 +100,7 @@ class Launches:
         graph = twin().CUDAGraph()
         static = tree_map(held, inputs)
         drawn = HostDraws()
+        register(graph, HostState(self._function, inputs[0], {}).generators)
         with capturing(), capture(graph):
             out = self._function(*static[0])
         drawn.check()

@@ -44,6 +44,7 @@ from paramgraph_kit.rewrite.proving.leading import gradients_of, kept_by_optimiz
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
 from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, texts
+from paramgraph_kit.rewrite.proving.registered import register
 from paramgraph_kit.rewrite.proving.results import (
     copied,
     flat,
@@ -273,6 +274,7 @@ class Prover:
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
             versions = {id(grad): grad._version for _, grad in begun if grad is not None}
             drawn = HostDraws(self.state.holders)
+            register(graph, self.state.generators)
             with keeper.captured(self.state.tensors), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
