@@ -11,12 +11,13 @@ import torch
 
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
 from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
-from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Edit, Source
+from paramgraph_kit.rewrite.source import loaded_copies, moving
+from paramgraph_kit.rewrite.source.edits import Edit, Source, within
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
@@ -42,6 +43,8 @@ class Attempt(Behind):
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.behind, self.alone, self.rated = [], [], []
+        if loads := self._loads(failures):
+            return loads  # the others are asked again on these lines, which may go behind the launch
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
         opening = self._opening(left) if self.moves and self.feeds else []
@@ -84,6 +87,22 @@ class Attempt(Behind):
                 found.append(Plan(place[0], edits, [failure], one.hoisted))
         plans = apart(found, [plan.edits for plan in (moved, fed) if plan is not None])
         return plans if all(plan in plans for plan in kept) else []  # what keeps a number in a tensor makes it one
+
+    def _loads(self, failures: Sequence[Failure]) -> list[Plan]:
+        """Copies of modules that a step puts in the places of others, which it reads."""
+        found = list[Plan]()
+        for source in self.sources.values():
+            every = [node for statement in later.ran_in(source, self.ran) for node in within(statement)]
+            for node in (n for n in every if isinstance(n, ast.Assign)):
+                lines = loaded_copies.loaded(source, node, self._value, every)
+                alone = not source.lines[node.lineno - 1][: node.col_offset].strip()
+                text = (f"\n{source.indent(node)}" if alone else "; ").join(lines)
+                own = [f for f in failures if (at := self.place(f)) is not None and at[1] is node]
+                plan = Plan(source, [source.replace(node, text)], own) if text else None
+                taken_back = any(id(f) in self.unsafe for f in own)
+                if plan is not None and not taken_back and repr(plan.edits) not in self.needed:
+                    found.append(plan)
+        return found
 
     def _left_out(self, failure: Failure) -> str:
         """The optimizer whose step is all that a branch of the device decides."""

@@ -13,7 +13,7 @@ _STAYS = "; this line stays"
 
 
 def told(attempt: Attempt, left: Sequence[Failure]) -> tuple[list[Failure], list[str]]:
-    """What is left of problems where a graph has been captured that was told of the generators, and how that is done."""
+    """What is left of problems where a captured graph was told of the generators, and how that is done."""
     own = [failure for failure in left if failure.code == _REGISTERED]
     words = dict.fromkeys(hint_for(attempt, failure).removesuffix(_STAYS) for failure in own)
     if not all(words):

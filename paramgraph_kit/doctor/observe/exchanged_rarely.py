@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.other_ways import LED
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.rare_turns import Given
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.unsaved import load
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
@@ -72,4 +73,4 @@ def _fix(path: str, new: ast.expr, value: Any, read: set[int]) -> str:
         return ""
     copied = isinstance(new, ast.Call) and last_name(new.func) == "deepcopy" and len(new.args) == 1
     other = ast.unparse(new.args[0] if copied and isinstance(new, ast.Call) else new)
-    return f"{path}.load_state_dict({other}.state_dict())"
+    return "; ".join(load(path, other, value))

@@ -44,6 +44,7 @@ from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counte
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
+from paramgraph_kit.rewrite.advised.state.copied_modules import FIRST
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import (
     called_for_itself,
@@ -55,7 +56,6 @@ from paramgraph_kit.rewrite.advised.state.groups import (
 )
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
-from paramgraph_kit.rewrite.advised.state.rebuilt import rebuilt_record
 from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
 from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
@@ -429,7 +429,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
-    rebuilt_record,
+    *FIRST,
     rate_of_dropout,
     found_once,
     waits_for_its_error,

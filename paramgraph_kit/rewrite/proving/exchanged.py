@@ -7,7 +7,7 @@ one is higher. So may what several steps keep of a graph's memory, as long as ea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from random import SystemRandom
 from typing import Any
 
@@ -84,6 +84,7 @@ class HostDraws:
             raise ExchangedError(f"lines that are captured draw on the host{by}, and no replay draws")
 
 
+_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
 Alike = dict[int, tuple[str, list[int]]]
 
 
@@ -106,9 +107,17 @@ def lists_of(value: Any) -> list[list[Any]]:
     return [each for each in (value.values() if isinstance(value, dict) else [value]) if type(each) is list]
 
 
+def modules_of(value: Any) -> Iterator[dict[str, Any]]:
+    """The same of modules, as what has their attributes; of a module's own attributes what has its parts."""
+    entries = value if isinstance(value, dict) else {"": value}
+    yield from (vars(each) for each in entries.values() if isinstance(each, torch.nn.Module))
+    if entries.keys() >= {*_OF_A_MODULE}:
+        yield from (entries[name] for name in _OF_A_MODULE)
+
+
 def parts_of(values: Iterable[Any]) -> set[int]:
-    """What tensors and lists some values hold, as numbers that each has for itself."""
-    return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value))}
+    """What tensors, lists and modules some values hold, as numbers that each has for itself."""
+    return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value), *modules_of(value))}
 
 
 def check_alike(eager: Alike, now: Alike) -> None:

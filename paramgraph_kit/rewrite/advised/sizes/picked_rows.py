@@ -53,6 +53,12 @@ def averaged_and_counted(place: Place) -> str:
 
 _OF_THE_LEAST = ("min", "argmin", "amin", "sort", "argsort", "cummin", "softmin")
 _RANKS = (*_OF_THE_LEAST, "max", "argmax", "amax", "topk", "softmax", "log_softmax", "logsumexp")
+# The option that turns an order round, its place among a method's arguments, and whether the largest come first.
+_TURNED = {
+    "sort": ("descending", 1, False),
+    "argsort": ("descending", 1, False),
+    "topk": ("largest", 2, True),
+}
 
 
 def divides(place: Place, target: ast.expr) -> bool:
@@ -88,12 +94,27 @@ def beside(place: Place, mask: str) -> str:
     ]
     calls = [*after, *(n for each in own for n in ast.walk(each) if isinstance(n, ast.Call))]
     calls = [n for n in calls if isinstance(n.func, ast.Attribute) and path_of(n.func.value) not in ("np", "numpy")]
-    ranks = next((called(n) for n in calls if called(n) in _RANKS), "")
-    if not ranks:
+    found = dict.fromkeys((called(n), _last(place, n)) for n in calls if called(n) in _RANKS)
+    if not found:
         return ""
-    least = ranks in _OF_THE_LEAST
-    sign = 'float("inf")' if least else '-float("inf")'
+    (ranks, last), *others = found
+    nor = "".join(f"; nor in `{name}`: `values.masked_fill(~{mask}, {sign})`" for name, sign in others)
     return (
         f"; the rows of zeros must not take part in `{ranks}`: where it goes over them, it is given "
-        f"`values.masked_fill(~{mask}, {sign})`, with the mask along that dimension"
+        f"`values.masked_fill(~{mask}, {last})`, with the mask along that dimension{nor}"
     )
+
+
+def _last(place: Place, call: ast.Call) -> str:
+    """What comes behind all others in an order: the largest, or the least where the largest come first."""
+    least, most = 'float("inf")', '-float("inf")'
+    of_torch = isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "th")
+    option, at, falls = _TURNED.get(called(call), ("", 0, called(call) not in _OF_THE_LEAST))
+    given = {each.arg: each.value for each in call.keywords if each.arg}
+    value = given.get(option) or next(iter(call.args[at + of_torch :][:1]), None) if option else None
+    if value is None:
+        return most if falls else least
+    if not isinstance(value, ast.Constant):
+        text = place.text(value)
+        return f"{most} if {text} else {least}"  # both options are true where the largest come first
+    return most if value.value else least

@@ -7,8 +7,9 @@ import ast
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
 from paramgraph_kit.rewrite.source.edits import heads, on_one_line, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
+_WHY = "a graph goes on with the tensor that it was captured with"
 _GROWS = ("cat", "concat", "append", "stack", "pad")
 
 
@@ -21,6 +22,8 @@ def written_in_place(place: Place) -> str:
     read = {place.text(n) for n in heads(place.statement) if isinstance(n, (ast.Attribute, ast.Subscript))}
     for node in every:
         target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple) and (told := _among_several(place, node, target, read)):
+            return told
         of_table = isinstance(target, ast.Subscript) and not isinstance(target.slice, (ast.Slice, ast.Tuple))
         kept = isinstance(target, ast.Attribute) or (of_table and "." in path_of(target.value))  # type: ignore[attr-defined]
         if not kept or place.text(target) not in read:
@@ -30,6 +33,23 @@ def written_in_place(place: Place) -> str:
         told = _lines(place, node, target, value)
         return told and told + _kept_apart(place, every, node, place.text(target))
     return ""
+
+
+def _among_several(place: Place, node: ast.Assign, target: ast.Tuple, read: set[str]) -> str:
+    """``self.force, e = forces(self.pos)``: a name of the function's own takes what is then written."""
+    names, copies, taken = list[str](), list[str](), place.taken
+    for each in target.elts:
+        names.append(place.text(each))
+        if isinstance(each, ast.Attribute) and names[-1] in read:
+            path, names[-1] = names[-1], fresh(f"{each.attr}_new", taken | {*names})
+            copies.append(f"`{path}.copy_({names[-1]})`")
+    given = node.value.elts if isinstance(node.value, ast.Tuple) else []
+    if any(place.text(each) in read for each in given):
+        return ""  # two that are exchanged: what is copied first would be lost
+    if not copies or any(isinstance(n, ast.Call) and called(n) in _GROWS for n in ast.walk(node.value)):
+        return ""
+    lines = f"`{', '.join(names)} = {place.text(node.value)}` and {' and '.join(copies)}"
+    return f"{lines} for line {node.lineno}, `{place.text(node)}`: {_WHY}"
 
 
 def _kept_apart(place: Place, every: list[ast.Assign], node: ast.Assign, path: str) -> str:
@@ -43,8 +63,7 @@ def _kept_apart(place: Place, every: list[ast.Assign], node: ast.Assign, path: s
 
 
 def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) -> str:
-    path = place.text(target)
-    why = "a graph goes on with the tensor that it was captured with"
+    path, why = place.text(target), _WHY
     if not isinstance(value, ast.IfExp):
         return f"`{path}.copy_({place.text(value)})` for line {node.lineno}, `{place.text(node)}`: {why}"
     test = value.test.left if isinstance(value.test, ast.Compare) and len(value.test.ops) == 1 else None
