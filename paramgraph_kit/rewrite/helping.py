@@ -335,7 +335,7 @@ def _called_with(
         else:
             lines += [f"    {name} = {text}"] if text != name else []
     arguments = [name for name in own if name in needed]
-    if {line.split(" = ")[0].strip() for line in lines} & needed:
+    if _reads_hidden(lines):
         return None  # one would hide the other
     head = re.compile(rf"( *)def {re.escape(fed.name)}\(.*\):  # before each launch")
     begins = [f"def {fed.name}({', '.join(arguments)}):  # before each launch", *lines]
@@ -347,6 +347,17 @@ def _called_with(
             each = replace(each, text=re.sub(rf"\b{owner}\.", lambda _: f"{named}.", each.text))
         edits.append(replace(each, text=head.sub(lambda at: "\n".join(at[1] + line for line in begins), each.text)))
     return replace(fed, edits=edits, parameters=arguments)
+
+
+def _reads_hidden(lines: Sequence[str]) -> bool:
+    """Whether one of some lines reads a name that one before it has given another meaning."""
+    hidden = set[str]()
+    for line in lines:
+        name, _, text = line.strip().partition(" = ")
+        if names_in(ast.parse(text, mode="eval")) & hidden:
+            return True
+        hidden.add(name)
+    return False
 
 
 def _together(
@@ -385,7 +396,7 @@ def _together(
         body += [line[indent:] for line in text.rstrip().splitlines()]
         edits += [each for each in fed.edits if each is not inside]
     names = {match[1] for line in body if (match := re.match(r"    (\w+) = ", line))}
-    if names & set(arguments):
+    if len(every) > 1 and names & set(arguments):
         return None  # one would hide the other
     blank = not source.lines[first_line(function) - 2].strip()
     top = [*[""] * (not blank), f"def {name}({', '.join(arguments)}):  # before each launch", *body, ""]

@@ -69,8 +69,16 @@ def flip(x, p=0.5):
             ),
             ["chosen = random.random() < 0.5", "if chosen:", "x = torch.where(given_in, x * given_in_2, x)"],
         ),
+        (  # a part of what the step is given has the helper's name for it, which is the step's own, too
+            (
+                "def mix(x, y):\n    lam = torch.tensor(np.random.random((x.size(0), 1)), dtype=torch.float32, "
+                "device=x.device)\n    return lam * x + (1 - lam) * y\n"
+                "def f(x):\n    return net(mix(x.data, x.flip(0).data)).sum()\n"
+            ),
+            ["def before_mix(x):  # before each launch", "x = x.data"],
+        ),
     ],
-    ids=["default", "argument", "return", "number", "returned", "crop", "nested"],
+    ids=["default", "argument", "return", "number", "returned", "crop", "nested", "named alike"],
 )
 def test_a_draw_of_a_helper_is_drawn_before_the_launch(fixed: Fixed, text: str, lines: list[str]) -> None:
     # GIVEN a step whose helper draws on the host WHEN rewritten

@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     with_those_beside,
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
+from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
@@ -82,8 +83,11 @@ def decided(place: Place) -> str:
     if isinstance(node, ast.If):
         if apart := a_graph_for_each_answer(place, node) or trained_between(place, node):
             return apart
+        if place.failure.code == "branch-frozen" and (told := called_last(place)):
+            return told
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
-        if not any(isinstance(n, decides) for part in node.body for n in within(part)):
+        ways = (n for part in (*node.body, *node.orelse) for n in within(part))
+        if not any(isinstance(n, decides) and not keeps_numbers(n) for n in ways):
             return between(place, node) or put_off(place) or BEHIND  # it only tells what happened
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
         trained = any(map(is_training, inside))
