@@ -383,13 +383,17 @@ def test_every_line_that_gives_a_parameter_other_memory_is_told() -> None:
 
 
 def test_a_value_computed_on_the_cpu_from_outside_is_frozen() -> None:
-    # GIVEN a number in decibels that stays on the CPU and is computed with there
+    # GIVEN a number in decibels that stays on the CPU, where a knob moves it, and is computed with there
     gain = torch.tensor(-20.0)
+
+    def turn(by: float) -> None:
+        gain.add_(by)
 
     def louder(x: torch.Tensor) -> torch.Tensor:
         target = 10 ** (gain / 20)
         return x * target
 
     # WHEN diagnosed THEN it is frozen where it meets the device
+    turn(0.0)
     found = pgk.diagnose(louder, torch.ones(2, device=DEVICE))
     assert [(f.code, f.frame.text) for f in found if f.frame] == [("cpu-scalar-frozen", "return x * target")]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,12 +18,20 @@ from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure
 
 CODE = "cpu-scalar-frozen"
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.observe.constant_tables import Made
+    from paramgraph_kit.doctor.observe.one_call import Call
+
 _MAKES = ("__init__", "__post_init__", "setup", "build")
 _TELLS = ("register_buffer", "getattr", "hasattr")  # these do not write what they are told by name
 
 
 def without_constants(
-    failures: Iterable[Failure], function: Any, given_of: Callable[[], dict[str, Any]], ran: Iterable[CodeType]
+    failures: Iterable[Failure],
+    function: Any,
+    given_of: Callable[[], dict[str, Any]],
+    ran: Iterable[CodeType],
+    calls: Iterable[Call] = (),
 ) -> list[Failure]:
     """The same without lines that read only such numbers of the CPU's."""
     failures = list(failures)
@@ -33,7 +41,9 @@ def without_constants(
         given = given_of()
         uses = [use for use in uses_in(function, given) if _is_number(use.value())]
         files = {code.co_filename for code in [*ran, *(use.code for use in uses)] if not is_library(code.co_filename)}
-        return [f for f in failures if f.code != CODE or not _is_constant(f, uses, set(given), files)]
+        left = [f for f in failures if f.code != CODE or not _is_constant(f, uses, set(given), files)]
+        makers = [call.makers for call in calls]
+        return [f for f in left if f.code != CODE or not _is_of_constants(f, makers, files)]
     return failures
 
 
@@ -55,6 +65,14 @@ def _is_constant(failure: Failure, uses: list[Use], given: set[str], files: set[
     return not any(_is_written(last_name(use.node), isinstance(use.node, ast.Name), files) for use in there)
 
 
+def _is_of_constants(failure: Failure, makers: list[dict[tuple[Any, ...], Made | None]], files: set[str]) -> bool:
+    """Whether all that its line's numbers are made of, in each call, is what no line writes."""
+    key = failure.code, failure.frame and (failure.frame.file, failure.frame.line)
+    there = [each[key] for each in makers if key in each]
+    made = frozenset[tuple[str, bool]]().union(*(each for each in there if each is not None))
+    return bool(made) and None not in there and not any(_is_written(n, variable, files) for n, variable in made)
+
+
 def _is_written(name: str, is_variable: bool, files: set[str]) -> bool:
     """Whether lines give what is called so another value, or write into it, but where it is made."""
     made = 0
@@ -66,7 +84,9 @@ def _is_written(name: str, is_variable: bool, files: set[str]) -> bool:
         making = {n for each in makers for n in ast.walk(each)}
         loops = {n for each in ast.walk(tree) if isinstance(each, (ast.For, ast.While)) for n in ast.walk(each)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and any(last_name(t) == name for x in node.targets for t in elements_of(x)):
+            kind = ast.Name if is_variable else ast.Attribute  # `alphas = self.alphas` gives a variable its name alone
+            targets = [t for x in node.targets for t in elements_of(x)] if isinstance(node, ast.Assign) else []
+            if any(isinstance(t, kind) and last_name(t) == name for t in targets):
                 made += is_variable
                 if node in loops or not (is_variable or node in making) or made > 1:
                     return True

@@ -348,7 +348,7 @@ class _Examiner(Caller):
         problems |= {(f.code, f.frame): f for f in made}
         problems = without_around(problems, calls, codes, found.notes)
         found.calls, found.lost = self.number, self.lost
-        moved = without_constants(problems.values(), self.function, self.given, codes)
+        moved = without_constants(problems.values(), self.function, self.given, codes, [first, *calls])
         told_once = without_what_follows(without_echoes(with_what_sets_it(moved, codes)), codes)
         found.problems = around_replays.without_freed([*told_once, *of_the_same_lines(told_once, more)])
         if not found.operations and not found.problems:

@@ -7,6 +7,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.match import recognise
+from paramgraph_kit.doctor.observe.constant_tables import Made, made_of
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import NUMBER
 from paramgraph_kit.driver.files import is_library
@@ -23,6 +24,7 @@ class Findings:
         self.places = places
         self.failures: dict[tuple[Any, ...], Failure] = {}
         self.device = device
+        self.makers: dict[tuple[Any, ...], Made | None] = {}  # of lines with numbers of the CPU's
 
     def add(self, failure: Failure) -> None:
         """Keep a problem, unless that line has it already."""
@@ -68,9 +70,17 @@ class Findings:
         self.silent("cpu-scalar-frozen", f"{SCALAR}{value} in {operation}", place)
         frame = place.frame()
         key = "cpu-scalar-frozen", frame and (frame.file, frame.line)
+        self._note_makers(key, place)
         told = self.failures[key]
         if f"{SCALAR}{value} in " not in told.message and told.message.count(SCALAR) < MOST_SCALARS:
             self.failures[key] = replace(told, message=f"{told.message}, {SCALAR}{value} in {operation}")
+
+    def _note_makers(self, key: tuple[Any, ...], place: Place) -> None:
+        """What a line's numbers are made of, where it is a line of the user's that runs now."""
+        if self.makers.get(key, frozenset()) is not None:
+            own = bool(place.stack) and place.stack[-1] == place.user
+            made = made_of(place.stack, self.places.names_in) if own else None
+            self.makers[key] = made if made is None else made | (self.makers.get(key) or frozenset())
 
     def silent_if_own(self, code: str, said: str) -> None:
         """The same, unless a library does it."""

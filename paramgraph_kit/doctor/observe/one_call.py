@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking, doubting
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.constant_tables import Made
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
@@ -77,6 +78,7 @@ class Call:
     own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
     made_by: dict[int, int] = field(default_factory=dict)  # by id: which operation has made what a state has anew
     begun: bool = False  # states of optimizers that it has made first stay for the next calls
+    makers: dict[tuple[Any, ...], Made | None] = field(default_factory=dict)  # of lines with numbers of the CPU's
     _ran: tuple[int, set[CodeType]] = (-1, set())
 
     def ran(self) -> set[CodeType]:
@@ -304,6 +306,7 @@ class Caller:
             own,
             made_by,
             begun,
+            observer.findings.makers,
         )
 
     def _leave_gradients(self, keeper: Keeper) -> None:

@@ -197,10 +197,14 @@ class Places:
 
     def names(self, place: Place) -> Names:
         """What names mean in the innermost function of a place that is running now."""
+        return self.names_in(place.stack[-1][0]) if place.stack else NO_NAMES
+
+    def names_in(self, code: CodeType) -> Names:
+        """The same of one of its functions."""
         for thread in (threading.get_ident(), self.thread):
             frame = sys._current_frames().get(thread)
-            while frame is not None and place.stack:
-                if frame.f_code is place.stack[-1][0]:
+            while frame is not None:
+                if frame.f_code is code:
                     return names_at(frame)
                 frame = frame.f_back
         return NO_NAMES
