@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.loop_elements import rounds_of
 from paramgraph_kit.doctor.observe.loop_state import Given
-from paramgraph_kit.doctor.observe.other_numbers import another
+from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.restore.holder import is_array
 
 HOLDS = (list, deque, dict, set, OrderedDict, defaultdict, Counter)

@@ -6,37 +6,29 @@ import ast
 import inspect
 import re
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
-from paramgraph_kit.doctor.number_kinds import OF_NUMPY
+from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.held import code_of
+from paramgraph_kit.doctor.observe.near_numbers import Others, another, others_of
 from paramgraph_kit.doctor.observe.numbers_within import Inner, numbers_within, with_others_within
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.settings_given import with_others
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
 
+Known = tuple[set[tuple[str, Frame | None]], set[Frame | None]]  # what is told, and lines of what cannot be drawn again
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _OF_OBJECT = (
     "numbers of the {names} among its arguments are frozen at {at}: where a call is given others, capture once for each"
 )
+_MOST_TURNS = 3  # numbers that are tried for one test
 _MOST_ALONE = 6  # numbers that are tried each by itself
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
-
-
-def another(value: Any) -> Any:
-    """Another number of the same kind, close by; anything else as it is."""
-    kind = type(value)
-    if kind is bool:
-        return not value
-    if kind is int:
-        return value + 1
-    if kind in OF_NUMPY:
-        return kind(another(value.item()))
-    return value * 1.25 + 0.0625 if kind is float else value
 
 
 def _others(caller: Caller) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -91,9 +83,15 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
     waiting, alone = [every], list[list[tuple[int, Inner]]]()
     while waiting:
         some = waiting.pop(0)
-        new = [_with(some, at, value) for at, (_, value) in enumerate(given)]
-        args, kwargs = tuple(new[: len(caller.args)]), dict(zip(caller.kwargs, new[len(caller.args) :], strict=True))
-        other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
+        for numbers in others_of(some):
+            new = [_with(numbers, at, value) for at, (_, value) in enumerate(given)]
+            args, kwargs = (
+                tuple(new[: len(caller.args)]),
+                dict(zip(caller.kwargs, new[len(caller.args) :], strict=True)),
+            )
+            other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
+            if other.ended is None:
+                break
         if other.ended is not None and any(some is each for each in alone):
             continue
         if other.ended is not None:  # a size perhaps, beside others that a call does take
@@ -112,13 +110,45 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
                     waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
+    return frozen + _turned(caller, base, every, (told, drawn))
+
+
+def _called(caller: Caller, given: list[Any], base: Call) -> Call:
+    """A call with others as arguments; what the host draws stays, beside what is given."""
+    args, kwargs = tuple(given[: len(caller.args)]), zip(caller.kwargs, given[len(caller.args) :], strict=True)
+    return caller.call(args, dict(kwargs), drawing=base.number)
+
+
+def _turned(caller: Caller, base: Call, every: list[tuple[int, Inner]], known: Known) -> list[Failure]:
+    """What number arguments decide that those close by do not: ``if step < warmup``."""
+    plain = {(at, n.path): n.value for at, n in every if n.of is None and type(n.value) in (int, float)}
+    told, drawn = known
+    given, asks, frozen = [*caller.args, *caller.kwargs.values()], list[Ask](), list[Failure]()
+    noted: Others = {key: noting(value, key, asks) for key, value in plain.items()}
+    if not noted or _called(caller, [_with(noted, *each) for each in enumerate(given)], base).ended is not None:
+        return []
+    tried = 0
+    for ask in first_of_each(asks):
+        if any(frame and is_at(frame, ask.place) for _, frame in told):
+            continue
+        for number in islice(turning(ask, plain[ask.argument]), _MOST_TURNS if tried < _MOST_TURNS * 2 else 0):
+            tried += 1
+            other = _called(caller, [_with({ask.argument: number}, *each) for each in enumerate(given)], base)
+            if other.ended is None:
+                at, path = ask.argument
+                name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
+                for f in differences(base.steps, other.steps, random_drawn=False):
+                    if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
+                        told.add((f.code, f.frame))
+                        text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
+                        frozen.append(replace(f, message=text))
+                break
     return frozen
 
 
-def _with(some: list[tuple[int, Inner]], at: int, value: Any) -> Any:
+def _with(numbers: Others, at: int, value: Any) -> Any:
     """An argument with other numbers at some places."""
-    paths = {inner.path for number, inner in some if number == at}
-    return with_others_within(value, lambda path, each: another(each) if path in paths else each)
+    return with_others_within(value, lambda path, each: numbers.get((at, path), each))
 
 
 def _parted(every: list[tuple[int, Inner]]) -> list[list[tuple[int, Inner]]]:

@@ -28,8 +28,8 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.observe.other_entries import Entries
-from paramgraph_kit.doctor.observe.other_numbers import another
 from paramgraph_kit.doctor.observe.picked_tensors import picks_by, picks_words
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
 from paramgraph_kit.doctor.observe.short_names import first_of

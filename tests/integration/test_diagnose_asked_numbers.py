@@ -1,0 +1,65 @@
+"""Number arguments of which a test asks, and those that a function takes no more of: what they decide is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import paramgraph_kit as pgk
+from tests.integration.apart import APART
+from tests.programs.running import load
+
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
+HEAD = "import torch, paramgraph_kit as pgk\ndevice = pgk.device()\nx = torch.ones(12, 4, device=device)\n"
+GUIDED = """class Sampler:
+    until = 8
+    def step(self, x, t):
+        if TEST:
+            x = x * 2
+        return x + 1
+sampler = Sampler()
+def f(x, i): return sampler.step(x, i)
+"""
+TOLD = {
+    "a step is far from where guidance ends": (GUIDED.replace("TEST", "t < self.until") + "args = (x, 40)", "branch"),
+    "every hundredth": (GUIDED.replace("TEST", "t % 100 == 99") + "args = (x, 1)", "branch"),
+    "a part of the whole, as a number": (GUIDED.replace("TEST", "0.2 < t / 50 < 0.8") + "args = (x, 45)", "branch"),
+    "a number with a fraction": (GUIDED.replace("TEST", "t > 0.5") + "args = (x, 0.1)", "branch"),
+    "one of few steps": (GUIDED.replace("TEST", "t in (500, 900)") + "args = (x, 1)", "branch"),
+    "an entry": (
+        GUIDED.replace("TEST", "t['step'] < self.until") + "args = (x, {'step': 40})",
+        "branch",
+    ),
+    "the last of a table": (
+        "table = torch.arange(12.0, device=device)\ndef f(x, i): return x * table[i]\nargs = (x, 11)",
+        "size",
+    ),
+    "lengths that come to one whole": (
+        "def f(x, lengths): return torch.stack([p.mean(0) for p in x.split(lengths)])\nargs = (x, [3, 4, 5])",
+        "size",
+    ),
+    "an order": ("def f(x, order): return torch.stack([x[each] for each in order])\nargs = (x, [11, 5, 8])", "size"),
+}
+SOUND = {
+    "a test whose ways are one": "def f(x, i):\n    if i < 0: raise ValueError(i)\n    return x + 1\nargs = (x, 3)",
+    "a number that is checked": "def f(x, i):\n    assert 0 <= i < 50\n    return x + 1\nargs = (x, 3)",
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_number_argument_decides_is_told(name: str, tmp_path: Path) -> None:
+    # GIVEN a number that others close by go the same way as, or that a function takes no more of WHEN diagnosed
+    text, kind = TOLD[name]
+    names = load(HEAD + text, tmp_path / "program.py")
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN its line is told
+    assert f"{kind}-frozen" in found.codes, str(found)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_test_that_decides_nothing_of_the_graph_is_none(name: str, tmp_path: Path) -> None:
+    # GIVEN a number argument that only checks ask for WHEN diagnosed THEN nothing is told
+    names = load(HEAD + SOUND[name], tmp_path / "program.py")
+    found = pgk.diagnose(names["f"], *names["args"])
+    assert not found, str(found)
