@@ -6,10 +6,14 @@ import ast
 import re
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 
 from paramgraph_kit.rewrite.source.ahead_of import is_sized
-from paramgraph_kit.rewrite.source.edits import Function, Source, first_line
+from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, path_of, within
+from paramgraph_kit.rewrite.source.place import called
 
+_OF_HOST = ("min", "max", "float", "int", "bool")
+_OF_DEVICE = {"detach", "clamp"}  # what a rewrite puts in place of a read
 _MARK = re.compile(r"  # once, (?:before|in) `\w+`$")
 
 
@@ -55,3 +59,61 @@ def chooses_sized(lines: Sequence[str]) -> bool:
     except SyntaxError:  # a part of a statement
         return False
     return any(isinstance(n, ast.Call) and len(n.args) == 3 and any(map(is_sized, n.args[1:])) for n in nodes)
+
+
+def is_behind_its_head(statement: ast.stmt, changes: Sequence[tuple[int, int, int, int]]) -> bool:
+    """Whether lines of an ``if`` are changed, its ``else:`` perhaps, and its test is left as it is."""
+    if not isinstance(statement, ast.If):
+        return False
+    last = statement.end_lineno or statement.lineno
+    inside = [begin for begin, end, *_ in changes if statement.lineno <= begin < end <= last]
+    head = any(begin < (statement.test.end_lineno or 0) and end >= statement.lineno for begin, end, *_ in changes)
+    return bool(inside) and not head
+
+
+def still_asks(gone: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether the host would ask as before: ``min(1, x.item())`` as ``min(1, x.detach())``, ``if x > 0`` by a name."""
+    before, after = _tree(gone), _tree(new)
+    if before is None or after is None:
+        return False
+    if isinstance(before.body[0], ast.If) and isinstance(after.body[-1], ast.If):
+        test = after.body[-1].test
+        named = {n.id for part in after.body[:-1] for n in ast.walk(part) if isinstance(n, ast.Name)}
+        if isinstance(test, ast.Name) and test.id in named:
+            return True
+    return _read(before, of_host=True) > 0 and _read(after, of_host=False) > 0
+
+
+def _tree(lines: Sequence[str]) -> ast.Module | None:
+    text = textwrap.dedent("\n".join(lines))
+    for whole in (text, f"{text}\n    pass", f"def f():\n{textwrap.indent(text, '    ')}"):
+        with suppress(SyntaxError):
+            tree = ast.parse(whole)
+            if tree.body:
+                return tree
+    return None
+
+
+def _read(tree: ast.Module, *, of_host: bool) -> int:
+    """How many functions of the host's are given what ``item()`` reads; or what it has read, and is a tensor now."""
+    found = 0
+    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        of_math = isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "math"
+        if not of_math and not (isinstance(call.func, ast.Name) and call.func.id in _OF_HOST):
+            continue
+        calls = [n.func for each in call.args for n in ast.walk(each) if isinstance(n, ast.Call)]
+        inside = [each.attr for each in calls if isinstance(each, ast.Attribute)]
+        found += "item" in inside if of_host else "item" not in inside and bool({*inside} & _OF_DEVICE)
+    return found
+
+
+def leaves_gradients(source: Source, statement: ast.stmt) -> bool:
+    """Whether it is a branch with a backward pass, or one that leaves ahead of one."""
+    function = source.function_of(statement)
+    if function is None or not isinstance(statement, ast.If):
+        return False
+    inside = [n for part in (*statement.body, *statement.orelse) for n in within(part)]
+    leaves = any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for n in inside)
+    last = statement.end_lineno or statement.lineno
+    later = [n for part in function.body for n in within(part) if getattr(n, "lineno", 0) > last] if leaves else []
+    return any(isinstance(n, ast.Call) and called(n) == "backward" for n in (*inside, *later))

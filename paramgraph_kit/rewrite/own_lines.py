@@ -19,7 +19,16 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
-from paramgraph_kit.rewrite.new_lines import chooses_sized, marked, once_before, picks_by_masks, unmarked
+from paramgraph_kit.rewrite.new_lines import (
+    chooses_sized,
+    is_behind_its_head,
+    leaves_gradients,
+    marked,
+    once_before,
+    picks_by_masks,
+    still_asks,
+    unmarked,
+)
 from paramgraph_kit.rewrite.own_blocks import (
     Block,
     blocks_of,
@@ -143,18 +152,6 @@ class _Unrun(Attempt):
         return _Unknown()
 
 
-def _leaves_gradients(source: Source, statement: ast.stmt) -> bool:
-    """Whether it is a branch with a backward pass, or one that leaves ahead of one."""
-    function = source.function_of(statement)
-    if function is None or not isinstance(statement, ast.If):
-        return False
-    inside = [n for part in (*statement.body, *statement.orelse) for n in within(part)]
-    leaves = any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for n in inside)
-    last = statement.end_lineno or statement.lineno
-    later = [n for part in function.body for n in within(part) if getattr(n, "lineno", 0) > last] if leaves else []
-    return any(isinstance(n, ast.Call) and called(n) == "backward" for n in (*inside, *later))
-
-
 def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | None) -> Failure:
     try:
         at = attempt.place(failure)
@@ -182,7 +179,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             if follows(failure) and failure.frame is not None:
-                ahead = at is not None and _leaves_gradients(*at)
+                ahead = at is not None and leaves_gradients(*at)
                 words = PICKED if is_picked(failure) else FOLLOWS_AHEAD if ahead else FOLLOWS
                 pair = [failure.frame.text], [words]
             pair = _moved(failure, at, fix) if in_diff and not (pair and _is_in(pair[1], blocks)) else pair
@@ -475,13 +472,15 @@ def _changed(
             part[1:] for part in difflib.SequenceMatcher(None, old, lines, False).get_opcodes() if part[0] != "equal"
         ]
         inside = [part for part in changes if file == source.file and first - 1 <= part[0] < part[1] <= last]
+        if file == source.file and is_behind_its_head(statement, changes):
+            return None
         for begin, end, to_begin, to_end in changes:
             before, behind = (begin - first + 1, last - end) if inside == [(begin, end, to_begin, to_end)] else (0, 0)
             gone += _dedented(old[begin - before : end + behind])
             put = _dedented(lines[to_begin - before : to_end + behind])
             new += marked(put, once_before(source, statement, begin)) if file == source.file and begin == end else put
-    if picks_by_masks(new) > picks_by_masks(gone):
-        raise Unseen  # a count instead of a bound: the rest of it takes shapes
+    if picks_by_masks(new) > picks_by_masks(gone) or still_asks(gone, new):
+        raise Unseen  # a count instead of a bound: the rest of it takes shapes; or half of what a trial writes
     if chooses_sized(new):
         return None
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None

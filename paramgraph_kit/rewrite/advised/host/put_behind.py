@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, HOSTS, LEFT, READS, assignments
+from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -82,17 +83,24 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
     if text := _joined_later(place, node, names):
         return text
     for later in (n for part in (function.body if function is not None else ()) for n in within(part)):
-        if not isinstance(later, (ast.Assign, ast.Return)) or later.lineno <= node.lineno or later.value is None:
+        if not isinstance(later, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)) or later.value is None:
             continue
-        read = names_in(later.value)
+        if later.lineno <= node.lineno or (isinstance(later, ast.Expr) and not _writes(later.value)):
+            continue
+        read = names_in(later if isinstance(later, (ast.AugAssign, ast.Expr)) else later.value)
         if names & read and read & (place.tensors.keys() | place.local(node.value)):
             call = node.value if isinstance(node.value, ast.Call) else None
             there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
             what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
             if ".item()" in (text := place.text(node)):
-                what = f", `{text.replace('.item()', '.detach()')}`"
+                what = f", `{of_tensors(text)}`"
             return f"line {later.lineno} goes on with `{min(names & read)}`: compute it of tensors on the device{what}"
     return ""
+
+
+def _writes(node: ast.expr) -> bool:
+    """Whether it is ``x.copy_(y)``, which a step goes on with."""
+    return isinstance(node, ast.Call) and called(node).endswith("_") and isinstance(node.func, ast.Attribute)
 
 
 def _joined_later(place: Place, node: ast.Assign, names: set[str]) -> str:
