@@ -156,6 +156,21 @@ def test_data_of_an_inference_tensor_and_for_one(sim: torch.device) -> None:
         other.mul_(2)
 
 
+def test_a_parameter_given_inference_data_is_used_in_a_capture(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a parameter whose data is a tensor of inference mode: a view of it has no node to ask for
+    with torch.inference_mode():
+        loaded = torch.full((2,), 3.0, device=sim)
+    weight, plain = (nn.Parameter(torch.ones(2, device=sim)) for _ in range(2))
+    weight.data = loaded
+    graph = cuda.CUDAGraph()
+    # WHEN a capture uses it beside one that has data of its own THEN both are recorded
+    with cuda.graph(graph):
+        y, z = weight * 2, plain * 2
+    graph.replay()
+    assert (y.tolist(), z.tolist()) == ([6, 6], [2, 2])
+    assert y.grad_fn is not None
+
+
 def test_a_module_that_moves_keeps_its_parameters(sim: torch.device) -> None:
     # GIVEN a module, and a loss of it that lives WHEN it moves THEN its parameters are the same objects, as with CUDA
     module = nn.Linear(2, 2)

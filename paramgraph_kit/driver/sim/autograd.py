@@ -73,8 +73,8 @@ def leaves_among(roots: Iterable[Any], stream: object) -> list[Any]:
 
 def _accumulates(leaf: torch.Tensor) -> Any:
     """The node that accumulates a leaf's gradient, which may be made for this; none where that asks for itself."""
-    if getattr(_asking, "now", False):
-        return None  # torch makes a view to find the node
+    if getattr(_asking, "now", False) or leaf.is_inference():
+        return None  # torch makes a view to find the node: one of inference data has none
     _asking.now = True
     try:
         with _above(_AUTOGRAD, False):  # a kernel runs below autograd
