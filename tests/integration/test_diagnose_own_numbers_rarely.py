@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ RIGHT = {
 FIRST = ("a count", "the same number")
 
 
-def _each(names: dict[str, object]) -> list[object]:
+def _each(names: Iterable[str]) -> list[object]:
     return [pytest.param(n, marks=() if n in FIRST else pytest.mark.sweep, id=n.replace(" ", "-")) for n in names]
 
 

@@ -24,9 +24,7 @@ args = (torch.rand(8, device=device),)
 def f(x): return flow.step(x)
 """
 LIMIT = "dt = min(0.05, 0.4 * self.h / max(self.u.abs().max().item(), 1e-6))\n        self.u.copy_(self.u + dt * x)"
-DRAWN = (
-    "self.u.mul_(0.9)\n        if random.random() < math.exp(min(0.0, x.sum().item())):\n            self.u += x"
-)
+DRAWN = "self.u.mul_(0.9)\n        if random.random() < math.exp(min(0.0, x.sum().item())):\n            self.u += x"
 TORCHS = "dt = (0.4 * self.h / self.u.abs().max().detach().clamp(min=1e-06)).clamp(max=0.05)"
 WORDS = {"two bounds": (LIMIT, TORCHS), "an exponential, which decides": (DRAWN, "behind the launch")}
 PARTS = {
