@@ -58,7 +58,17 @@ def is_in_key(use: Use) -> bool:
         within = {ast.unparse(n) for n in ast.walk(top) if isinstance(n, (ast.Name, ast.Attribute))}
         test = asked_in(use.node, parents, within)
         asked = [ast.unparse(test) if test is not None else None]
-    return bool(asked) and all(test in keys for test in asked)
+    return bool(asked) and all(
+        test is not None and _is_decided(ast.parse(test, mode="eval").body, keys) for test in asked
+    )
+
+
+def _is_decided(node: ast.AST, keys: Collection[str]) -> bool:
+    """Whether a part of the key decides a test: ``self.n % 2`` decides ``self.n % 2 == 0``."""
+    if isinstance(node, ast.expr) and ast.unparse(node) in keys:
+        return True
+    inside = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+    return isinstance(node, ast.Constant) or (isinstance(node, _COMPUTES) and all(_is_decided(n, keys) for n in inside))
 
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:
