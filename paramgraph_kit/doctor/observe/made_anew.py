@@ -11,7 +11,8 @@ WHY = "no replay steps with another optimizer than that of its capture"
 def behind_it(moved: Moved) -> str:
     """What one does where nobody knows which line makes it."""
     if moved.part.rpartition(".")[2] in ("betas", "momentum"):
-        return "this line as it is; cycle_momentum=False where the scheduler is made: no tensor can be one of these numbers"
+        once = "cycle_momentum=False where the scheduler is made"
+        return f"this line as it is; {once}: no tensor can be one of these numbers"
     return f"a new capture behind the line that makes it: {WHY}" if is_anew(moved) else ""
 
 
