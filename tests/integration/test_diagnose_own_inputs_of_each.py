@@ -77,6 +77,22 @@ class Runner:
 runner, args = Runner(), (torch.rand(2, 4, device=device),)
 """
 
+RING = """
+class Ring:
+    def __init__(self):
+        self.rows, self.i, self.x = torch.zeros(4, 3, device=device), 0, torch.zeros(3, device=device)
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.rows[self.i].copy_(self.x)
+            self.mean = self.rows.mean(0)
+    def push(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        self.i = (self.i + 1) % 4
+        return self.mean.clone()
+ring, args = Ring(), (torch.rand(3, device=device),)
+"""
+
 
 def _fix(text: str, tmp_path: Path) -> str:
     names = run(text, tmp_path)
@@ -118,3 +134,14 @@ def test_a_part_of_a_list_of_modules_is_no_part_of_a_tensor(layers: str, tmp_pat
     # THEN the number goes into the key, and no mask is told
     assert "it goes into the key, `self.cache.get((key, self.depth))` for `self.cache.get(key)`" in fix
     assert "arange" not in fix
+
+
+@pytest.mark.sweep
+def test_what_is_written_at_a_counted_place_is_written_there(tmp_path: Path) -> None:
+    # GIVEN a ring whose place, a number of Python's, a graph writes to by `copy_`
+    names = run(RING, tmp_path)
+    # WHEN
+    (failure,) = pgk.diagnose(names["ring"].push, *names["args"]).failures
+    # THEN the words write to the ring itself, and not to what is picked of it
+    assert failure.fix is not None
+    assert "`self.rows.index_copy_(0, self.i_in, self.rows.index_select(0, self.i_in).squeeze(0).copy_" in failure.fix

@@ -67,6 +67,27 @@ RIGHT = {
         "    with cuda.graph(self.graph):\n        self.out.copy_(self.w * self.rate * self.config['rate'])"
     ),
 }
+LAZY = """
+class Finder:
+    def __init__(self):
+        self.x, self.rate, self.calls, self.graph = torch.zeros(3, device=device), 0.1, 0, None
+        self.table = torch.ones(3, device=device)
+        self.scaled = partial(torch.mul, self.table)
+    def halve(self):
+        CHANGE
+    def step(self, x):
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.scaled(self.x) * self.rate
+        self.x.copy_(x)
+        self.graph.replay()
+        self.calls += 1
+        if self.calls % 50 == 0:
+            self.halve()
+        return self.out.clone()
+finder, args = Finder(), (torch.rand(3, device=device),)
+"""
 FIRST = ("a count", "the same number")
 
 
@@ -109,3 +130,22 @@ def test_the_other_parts_of_a_line_stay(tmp_path: Path) -> None:
     # THEN its words have both
     assert failure.fix is not None
     assert "self.rate.fill_(self.rate * 0.5); and `self.bad = 0` as it is" in failure.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("self.rate *= 0.5", "here: this line as it is, which writes there"),
+        pytest.param("self.table = self.table * 2", "self.table.copy_(self.table * 2)", marks=pytest.mark.sweep),
+        pytest.param("self.table.mul_(2)", "", marks=pytest.mark.sweep),
+    ],
+)
+def test_what_captures_in_its_first_call_is_looked_at_as_well(change: str, words: str, tmp_path: Path) -> None:
+    # GIVEN a step that captures when it is called first, also what a partial has bound, and changes something later
+    names = run("from functools import partial\n" + LAZY.replace("CHANGE", change), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["finder"].step, *names["args"])
+    # THEN the line is told, and what is written in place is none
+    fixes = [f.fix.partition("after ")[2] for f in found.failures if f.fix is not None]
+    assert len(fixes) == bool(words)
+    assert all(fix.endswith(words) for fix in fixes)

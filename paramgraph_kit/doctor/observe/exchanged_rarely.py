@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
-from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held import is_a, tensors_in
 from paramgraph_kit.doctor.observe.other_ways import LED
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.rare_turns import Given
@@ -23,6 +25,7 @@ from paramgraph_kit.doctor.observe.unsaved import load
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
+_WHERE = re.compile(r", ahead of [\w.\[\]]+\.replay\(\)$")
 _COMPUTED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.IfExp)
 
 
@@ -34,7 +37,12 @@ def exchanged_rarely(turns: Collection[Given], regions: Iterable[Region], told: 
         regions: the captures.
         told: what is known already.
     """
-    read = {key for r in regions if r.values is not None for t in r.values.read() if (key := storage_key(t))}
+    values = [r.values for r in regions if r.values is not None]
+    read = {key for each in values for t in each.read() if (key := storage_key(t))}
+    bound = [
+        v for each in values for use in each.uses if is_a(v := use.value(), partial)
+    ]  # which has its own arguments
+    read |= {key for v in bound for t in tensors_in((v.args, v.keywords)) if (key := storage_key(t))}
     lines = {(f.frame.file, f.frame.line) for f in told if f.frame is not None}
     known = [each for each in turns if each[2] is not None and isinstance(each[1], ast.Assign)]
     places = {(f.__code__, ast.unparse(target), id(n)) for f, n, target, _ in known if target is not None}
@@ -60,8 +68,9 @@ def as_led(told: Iterable[Failure], turned: Collection[tuple[str, int]]) -> list
     led = []
     for each in told:
         at = each.frame
-        is_rare = at is not None and (at.file, at.line) in turned
-        led.append(replace(each, message=f"{each.message}; {LED}") if is_rare else each)
+        if at is not None and (at.file, at.line) in turned:  # it stays where it is: what calls it may stand behind
+            each = replace(each, message=f"{each.message}; {LED}", fix=_WHERE.sub("", each.fix))
+        led.append(each)
     return led
 
 

@@ -111,7 +111,10 @@ def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tu
     dim = next(i for i, each in enumerate(picks) if each is read)
     owner = _with_all(node, picks, read)
     if isinstance(node.ctx, ast.Load):
-        return ast.unparse(node), f"{owner}.index_select({dim}, {held}).squeeze({dim})"
+        return _written_there(node, owner, dim, held, parents) or (
+            ast.unparse(node),
+            f"{owner}.index_select({dim}, {held}).squeeze({dim})",
+        )
     statement = parents.get(node)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
@@ -120,6 +123,16 @@ def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tu
         return ast.unparse(statement), f"{owner}.index_fill_({dim}, {held}, {value})"
     value = value if isinstance(statement.value, (ast.Name, ast.Attribute, ast.Call)) else f"({value})"
     return ast.unparse(statement), f"{owner}.index_copy_({dim}, {held}, {value}.unsqueeze({dim}))"
+
+
+def _written_there(node: ast.expr, owner: str, dim: int, held: str, parents: Parents) -> tuple[str, ...] | None:
+    """``x[n].copy_(y)``, which would write to what is picked by a tensor, and to nothing of ``x``."""
+    method, call = parents.get(node), parents.get(parents.get(node, node))
+    if not isinstance(method, ast.Attribute) or not method.attr.endswith("_") or not isinstance(call, ast.Call):
+        return None
+    given = ", ".join(map(ast.unparse, [*call.args, *call.keywords]))
+    picked = f"{owner}.index_select({dim}, {held}).squeeze({dim}).{method.attr}({given}).unsqueeze({dim})"
+    return ast.unparse(call), f"{owner}.index_copy_({dim}, {held}, {picked})"
 
 
 def _cut(read: ast.expr, held: str, parents: Parents, plain: set[str], kind: str) -> tuple[str, ...] | None:

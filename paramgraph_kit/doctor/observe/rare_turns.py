@@ -41,11 +41,12 @@ def rare_lines(
     every = {*moved, *_counted(f.__code__ for f, _ in known if f.__code__ in ran and f.__name__ not in MAKERS)}
     for function, owner in known:
         code = function.__code__
-        if code not in ran or captured_in(code):
+        if code not in ran:
             continue
         names = names_in(function, owner)
         local = _locals(code, every, given)
-        for node in nodes_of(code):
+        captured = {n for block in captured_in(code) for s in block for n in ast.walk(s)}
+        for node in (n for n in nodes_of(code) if n not in captured):
             if isinstance(node, ast.If) and _turns(node.test, every, local):
                 asked = {ast.unparse(n) for n in ast.walk(node.test) if isinstance(n, (ast.Attribute, ast.Name))}
                 for block in (node.body, node.orelse):
