@@ -85,6 +85,7 @@ _STAYS = "stays as it is until"  # with all that was found there
 _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
+_GIVEN = re.compile(r"`\w+_in(?:_\d+)?\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`")  # what is written, and into what
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")
@@ -433,7 +434,7 @@ def _pair(
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
-            return line, [_by_fix(AHEAD, tried=tried)]
+            return line, [said if _GIVEN.search(said) else _by_fix(AHEAD, tried=tried)]
     if belongs_behind or tells:
         pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
         return line, [_by_fix(pinned, tried=tried)]
@@ -481,8 +482,8 @@ def _changed(
             new += marked(put, once_before(source, statement, begin)) if file == source.file and begin == end else put
     if picks_by_masks(new) > picks_by_masks(gone) or still_asks(gone, new):
         raise Unseen  # a count instead of a bound: the rest of it takes shapes; or half of what a trial writes
-    if chooses_sized(new):
-        return None
+    if chooses_sized(new) or [*map(str.strip, gone)] == ["else:"]:
+        return None  # of both ways only where the second one begins
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 

@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, is_training, lines_of
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
 
 
@@ -265,6 +265,8 @@ def behind(place: Place) -> str:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 of_device = names_in(later.value) & place.tensors.keys()
+                if isinstance(later, ast.Return) and _is_of_the_host(place, later.value):
+                    return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 if _is_read_there(node):  # which no host knows ahead of the launch
                     given = isinstance(later, ast.Return) and _is_given_as_it_is(later.value, path)
                     return f"belongs behind the launch, with line {later.lineno}, which reads it" if given else ""
@@ -318,6 +320,14 @@ def _is_read_there(node: ast.stmt) -> bool:
     numbers = [each for n in calls if path_of(n.func) in ("float", "int") for each in n.args]
     of_tensors = any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) for n in numbers)
     return of_tensors or any(called(n) in ("item", "tolist") for n in calls)
+
+
+def _is_of_the_host(place: Place, value: ast.expr) -> bool:
+    """Whether a result is computed of numbers alone that live on, ``return running / count``: no graph returns it."""
+    read = paths(value)
+    known = [place.value(path) for path in read if not any(other.startswith(f"{path}.") for other in read)]
+    numbers = bool(known) and all(isinstance(each, NUMBER) for each in known)
+    return numbers and isinstance(value, ast.BinOp) and not place.local(value) - {"self"}
 
 
 def _is_given_as_it_is(value: ast.expr, path: str) -> bool:

@@ -196,7 +196,8 @@ def _read_elsewhere(
     """Numbers that a method writes, as the step that calls it reads them on the device: ``ada.p``, with its line."""
     held = _object_of(function, node)
     for name in sorted(_sets_of_its_own(function)):
-        attributes = [n for n in ast.walk(caller or node) if isinstance(n, ast.Attribute)]
+        given = _given_as_they_are(caller or node)  # which the host gives, behind the launch
+        attributes = [n for n in ast.walk(caller or node) if isinstance(n, ast.Attribute) and n not in given]
         reads = [n.lineno for n in attributes if path_of(n) == f"{held}.{name}"]
         if held and reads and type(place.value(f"{held}.{name}")) in (int, float):
             yield f"{held}.{name}", min(reads)
@@ -208,8 +209,17 @@ def _goes_on_with(function: Function, caller: Function | None, node: ast.Expr) -
     stores = {f"{held}.{name}" for name in _sets_of_its_own(function)}
     later = (n for n in ast.walk(caller or node) if isinstance(n, ast.Assign | ast.AugAssign | ast.Return))
     values = (n.value for n in later if n.lineno > node.lineno and n.value is not None)
-    read = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Attribute))
+    given = _given_as_they_are(caller or node)
+    read = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Attribute) and n not in given)
     return bool(held) and any(path_of(n) in stores for n in read)
+
+
+def _given_as_they_are(step: ast.AST) -> set[ast.AST]:
+    """The parts of what a step returns: ``losses.avg`` of ``return losses.avg, y``."""
+    found = set[ast.AST]()
+    for value in (n.value for n in ast.walk(step) if isinstance(n, ast.Return)):
+        found |= {*value.elts} if isinstance(value, ast.Tuple | ast.List) else {value} if value is not None else set()
+    return found
 
 
 def _sets_of_its_own(function: Function) -> set[str]:
