@@ -16,6 +16,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
@@ -309,7 +310,7 @@ class Lending:
         first, *rest = path.split(".")
         found = owner_of(self.function) if first == "self" else self.space.get(first)
         for name in rest:
-            found = getattr(found, name, None)
+            found = attribute_of(found, name, None)
         if found is None and first == "self" and len(rest) == 1:  # of another object, which a step calls
             return attributes_of(self.prover.state).get(rest[0])
         return found

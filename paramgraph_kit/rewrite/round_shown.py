@@ -115,9 +115,12 @@ def shown_of(
 
 
 def _is_kept(value: Any) -> bool:
-    """Whether it is a number, or has values of the call in which it was made: ``lambda v: jacobian(u, v)``."""
+    """Whether it is or has numbers, or values of the call in which it was made: ``lambda v: jacobian(u, v)``."""
     cells = getattr(value, "__closure__", None) or ()
     own = (cell.cell_contents for cell in cells if cell != _EMPTY)
+    if isinstance(value, (list, tuple, dict, set)):
+        inside = [*value.values()] if isinstance(value, dict) else [*value]
+        return any(isinstance(each, (int, float, str, list, tuple, dict)) for each in inside)
     return isinstance(value, (int, float, str)) or any(isinstance(each, (int, float, torch.Tensor)) for each in own)
 
 

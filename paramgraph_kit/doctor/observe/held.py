@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache, partial
-from inspect import unwrap
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType
+from dis import get_instructions
+from functools import cached_property, lru_cache, partial
+from inspect import getattr_static, unwrap
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.driver.files import is_library
 
 T = TypeVar("T")
+_STORES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF")
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -147,3 +149,15 @@ def _is_filled(cell: CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def attribute_of(value: Any, name: str, default: Any = None) -> Any:
+    """What an object has by a name; what its class would make and keep when it is asked for is not asked for."""
+    if name not in attributes_of(value) and not is_a(value, (ModuleType, type)):
+        found = getattr_static(value, name, None)
+        if isinstance(found, cached_property):
+            return default
+        made = code_of(found.fget) if isinstance(found, property) else None
+        if made is not None and any(each.opname in _STORES for each in get_instructions(made)):
+            return default
+    return getattr(value, name, default)

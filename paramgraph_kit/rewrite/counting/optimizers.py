@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import pairs_of
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
@@ -336,7 +337,7 @@ def _value(space: Mapping[str, Any], path: str) -> Any:
     first, *rest = path.split(".")
     found = space.get(first)
     for each in rest:
-        found = getattr(found, each, None)
+        found = attribute_of(found, each, None)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
 from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number, held_by
 from paramgraph_kit.rewrite.source.caught import hears
@@ -127,7 +128,7 @@ def _is_module(place: Place, node: ast.expr, kind: type) -> bool:
     first, *names = rest.split(".")
     held: Any = place.attributes.get(first) if owner == "self" else None
     for name in names:
-        held = getattr(held, name, None)
+        held = attribute_of(held, name, None)
     return any(isinstance(each, kind) for each in (held, *candidates(place, node)))
 
 

@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.source.edits import Source, path_of, within
 
 
@@ -67,5 +68,5 @@ def _class(path: str, space: Mapping[str, Any]) -> Any:
     first, *rest = path.split(".")
     found = space.get(first, getattr(builtins, first, None))
     for name in rest:
-        found = getattr(found, name, None)
+        found = attribute_of(found, name, None)
     return found

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.trace.model import Failure
@@ -179,7 +180,7 @@ def lines_of(nodes: Sequence[ast.stmt]) -> str:
 def value_of(space: Mapping[str, Any], path: str) -> Any:
     """What ``a.b`` is among names, or None."""
     first, *rest = path.split(".")
-    return reduce(lambda held, name: getattr(held, name, None), rest, space.get(first))
+    return reduce(lambda held, name: attribute_of(held, name, None), rest, space.get(first))
 
 
 def fresh(hint: str, taken: Collection[str]) -> str:

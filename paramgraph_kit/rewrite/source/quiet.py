@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
+
 DRAWS = ("rand", "drop", "normal_", "sample", "bernoulli", "multinomial", "shuffle", "choice", "poisson")
 DEEP = 4
 READS = frozenset(
@@ -114,7 +116,7 @@ def _named(code: types.CodeType, space: dict[str, Any], own: Own) -> Iterator[tu
         elif each.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name == own[0] and own[1] is not None:
             found = own[1]
         elif each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            found = getattr(found, name, _UNKNOWN) if found is not _UNKNOWN else _UNKNOWN
+            found = attribute_of(found, name, _UNKNOWN) if found is not _UNKNOWN else _UNKNOWN
             calls = each.opname == "LOAD_METHOD" or "NULL|self" in each.argrepr
             if calls or isinstance(found, torch.nn.Module | types.FunctionType | types.MethodType):
                 yield name, found

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.source.edits import path_of
 from paramgraph_kit.rewrite.source.gone_through import gone_through
 from paramgraph_kit.rewrite.source.moving import stored
@@ -223,7 +224,7 @@ def _value(place: Place, path: str) -> Any:
         return None if _may_be_tensor(place, first) else place.attributes.get(rest[-1])  # of an object of the user's
     found = _one_of(place, first) if place.is_local(first) else place.space.get(first)
     for name in rest:
-        found = getattr(found, name, None)
+        found = attribute_of(found, name, None)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.observe.held import attribute_of, attributes_of
 from paramgraph_kit.rewrite.source.edits import Source, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reached_as import reached
@@ -72,7 +72,7 @@ def is_of_settings(text: str, space: Mapping[str, Any]) -> bool:
         held, *rest = path_of(node.value).split(".")
         value = space.get(held)
         for each in rest:
-            value = getattr(value, each, None)
+            value = attribute_of(value, each, None)
         own = not isinstance(value, (type, ModuleType)) and not type(value).__module__.startswith(_LIBRARIES)
         if isinstance(value, dict) if isinstance(node, ast.Subscript) else own or isinstance(value, _NAMESPACES):
             return True

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
@@ -222,7 +223,7 @@ class _Search:
         if root != "self" and not held:
             value = self.place.space.get(root)
             for each in rest:
-                value = getattr(value, each, self)
+                value = attribute_of(value, each, self)
             module = self.place.space.get(root)
             if isinstance(module, ModuleType) and module.__name__.partition(".")[0] in _LIBRARIES:
                 return () if isinstance(value, _PLAIN) or callable(value) else None
@@ -230,7 +231,7 @@ class _Search:
             known = self.place.attributes.get(rest[0], self.place.settings.get(rest[0], self))
             value = self._of_class(rest[0], scope.function) if known is self and root == "self" else known
             for each in rest[1:]:
-                value = getattr(value, each, self)
+                value = attribute_of(value, each, self)
         if value is self or not self._stays(node.attr):
             return None
         if isinstance(value, _PLAIN):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.asks.listed_numbers import listed_numbers
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
@@ -355,7 +356,7 @@ def _is_fixed(place: Place, path: str) -> bool:
         return root not in ("next", "input", "id")
     value = place.space.get(root)
     for name in rest:
-        value = getattr(value, name, None)
+        value = attribute_of(value, name, None)
     kind = getattr(value, "__module__", None) if callable(value) else None
     of_library = isinstance(kind, str) and kind.partition(".")[0] in ("torch", "numpy", "math", "itertools", "builtins")
     plain = isinstance(value, (Number, str, torch.dtype, torch.device, ModuleType))

@@ -8,6 +8,7 @@ import re
 
 import torch
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import beside, divides
 from paramgraph_kit.rewrite.advised.sizes.uniques import picked_of_unique, unique
@@ -455,7 +456,7 @@ def _changed_by_call(place: Place, node: ast.If) -> str:
             for method in candidates(place, call.func):
                 code, held = getattr(method, "__code__", None), getattr(method, "__self__", None)
                 stores = [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR"] if code else []
-                names += [n for n in dict.fromkeys(stores) if isinstance(getattr(held, n, None), torch.Tensor)]
+                names += [n for n in dict.fromkeys(stores) if isinstance(attribute_of(held, n, None), torch.Tensor)]
             if not names:
                 continue
             before = "; ".join(f"{n}_kept, {n}_then = {owner}.{n}, {owner}.{n}.clone()" for n in names)

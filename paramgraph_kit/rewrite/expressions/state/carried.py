@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
 from paramgraph_kit.rewrite.expressions.state.swapped import is_read_later, swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -179,7 +180,7 @@ def held_by(place: Place, path: str) -> Any:
     first, _, name = path.partition(".")
     if first == "self":
         return place.attributes.get(name)
-    return getattr(place.space.get(first), name, None) if name else place.space.get(first)
+    return attribute_of(place.space.get(first), name, None) if name else place.space.get(first)
 
 
 def begins_as_number(place: Place, path: str) -> bool:
