@@ -17,6 +17,7 @@ import torch
 from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.asks.listed_numbers import listed_numbers
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
+from paramgraph_kit.rewrite.advised.host.kept_part import of_what_is_kept
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
@@ -301,7 +302,7 @@ def made_by_host(place: Place) -> str:
         numbers = ", with the shape as numbers" * bool(sized)
         return (
             f"the host makes it: it belongs before each launch. Once `{kept} = {like}`, before each launch "
-            f"`{kept}.copy_({place.text(call)})`{numbers}, here `{kept}` for `{target.id}`"
+            f"`{kept}.copy_({place.text(call)})`{numbers}, here {of_what_is_kept(place, call, kept, target.id)}"
         )
     return ""
 
