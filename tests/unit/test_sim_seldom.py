@@ -112,6 +112,21 @@ def test_states_of_another_type_are_refused(sim: torch.device, layer: Any) -> No
         made(torch.ones(3, 2, 2, device=sim).double(), given)
 
 
+@pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM, nn.RNN])
+def test_going_backward_through_a_layer_in_evaluation_is_refused_as_by_cudnn(sim: torch.device, layer: Any) -> None:
+    # GIVEN a recurrent layer in evaluation, whose input is to have a gradient WHEN it goes backward THEN cuDNN refuses
+    module, x = layer(2, 2).to(sim).eval(), torch.ones(3, 1, 2, device=sim, requires_grad=True)
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3]))
+    for result in (module(x)[0], module(packed)[0].data):
+        with pytest.raises(RuntimeError, match="cudnn RNN backward can only be called in training mode"):
+            result.sum().backward()
+    # WHEN it trains, or cuDNN is off THEN it does not
+    with torch.backends.cudnn.flags(enabled=False):
+        module(x)[0].sum().backward()
+    module.train()(packed)[0].data.sum().backward()
+    assert x.grad is not None
+
+
 def test_logits_of_halves_are_clamped_in_float32(sim: torch.device) -> None:
     # GIVEN halves beyond 1 WHEN their logits are taken with a small distance THEN that is not rounded away
     found = torch.logit(torch.tensor([2.0, 0.5], device=sim).bfloat16(), 1e-3).tolist()

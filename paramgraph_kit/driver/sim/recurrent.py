@@ -22,7 +22,7 @@ from .under_way import forbid_in_capture
 
 Grad = Tensor | None
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-PADDED, DROPOUT = 9, 5  # how many arguments these have, of batches that are not packed, and where dropout stands
+HIDDEN, DROPOUT, TRAIN = 1, 5, 6  # where these stand, of batches that are not packed; else one further
 
 
 def lstm_cell(gates: Tensor, hidden: Tensor, cx: Tensor, b1: Grad = None, b2: Grad = None) -> tuple[Tensor, ...]:
@@ -128,21 +128,41 @@ def _check_hidden(given: Tensor, hidden: Any) -> None:
 def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         if args[0].device.type == DEVICE_NAME:
-            _check_hidden(args[0], args[1] if len(args) == PADDED else args[2])
+            _check_hidden(args[0], args[HIDDEN + _packed(args)])
         return function(*args, **kwargs)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.backends.cudnn.enabled:
             return function(*args, **kwargs)
-        if len(args) == PADDED and args[0].device.type == DEVICE_NAME and args[DROPOUT] and args[DROPOUT + 1]:
+        ours, further = args[0].device.type == DEVICE_NAME, _packed(args)
+        if ours and args[DROPOUT + further] and args[TRAIN + further]:
             _make_dropout_state()
         weights = [each for each in args if isinstance(each, (list, tuple)) and isinstance(each[0], torch.Tensor)][-1]
-        if args[0].device.type == DEVICE_NAME and any(each.device.type != DEVICE_NAME for each in weights):
+        if ours and any(each.device.type != DEVICE_NAME for each in weights):
             use("cuDNN")  # they were never moved there, with which it was made
         with as_one():
-            return as_one_kernel(checked, *args, **kwargs)
+            results = as_one_kernel(checked, *args, **kwargs)
+        if ours and not args[TRAIN + further]:
+            _forbid_backward(results)
+        return results
 
     return call
+
+
+def _packed(args: tuple[Any, ...]) -> bool:
+    """Whether sizes of batches stand behind the input."""
+    return isinstance(args[3], (list, tuple))
+
+
+def _forbid_backward(results: tuple[Tensor, ...]) -> None:
+    """What cuDNN computes for evaluation keeps nothing to go backward from."""
+    for each in results:
+        if each.grad_fn is not None:
+            each.grad_fn.register_prehook(_refuse_backward)
+
+
+def _refuse_backward(_: Any) -> None:
+    raise RuntimeError("cudnn RNN backward can only be called in training mode")
 
 
 def _make_dropout_state() -> None:
