@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import checkpoint
 
 import paramgraph_kit as pgk
 
@@ -347,3 +348,56 @@ def test_a_tensor_of_the_host_has_no_stream_to_record(cuda: Any) -> None:
     # GIVEN a tensor on the CPU WHEN a stream is to be recorded for it THEN torch knows no such operation
     with pytest.raises(NotImplementedError, match="aten::record_stream"):
         torch.ones(2).record_stream(cuda.current_stream())
+
+
+def _kept_on_the_default_stream(sim: torch.device) -> tuple[torch.Tensor, Any]:
+    """A leaf, and the node that accumulates its gradient, which lives and belongs to the default stream."""
+    leaf = torch.ones(2, device=sim, requires_grad=True)
+    return leaf, torch.autograd.graph.get_gradient_edge(leaf)
+
+
+class TestErrorsThatNodesRaise:
+    """The engine meets them before it hands a gradient to a leaf of another stream."""
+
+    def test_a_checkpoint_that_changes_its_mind_is_told_first(self, sim: torch.device, cuda: Any) -> None:
+        # GIVEN a leaf of the default stream, and a checkpointed part that computes something else when it runs again
+        leaf, kept = _kept_on_the_default_stream(sim)
+        sizes = iter([2, 1])
+
+        def part(x: torch.Tensor) -> torch.Tensor:
+            return (x * torch.ones(next(sizes), device=sim)).exp().sum()
+
+        # WHEN a capture goes backward through it THEN that is the error
+        with pytest.raises(checkpoint.CheckpointError), cuda.graph(cuda.CUDAGraph()):
+            checkpoint.checkpoint(part, leaf, use_reentrant=False).sum().backward()
+        del kept
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_a_sound_one_fails_at_its_leaf(self, sim: torch.device, cuda: Any, reentrant: bool) -> None:
+        # GIVEN the same leaf WHEN a part is the same each time THEN its leaf's stream spoils the capture, and no other
+        leaf, kept = _kept_on_the_default_stream(sim)
+        with pytest.raises(RuntimeError, match="previous error during capture") as told, cuda.graph(cuda.CUDAGraph()):
+            checkpoint.checkpoint(torch.exp, leaf, use_reentrant=reentrant).sum().backward()
+        assert "legacy stream" in str(told.value.__context__)
+        del kept
+        graph, fresh = cuda.CUDAGraph(), torch.ones(2, device=sim, requires_grad=True)
+        with cuda.graph(graph):
+            checkpoint.checkpoint(torch.exp, fresh, use_reentrant=reentrant).sum().backward()
+        graph.replay()
+        assert fresh.grad is not None
+
+    def test_a_leaf_that_a_pass_does_not_go_to_spoils_nothing(self, sim: torch.device, cuda: Any) -> None:
+        # GIVEN a leaf of the default stream behind another tensor WHEN a pass goes to that tensor alone THEN it runs
+        leaf, kept = _kept_on_the_default_stream(sim)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            y = leaf * 3
+            (gradient,) = torch.autograd.grad(y.square().sum(), y)
+            z = leaf * 2
+            z.sum().backward(inputs=[z])
+        graph.replay()
+        assert (gradient.tolist(), z.grad.tolist()) == ([6, 6], [1, 1])
+        # WHEN it goes to the leaf THEN it does not
+        with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
+            torch.autograd.grad((leaf * 3).sum(), leaf)
+        del kept

@@ -118,3 +118,36 @@ def test_an_event_of_a_spoiled_capture_under_way_is_an_invalid_argument(sim: tor
 
     _told(cuda, [*spoil, another])
     assert said == [INVALID, BEFORE]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda stream, event: stream.wait_event(stream), "'Stream' object has no attribute 'wait'"),
+        (lambda stream, event: stream.wait_event(3), "'int' object has no attribute 'wait'"),
+        (lambda stream, event: stream.wait_stream(event), "'Event' object has no attribute 'record_event'"),
+        (lambda stream, event: event.record(3), "expected stream to be a torch.Stream or torch.cuda.Stream object"),
+        (lambda stream, event: event.wait(3), "expected stream to be a torch.Stream or torch.cuda.Stream object"),
+        (lambda stream, event: event.elapsed_time(3), "expected other to be a torch.cuda.Event object"),
+    ],
+)
+def test_what_is_no_event_and_no_stream_is_refused_in_torch_s_words(
+    call: Callable[[Any, Any], object], words: str, cuda: Any
+) -> None:
+    # GIVEN a stream and an event WHEN something else is given to them THEN the words are those of a GPU [H200]
+    with pytest.raises((AttributeError, RuntimeError)) as told:
+        call(cuda.Stream(), cuda.Event())
+    assert str(told.value) == words
+
+
+def test_an_external_event_is_recorded_where_the_capture_is(cuda: Any) -> None:
+    # GIVEN a stream that no capture has WHEN an external event is recorded there while another one captures
+    elsewhere, event, graph = cuda.Stream(), cuda.Event(external=True), cuda.CUDAGraph()
+    with cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="the operation cannot be performed in the present state"):
+            event.record(elsewhere)
+        # THEN that is refused, and the capture goes on: its own streams record it
+        event.record()
+    graph.replay()
+    event.record(elsewhere)
+    assert event.query()

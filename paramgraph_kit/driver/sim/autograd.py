@@ -149,3 +149,48 @@ def all_behind(*nodes: Any, known: Iterable[Any] = ()) -> Iterator[Any]:
             if following is not None and following not in seen:
                 seen.add(following)
                 todo.append(following)
+
+
+def is_behind(node: Any, roots: Iterable[Any]) -> bool:
+    """Whether a pass from ``roots`` may meet a node."""
+    return node in all_behind(*nodes(roots))
+
+
+def met(node: Any, inputs: tuple[Any, ...]) -> list[Any]:
+    """The nodes that a pass meets behind ``node``: where it goes to some inputs alone, those on the way to them."""
+    found = list(all_behind(node))
+    if not inputs:
+        return found
+    ends, leaves = set(nodes(inputs)), {id(each) for each in inputs}
+    todo = [each for each in found if each in ends or id(getattr(each, "variable", None)) in leaves]
+    before: dict[Any, list[Any]] = {}
+    for each in found:
+        for following, _ in each.next_functions:
+            before.setdefault(following, []).append(each)
+    wanted = set(todo)
+    while todo:
+        for each in before.get(todo.pop(), ()):
+            if each not in wanted:
+                wanted.add(each)
+                todo.append(each)
+    return [each for each in found if each in wanted]
+
+
+def forbid_reaching(
+    strangers: list[Any], among: Iterable[Any], running: Any, accumulates: bool, error: Callable[[], Exception]
+) -> list[Any] | None:
+    """Hooks that raise where a gradient is handed to one of ``strangers``, and not before; None where that is now.
+
+    The engine has a leaf's stream wait for what gives it a gradient: errors of nodes before that come first.
+    """
+
+    def refuse(*_: Any) -> None:
+        raise error()
+
+    if running in strangers or not all(hasattr(each, "variable") for each in strangers):
+        return None
+    givers = [each for each in among if any(following in strangers for following, _ in each.next_functions)]
+    if running in givers and not accumulates:
+        return None
+    hooks = [each.register_hook(refuse) for each in givers if each != running]
+    return hooks + [each.register_prehook(refuse) for each in strangers if running in givers]

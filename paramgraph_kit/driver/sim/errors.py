@@ -92,6 +92,11 @@ def require_device(device: Any) -> None:
         raise cuda_error(101)
 
 
+def has_none(given: Any, name: str) -> AttributeError:
+    """What Python answers where torch asks an object of another class for a name that it has not."""
+    return AttributeError(f"{type(given).__name__!r} object has no attribute {name!r}")
+
+
 def missing(kind: str, name: str) -> AttributeError:
     """What an object answers that a name of torch.cuda's is asked of, which the simulated device has not."""
     return AttributeError(f"the simulated device's {kind} has no {name}: leave it out, or use a GPU")

@@ -22,7 +22,7 @@ from typing import Any
 
 from paramgraph_kit.driver.torch_names import torch_name
 
-CREATE_GRAPH = 3  # its position among the engine's arguments
+CREATE_GRAPH, INPUTS = 3, 4  # their positions among the engine's arguments
 REST_S = 0.01  # the engine's thread still has Python to call, which ends the process if that is about to exit
 LONGEST_S = 2.0
 _ENGINE = "pt_autograd"  # what torch calls its threads
@@ -118,7 +118,7 @@ def _keep() -> None:
 
 
 def install(
-    begin: Callable[[Iterable[Any]], AbstractContextManager[None]],
+    begin: Callable[..., AbstractContextManager[None]],
     done: Callable[[Iterable[Any], Iterable[Any]], None],
 ) -> None:
     """Let ``backward()`` raise what was taken aside; ``done`` gets gradients with a graph, and what they are of."""
@@ -130,7 +130,7 @@ def install(
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         _taken.clear()
         try:
-            with begin(args[0]):
+            with begin(args[0], *args[INPUTS : INPUTS + 1], accumulates=bool(kwargs.get("accumulate_grad"))):
                 results = run(*args, **kwargs)
         except SystemError:
             if not _taken:

@@ -14,15 +14,16 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from . import autograd
-from .errors import cuda_error, device_index, missing, require_device
+from .errors import cuda_error, device_index, has_none, missing, require_device
 from .first_use import use
 from .not_known import not_known
-from .streams import Streams
+from .streams import Pass, Streams
 from .under_way import Capture, forbid_in_capture
 
 # How the engine refuses a backward pass before a kernel of it runs.
@@ -49,7 +50,7 @@ class Stream(torch.Stream):
         """A stream of torch's with this one's number."""
         for name, value in kwargs.items():
             if name not in ("stream_id", "device_index", "device_type", "stream_ptr"):
-                raise TypeError(f"Stream() got an unexpected keyword argument {name!r}")
+                raise TypeError(f"{name!r} is an invalid keyword argument for this function")
             if name == "stream_ptr" and value:
                 raise missing("Stream", name)
         if not kwargs:
@@ -89,6 +90,8 @@ class Stream(torch.Stream):
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 1, 902, 905 or 906 in or around a capture."""
+        if not isinstance(event, torch.Event):
+            raise has_none(event, "wait")
         if self.generic and event.given is None:
             return  # torch.Stream looks at a part of torch.cuda's events that is never recorded [H200]
         if event.external and current_stream().capture is not None:
@@ -154,7 +157,7 @@ class Stream(torch.Stream):
         return self.capture is not None
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("Stream", name)
+        raise has_none(self, name) if name in vars(Event) else missing("Stream", name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):
@@ -222,11 +225,14 @@ class Event(torch.Event):
         if stream is None:
             use()  # torch asks which stream is current
             stream = current_stream()
+        _check_stream(stream)
         if self.interprocess and self.enable_timing and not self.created:
             raise cuda_error(1)  # CUDA makes none that times for other processes
         if self.interprocess and stream.capture is not None:
             raise cuda_error(900)  # CUDA records no such event there, and leaves the capture as it is
         self.created = True
+        if self.external and stream.capture is None and current_stream().capture is not None:
+            raise cuda_error(401)  # torch asks for a node where the current stream captures
         if stream.capture is not None:
             stream.capture.check()
             if self.external:
@@ -240,7 +246,9 @@ class Event(torch.Event):
 
     def wait(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Order all later work of a stream, the current one by default, after this event."""
-        (stream or current_stream()).wait_event(self)
+        stream = current_stream() if stream is None else stream
+        _check_stream(stream)
+        stream.wait_event(self)
 
     def query(self) -> bool:
         """Whether the event has happened; raises 900 in a capture, 907 on an event of one, 1 once that has ended."""
@@ -253,6 +261,8 @@ class Event(torch.Event):
 
     def elapsed_time(self, end: Event) -> float:  # type: ignore[override]
         """Host milliseconds between two events: the simulated device has no time of its own."""
+        if not isinstance(end, torch.Event):
+            raise RuntimeError("expected other to be a torch.cuda.Event object")
         if not (self.enable_timing and end.enable_timing):  # CUDA is not asked
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.created and end.created):
@@ -279,10 +289,15 @@ class Event(torch.Event):
         forbid_in_capture(None)
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("Event", name)
+        raise has_none(self, name) if name in vars(Stream) else missing("Event", name)
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {f'{id(self):#x}' if self.created else 'uninitialized'}>"
+
+
+def _check_stream(given: Any) -> None:
+    if not isinstance(given, torch.Stream):
+        raise RuntimeError("expected stream to be a torch.Stream or torch.cuda.Stream object")
 
 
 _table = Streams()
@@ -335,9 +350,9 @@ def _backward_begins(node: Any, task: int) -> None:
         torch.AcceleratorError: code 906, in a capture, for a node that was made on the default stream.
     """
     begun = list(_table.begun.values())
-    log = begun[-1][1] if begun else _table.engine_log
-    if len({id(each) for _, each in begun}) > 1:
-        log = next((each for roots, each in begun[::-1] if node in autograd.all_behind(*autograd.nodes(roots))), log)
+    log = begun[-1].log if begun else _table.engine_log
+    if len({id(each.log) for each in begun}) > 1:
+        log = next((each.log for each in begun[::-1] if autograd.is_behind(node, each.roots)), log)
     _table.passes[task] = log
     for old in list(_table.passes)[:-MOST_PASSES]:  # the first known: one that goes on comes again, behind all others
         _table.passes.pop(old, None)
@@ -345,10 +360,14 @@ def _backward_begins(node: Any, task: int) -> None:
     if capture is None:
         return
     autograd.note_leaves_of_functions(node, log)
-    streams = [autograd.made_on(n, log) or _default for n in autograd.all_behind(node)]
-    if any(stream == _default for stream in streams):
+    run = next((each for each in begun[::-1] if autograd.is_behind(node, each.roots)), Pass([], log, (), False))
+    streams = {n: autograd.made_on(n, log) or _default for n in autograd.met(node, run.inputs)}
+    strangers = [n for n, stream in streams.items() if stream == _default]
+    hooks = autograd.forbid_reaching(strangers, streams, node, run.accumulates, partial(capture.fail, 906))
+    if hooks is None:
         raise capture.fail(906)
-    for stream in dict.fromkeys(streams):  # they wait for one another, and the caller for all of them
+    run.hooks += hooks
+    for stream in dict.fromkeys(streams.values()):  # they wait for one another, and the caller for all of them
         if stream.capture is capture and stream != log[-1][1]:
             log[-1][1].wait_stream(stream)
             _table.behind.append((log[-1][1], stream))
@@ -364,7 +383,7 @@ def note_leaf(tensor: torch.Tensor) -> None:
 
 
 @contextmanager
-def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
+def follow_this_thread(roots: Iterable[Any], inputs: Iterable[Any] = (), accumulates: bool = False) -> Iterator[None]:
     """A backward pass from ``roots`` runs for this thread: its nodes were made on the streams that this had chosen.
 
     They count for themselves on each thread; one that has made none goes through what another one has made.
@@ -376,9 +395,9 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
     if task == -1:
         _follow_this_thread(roots)
     else:
-        autograd.note_made_under_way(roots, [each for each, _ in _table.begun.values()], current_stream())
+        autograd.note_made_under_way(roots, [each.roots for each in _table.begun.values()], current_stream())
     key = object()
-    _table.begun[key] = ([*roots], _table.passes.get(task, _table.engine_log))
+    run = _table.begun[key] = Pass([*roots], _table.passes.get(task, _table.engine_log), (*inputs,), accumulates)
     try:
         yield
     except RuntimeError as error:
@@ -388,6 +407,8 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
         raise
     finally:
         del _table.begun[key], leaves  # held until the engine has met them
+        for hook in run.hooks:
+            hook.remove()
         if not _table.begun:
             _join_streams_of_nodes()
 

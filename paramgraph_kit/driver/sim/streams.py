@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import autograd
@@ -11,6 +12,17 @@ if TYPE_CHECKING:
     from .stream import Before, Stream
 
 POOL = 32  # streams that torch has of a priority: who asks for more gets the first ones again
+
+
+@dataclass
+class Pass:
+    """A backward pass: its thread's log, what it goes to where not to every leaf, and hooks that it takes away."""
+
+    roots: list[Any]
+    log: autograd.Log[Stream]
+    inputs: tuple[Any, ...]
+    accumulates: bool
+    hooks: list[Any] = field(default_factory=list)
 
 
 class Streams:
@@ -22,9 +34,8 @@ class Streams:
         self._turns: dict[int, int] = {}  # by priority: how often a stream was given again
         self._pools: dict[int, list[Stream]] = {}
         self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
-        # Backward passes: roots, and their thread's log. Threads write it without a lock, each a key of its own.
-        self.begun: dict[object, tuple[list[Any], autograd.Log[Stream]]] = {}
-        self.passes: dict[int, autograd.Log[Stream]] = {}  # the same by task, once one of its nodes runs
+        self.begun: dict[object, Pass] = {}  # threads write it without a lock, each a key of its own
+        self.passes: dict[int, autograd.Log[Stream]] = {}  # the logs by task, once one of its nodes runs
         self.behind: list[tuple[Stream, Stream]] = []  # streams that run what others run for them here
 
     def next_number(self) -> int:
