@@ -67,6 +67,37 @@ RIGHT = {
         "    with cuda.graph(self.graph):\n        self.out.copy_(self.w * self.rate * self.config['rate'])"
     ),
 }
+MODES = """
+class Finder:
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)).to(device)
+        self.first, self.opt = self.net[0], torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.plan, self.x, self.calls = SimpleNamespace(rate=0.5), torch.zeros(3, device=device), 0
+        with cuda.stream(cuda.Stream()):
+            self.train()
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.loss = self.train()
+    def train(self):
+        self.opt.zero_grad()
+        loss = self.net(self.x).square().sum() * self.plan.rate
+        loss.backward()
+        self.opt.step()
+        return loss.detach()
+    def look(self):
+        self.net.eval()
+        self.net(self.x)
+        self.net.train()
+    def step(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        self.calls += 1
+        plan = self.plan
+        if self.calls == 50:
+            CHANGE
+        return self.loss.clone()
+finder, args = Finder(), (torch.rand(3, device=device),)
+"""
 LAZY = """
 class Finder:
     def __init__(self):
@@ -149,3 +180,24 @@ def test_what_captures_in_its_first_call_is_looked_at_as_well(change: str, words
     fixes = [f.fix.partition("after ")[2] for f in found.failures if f.fix is not None]
     assert len(fixes) == bool(words)
     assert all(fix.endswith(words) for fix in fixes)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("change", "is_wrong"),
+    [
+        ("self.net.eval()", True),
+        ("self.first.requires_grad_(False)", True),
+        ("plan.rate /= 2", True),
+        ("self.look()", False),
+        ("self.net.train()", False),
+        ("self.net.requires_grad_(True)", False),
+    ],
+)
+def test_modes_flags_and_what_a_variable_stands_for_are_looked_at(change: str, is_wrong: bool, tmp_path: Path) -> None:
+    # GIVEN a step that, in a later call, switches a mode, or a flag, or sets a part of what a variable stands for
+    names = run("from types import SimpleNamespace\n" + MODES.replace("CHANGE", change), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["finder"].step, *names["args"])
+    # THEN its line is told, but not where the mode is put back, or is what it was
+    assert [f.frame.text for f in found.failures if f.frame is not None] == ([change] if is_wrong else [])

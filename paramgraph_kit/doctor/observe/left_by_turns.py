@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from inspect import unwrap
 from types import CodeType, FunctionType
 from typing import Any
 
-from torch.optim.lr_scheduler import LRScheduler
-
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, Names, Use
-from paramgraph_kit.doctor.observe.held import all_cells_of, is_a, is_graph
+from paramgraph_kit.doctor.observe.held import all_cells_of, is_graph
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
+from paramgraph_kit.doctor.observe.left_by_calls import Place, called_places
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_entries import other
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.rare_turns import Given, rare_lines
+from paramgraph_kit.doctor.observe.short_names import in_full
 from paramgraph_kit.driver.files import display_name, is_library
 
 _MOST = 12  # lines that are tried
-_Place = tuple[Callable[[Any], None], Any, Any]  # what writes it, what it is, and what it is to be
 
 
 def turned_lines(caller: Caller, call: Call, ran: Iterable[CodeType]) -> list[Given]:
@@ -57,7 +55,7 @@ def call_as_turned(caller: Caller, lines: Iterable[Given], regions: Iterable[Reg
     """Call the function once for each line that gives a number another value; those that a replay did not follow."""
     values = [r.values for r in regions if r.values is not None]
     read = {word for each in values for word in _words(each)}
-    by_line: dict[int, tuple[Given, list[_Place]]] = {}
+    by_line: dict[int, tuple[Given, list[Place]]] = {}
     for given in lines:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
             by_line.setdefault(id(given[1]), (given, []))[1].extend(_places(given, read))
@@ -83,17 +81,13 @@ def call_as_turned(caller: Caller, lines: Iterable[Given], regions: Iterable[Reg
     return found
 
 
-def _places(given: Given, read: set[str]) -> Iterator[_Place]:
+def _places(given: Given, read: set[str]) -> Iterator[Place]:
     """What a line gives another value, as far as that is a number which what is captured may read."""
     function, node, target, names = given
     if target is None:
-        call: Any = node.value  # type: ignore[attr-defined]
-        owner = call.func.value if last_name(call.func) == "step" and isinstance(call.func, ast.Attribute) else None
-        value = Use(function.__code__, owner, False, names).value() if owner is not None else NOTHING
-        for group in value.optimizer.param_groups if is_a(value, LRScheduler) else ():
-            if type(rate := group["lr"]) is float:
-                yield partial(group.__setitem__, "lr"), rate, rate * 0.5
+        yield from called_places(function.__code__, node.value, names)  # type: ignore[attr-defined]
         return
+    target = in_full(target, names.short)
     use = Use(function.__code__, target, False, names)
     then = use.value()
     key = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else ""
