@@ -58,7 +58,14 @@ from paramgraph_kit.rewrite.expressions.picks import (
     shapes,
     widened,
 )
-from paramgraph_kit.rewrite.expressions.state import carried, let_go, on_modules, set_elsewhere, shifted
+from paramgraph_kit.rewrite.expressions.state import (
+    carried,
+    given_gradients,
+    let_go,
+    on_modules,
+    set_elsewhere,
+    shifted,
+)
 from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, asked
@@ -265,6 +272,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         on_modules.fill_what_it_has,
         set_elsewhere.write_where_it_is_set,
     ),
+    "gradients-accumulate": (given_gradients.begin_anew,),
     "parameter-rebound": (carried.fill_the_data, on_modules.fill_what_it_has),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe import (
+    argument_gradients,
     around_replays,
     begun_states,
     between_steps,
@@ -208,6 +209,7 @@ class _Examiner(Caller):
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             about = (self.function, pair[1], self.codes(pair[1]), found.notes)
             silent += between_steps.problems(self.around(pair[1]), *about)
+            silent += argument_gradients.problems(pair[1].left.made, self.args, self.kwargs, self.codes(pair[1]))
             known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found, known)
             silent += [f for f in between if (f.code, f.frame) not in known]
