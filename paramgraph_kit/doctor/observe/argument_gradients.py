@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -49,14 +49,14 @@ def _zeroed_in(file: str) -> bool:
     return in_place or any(n.attr == "grad" for n in stores)
 
 
-def _is_grad(node: ast.AST) -> bool:
+def _is_grad(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load)
 
 
 def _written(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names of what is written in place, or whose gradient is: ``w -= g``, ``w.data.sub_(g)``, ``w.grad.zero_()``."""
     for node in nodes:
-        target = None
+        target: ast.expr | None = None
         if isinstance(node, ast.AugAssign):
             target = node.target
         elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import softened
-from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
@@ -39,6 +39,8 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
         here = f"here `{of_one_size}`{_for_others(place)}"
     elif isinstance(node, ast.Assign) and whole in node.targets:
         here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+    elif picks := _of_an_order(place, whole, test):
+        here = f"here {all_of}{picks}"
     else:
         here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`{zeros}"
     *others, (name, last) = made.items()
@@ -50,6 +52,36 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
     text = name if together else _own(place, last, name)  # `a, b = draw()` stays as it is, there
     return first + found_before(f"{name}_in", text, "torch.long", place, here, last.lineno)
+
+
+_ORDERS = ("argsort", "randperm", "multinomial")  # whose results pick rows, and 0 is one of these
+_ADDED = {"mean": ".sum() / kept.sum()", "sum": ".sum()"}
+
+
+def _of_an_order(place: Place, whole: ast.Subscript, test: str) -> str:
+    """``idx = losses.argsort()[:k]`` and ``losses[idx].mean()``: all rows are picked, and a mask says which count."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and node.value is whole else None
+    every = [n for part in (function.body if function is not None else []) for n in within(part)]
+    made = [n for n in every if isinstance(n, ast.Assign) and path_of(n.targets[0]) == path_of(whole.value) != ""]
+    orders = [n for value in (whole.value, *(n.value for n in made)) for n in [value] if isinstance(n, ast.Call)]
+    if not isinstance(target, ast.Name) or not any(called(n) in _ORDERS for n in orders):
+        return ""
+    picked = [n for n in every if isinstance(n, ast.Subscript) and path_of(n.slice) == target.id]
+    told = list[str]()
+    for pick in picked:
+        method = place.source.parents.get(pick)
+        added = _ADDED.get(method.attr, "") if isinstance(method, ast.Attribute) else ""
+        call = place.source.parents.get(method) if added and method is not None else None
+        if isinstance(call, ast.Call) and not call.args and not call.keywords:
+            told.append(f"`torch.where(kept, {place.text(pick)}, 0){added}` for `{place.text(call)}`")
+    rest = (
+        "" if told and len(told) == len(picked) else "; zeros where it is added up, and a mean divides by `kept.sum()`"
+    )
+    return (
+        f", `kept = {test}` and `{target.id} = {place.text(whole.value)}`, all of it: what that picks counts where "
+        f"`kept` is true{''.join(f', {each}' for each in told)}{rest}"
+    )
 
 
 def _of_one_size(place: Place, whole: ast.Subscript, made: Collection[str]) -> str:

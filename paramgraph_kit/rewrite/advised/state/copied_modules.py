@@ -19,9 +19,10 @@ def copied_module(place: Place) -> str:
     """``self.target = copy.deepcopy(self.net)``, and what reads ``self.target`` in the step."""
     every, node = [*place.source.parents], place.statement
     if place.failure.code == "branch-frozen" and isinstance(node, ast.If) and not node.orelse:
-        found = [(n.lineno, loaded(place.source, n, place.value, every)) for n in node.body]
+        found = [(n.lineno, lines) for n in node.body if (lines := loaded(place.source, n, place.value, every))]
         there = (f"{_joined(lines)} for line {n}" for n, lines in found)
-        return _BEHIND.format(" and ".join(there)) if all(lines for _, lines in found) else ""
+        copied = [n for n in node.body if not isinstance(n, ast.Expr)]  # others set its mode, or say so
+        return _BEHIND.format(" and ".join(there)) if found and len(found) == len(copied) else ""
     if place.failure.code not in _CODES:
         return ""
     if lines := loaded(place.source, place.statement, place.value, every):
