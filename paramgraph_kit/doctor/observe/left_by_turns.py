@@ -161,9 +161,11 @@ def _capturing(codes: dict[str, CodeType]) -> set[str]:
 
 def _asked_ahead(code: CodeType, capture: set[str]) -> Iterator[str]:
     """The attributes that decide whether a function captures: who sets one has it captured again."""
+    blocks = {id(statement) for block in captured_in(code) for statement in block}
     for branch in (n for n in nodes_of(code) if isinstance(n, ast.If)):
-        calls = {last_name(n.func) for s in branch.body for n in ast.walk(s) if isinstance(n, ast.Call)}
-        if not capture.isdisjoint(calls) or captured_in(code):
+        inside = [n for s in branch.body for n in ast.walk(s)]
+        calls = {last_name(n.func) for n in inside if isinstance(n, ast.Call)}
+        if not capture.isdisjoint(calls) or any(id(n) in blocks for n in inside):
             paths = [n for n in ast.walk(branch.test) if isinstance(n, (ast.Attribute, ast.Name))]
             yield from (last_name(n) for n in paths if not isinstance(n, ast.Name) or n.id not in code.co_varnames)
 
