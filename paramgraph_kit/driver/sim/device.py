@@ -54,6 +54,7 @@ def register() -> torch.device:
     from .ctc import install_ctc
     from .cuda_runtime import install_ranges
     from .data import install_data
+    from .demands import demanding
     from .draws import drawing_kernels
     from .evenly import nobody_asks
     from .graphed import install_offloading
@@ -89,7 +90,7 @@ def register() -> torch.device:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
             run = kernel if isinstance(kernel, types.FunctionType) else kernel.__call__
-            library.impl(name, refusing(name, run), "PrivateUse1")
+            library.impl(name, demanding(name, refusing(name, run)), "PrivateUse1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         install_attention(library)

@@ -65,7 +65,8 @@ _COMPRESSED = {
     torch.sparse_csc: ("ccol_indices", "row_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
-_BAGS, _LARGEST, _SPARSE = 3, 5, 9  # what the gradient of bags is given, and whether it is sparse
+# What the gradient of bags is given, whether it is divided by how often rows are asked for, and whether it is sparse.
+_BAGS, _LARGEST, _OFTEN, _SPARSE = 3, 5, 7, 9
 INSTEAD = "make them dense, or use a GPU"
 UNKNOWN = "the simulated device has no sparse {name} in a capture: how many numbers it gives is not known there"
 
@@ -292,12 +293,20 @@ def _dense_made(op: Any) -> Callable[..., Any]:
     return call
 
 
+def _by_how_often(*given: Any) -> torch.Tensor:
+    """Gradients of bags' rows, each divided by how often its row is asked for: the CPU counts others [H200]."""
+    found: torch.Tensor = aten._embedding_bag_backward.default(*given[:_OFTEN], False, *given[_OFTEN + 1 :])
+    counts = torch.bincount(given[1], minlength=len(found)).clamp_(min=1)
+    return found / counts[:, None].to(found.dtype)
+
+
 def _bag_backward(dense: Any) -> Callable[..., Any]:
     """``aten::_embedding_bag_backward``, whose gradient may be sparse."""
+    often = Kernel(aten._embedding_bag_backward.default, _by_how_often)
 
     def call(*given: Any) -> Any:
         if not given[_SPARSE]:
-            return dense(*given)
+            return (often if given[_OFTEN] else dense)(*given)
         kept = [each for n, each in enumerate(given) if n not in (_LARGEST, _SPARSE)]
         _, indices, offsets, bags, *_ = given
         if indices.numel() and not bags.numel():  # which bag each is of, as torch finds it out then
