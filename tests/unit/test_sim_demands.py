@@ -84,6 +84,21 @@ def test_what_is_wrong_is_told_before_anybody_waits(
     assert y.unique().tolist() == [2]
 
 
+@pytest.mark.parametrize("factor", [torch.linalg.cholesky_ex, torch.linalg.inv_ex, torch.linalg.lu_factor_ex])
+def test_who_asks_whether_a_matrix_has_a_factor_waits(factor: Any, sim: torch.device, cuda: Any) -> None:
+    # GIVEN a matrix that has one, factored before WHEN a capture asks whether it has THEN that is a wait
+    matrix = torch.eye(2, device=sim) * 4
+    factor(matrix, check_errors=True)
+    with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
+        factor(matrix, check_errors=True)
+    # WHEN it does not ask THEN it is none
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        found = factor(matrix)
+    graph.replay()
+    assert found.info.item() == 0
+
+
 def test_gradients_of_bags_are_divided_by_how_often_a_row_is_asked_for(sim: torch.device) -> None:
     # GIVEN bags that ask for one row twice and for another once WHEN gradients are scaled THEN each row's are one whole
     weight = torch.arange(6.0, device=sim).view(3, 2).requires_grad_()

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from .refused import TYPES
+from .stream import current_stream
+from .under_way import forbid_in_capture
 
 Demand = Callable[..., None]
 Lists = Sequence[Sequence[torch.Tensor]]
@@ -81,7 +83,7 @@ def _check_selected(tensor: torch.Tensor, mask: torch.Tensor, **_: Any) -> None:
     """What is wrong with a mask, before anybody waits for how many it selects."""
     _require(mask.dtype is torch.bool, "masked_select: expected BoolTensor for mask")
     try:
-        torch.broadcast_shapes(mask.shape, tensor.shape)
+        torch.broadcast_shapes(mask.shape, tensor.shape)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     except RuntimeError:
         one, other = (torch.zeros(()).expand(each.shape) for each in (mask, tensor))
         one + other  # the same in the words of C++
@@ -117,6 +119,12 @@ def _check_weights(weight: torch.Tensor, *given: Any, **_: Any) -> None:
         raise RuntimeError(f"expected scalar type {TYPES[weight.dtype]} but found {TYPES[factors.dtype]}")
 
 
+def _check_factor(*_: Any, check_errors: bool = False, **__: Any) -> None:
+    """Whether a matrix has a factor: who asks for that waits for the answer."""
+    if check_errors:
+        forbid_in_capture(current_stream())
+
+
 def _typed(dtype: torch.dtype) -> str:
     """A type as C++ names it: as the CPU tells of it where it would write."""
     try:
@@ -126,7 +134,9 @@ def _typed(dtype: torch.dtype) -> str:
     return "long int"
 
 
+_CHECKED = ("linalg_cholesky_ex", "linalg_inv_ex", "linalg_lu_factor_ex", "linalg_ldl_factor_ex", "_linalg_solve_ex")
 _DEMANDS: dict[str, Demand] = {
+    **dict.fromkeys(_CHECKED, _check_factor),
     "_int_mm": _check_bytes,
     "_fused_adam_": _check_moments,
     "_fused_adamw_": _check_moments,
