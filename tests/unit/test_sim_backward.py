@@ -401,3 +401,17 @@ class TestErrorsThatNodesRaise:
         with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
             torch.autograd.grad((leaf * 3).sum(), leaf)
         del kept
+
+    def test_a_saved_tensor_that_was_written_to_is_told_first(self, sim: torch.device, cuda: Any) -> None:
+        # GIVEN a leaf of the default stream, and what its node has saved, written to meanwhile
+        leaf, kept = _kept_on_the_default_stream(sim)
+        factor, graph = torch.ones(2, device=sim), cuda.CUDAGraph()
+        # WHEN a capture goes backward through it THEN it hears of the write, and goes on
+        with cuda.graph(graph):
+            y = (leaf * factor).exp()
+            factor.add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+        graph.replay()
+        assert factor.tolist() == [2, 2]
+        del kept
