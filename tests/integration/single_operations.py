@@ -142,6 +142,7 @@ ALONE = (
     "zi.use.soup_of_models_averaged_by_state_dict_then_replayed",
     "zj.edge.current_stream_set_by_hand_around_and_within_captures",
     "zj.edge.streams_of_a_capture_forked_twice_with_nested_joins",
+    "zk.edge.gradient_checkpoints_with_shapes_that_change_or_draw",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
