@@ -290,7 +290,9 @@ Of all those these still differ, beside names of the device, wordings, and warni
 - what a `TorchDispatchMode` sees of `x[...] = 5.0`: other operations of the same effect, which take memory for the
   number here, and may take what a replay still reads;
 - `rms_norm`, which is made of several operations here (so its node and what a `TorchDispatchMode` sees are named), and
-  `torch._efficientzerotensor`, which has memory; complex numbers divided by a zero of the host, infinite here;
+  `torch._efficientzerotensor`, which has memory;
+- a quotient by a number of the host, which is a product with the reciprocal on a GPU: its last bit, and complex numbers
+  divided by zero, which are infinite here and NaN there;
 - an external event with timing that is no more when its graph is replayed, which is an unknown error on a GPU;
 - which memory a graph of a shared pool uses again that an earlier one has given back, where a kernel takes some for
   itself while it runs (as a GPU's sum of many numbers may): kernels take none here, and another value is written over;
