@@ -88,6 +88,16 @@ HELD_OVER = {
         ),
         ["rows = [self.x.clone()]"],
     ),
+    "a pair": ("x = self.x\nself.graph.replay()\nreturn x, self.x.clone()", ["x = self.x.clone()"]),
+    "a dictionary": (
+        "kept = self.x\nself.graph.replay()\nnew = self.x.clone()\nreturn {'from': kept, 'to': new}",
+        ["kept = self.x.clone()"],
+    ),
+    "an attribute": (
+        "self.last = self.x\nself.graph.replay()\nreturn y - self.last, self.x.clone()",
+        ["self.last = self.x.clone()"],
+    ),
+    "arguments": ("x = self.x\nself.graph.replay()\nreturn torch.stack((x, self.x))", ["x = self.x.clone()"]),
 }
 RIGHT = {
     "a short name": "x = self.x\nself.graph.replay()\nreturn x * 2",
@@ -104,6 +114,11 @@ RIGHT = {
     "a short name beside its copy": (
         "x, old = self.x, self.x.clone()\nself.graph.replay()\nreturn x - old, self.x - old"
     ),
+    "what is filled": "last = self.y\nlast.copy_(y)\nself.graph.replay()\nreturn last.clone(), self.y.sum(), self.x.sum()",
+    "its shape": "old = self.x\nself.graph.replay()\nreturn self.x.clone(), old.shape",
+    "a copy behind it": "self.graph.replay()\nnew = self.x\nreturn new.sum(), self.x.clone()",
+    "parts": "x = self.x\nself.graph.replay()\nreturn x[:2].clone(), self.x[2:].clone()",
+    "sums": "x = self.x\nself.graph.replay()\nreturn x.sum() + y, self.x.clone()",
     "a list of copies": (
         "rows = [self.x.clone()]\nfor _ in range(3):\n    self.graph.replay()\n    rows.append(self.x.clone())\n"
         "return torch.stack(rows)"

@@ -9,14 +9,19 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.restore.holder import is_array
 
 LENGTH = "len()"  # the part of a list that says how many entries it has
 _ROWS = (list, tuple, deque)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _SETS = (set, frozenset)
+_PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
+MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict, *_PARAMETERS)
 HELD = (*_ROWS, *_DICTS, *_SETS)
 _MOST_ENTRIES = 256
 ADDS = ("append", "appendleft", "extend", "extendleft", "insert", "add")
@@ -39,6 +44,15 @@ def entry_at(owner: Any, node: ast.Subscript, absent: Any) -> Any:
         return owner.get(key, absent)
     held = _row(owner) if type(owner) in _ROWS or is_array(owner) else ()
     return held[key] if isinstance(key, int) and -len(held) <= key < len(held) else absent
+
+
+def module_at(owner: Any, node: ast.Subscript, absent: Any) -> Any:
+    """The module, or parameter, of a row of them under a key that is written out: ``net[0]``, ``heads["a"]``."""
+    held = vars(owner)["_parameters" if is_a(owner, _PARAMETERS) else "_modules"]
+    key = ast.literal_eval(node.slice)
+    if type(key) is int and -len(held) <= key < len(held):
+        return [*held.values()][key]
+    return held.get(key, absent) if type(key) is str else absent
 
 
 def is_held(value: Any) -> bool:

@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.asked_for_any import is_as_before
 from paramgraph_kit.doctor.observe.captured_entries import (
     LENGTH,
+    MODULES,
     above_of,
     entries_of,
     entry_at,
@@ -31,6 +32,7 @@ from paramgraph_kit.doctor.observe.captured_entries import (
     is_dict,
     is_held,
     keys_of,
+    module_at,
     picked_by,
     values_of,
 )
@@ -452,6 +454,8 @@ def _value(node: ast.expr | None, names: Names) -> Any:
         return NOTHING if owner is NOTHING else instead_of(node, _attribute(owner, node.attr), NOTHING)
     if isinstance(node, ast.Subscript) and is_key(node.slice):
         owner = _value(node.value, names)
+        if is_a(owner, MODULES):
+            return module_at(owner, node, NOTHING)
         return instead_of(node, entry_at(owner, node, NOTHING), NOTHING) if is_held(owner) else NOTHING
     return NOTHING
 

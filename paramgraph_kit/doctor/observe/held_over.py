@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held_beside import LOOKS, held_beside
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import spans
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -32,7 +33,6 @@ _COMPARE = frozenset(
     """sub rsub mse_loss l1_loss smooth_l1_loss huber_loss dist cdist pairwise_distance cosine_similarity eq ne lt le gt
     ge equal isclose allclose is_close kl_div assert_close""".split()  # noqa: SIM905 - shorter so
 )
-_LOOKS = ("detach", "view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "contiguous", "ravel", "t")
 _PATHS = (ast.Name, ast.Attribute)
 _EACH_BY_ITSELF = ("cosine_similarity",)
 _MOST = 4096  # entries of a list
@@ -44,6 +44,7 @@ class HeldOver:
     def __init__(self) -> None:
         self._names: dict[tuple[CodeType, str], set[int]] = {}
         self._lists: dict[int, _Begun] = {}
+        self.beside: dict[tuple[CodeType, str], Failure] = {}  # what is read beside what it was
 
     def look(
         self,
@@ -62,7 +63,9 @@ class HeldOver:
             return is_a(part, torch.Tensor) and (owns(part) or storage_key(part) in moved)
 
         if is_written(value):
-            self._names.setdefault((frame.f_code, name), set()).add(storage_key(value))
+            self._names.setdefault((frame.f_code, name), set()).add(key := storage_key(value))
+            for node, what in held_beside(frame, name, key):
+                self.beside[frame.f_code, f"{ast.unparse(node)} {node.lineno}"] = _told_at(frame.f_code, node, what)
         elif type(value) is list and id(value) not in self._lists and name.isidentifier():
             mine = [
                 each
@@ -170,7 +173,7 @@ def _compared(nodes: list[ast.AST], line: int, deep: int) -> Iterator[tuple[ast.
 
 def _looked_at(node: ast.expr) -> ast.expr:
     """What calls that give another look at a tensor begin with."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOOKS:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOOKS:
         node = node.func.value
     return node
 

@@ -212,7 +212,7 @@ class KeptResults:
         self._at_end = [_of_line(kept) for kept in self._replays.ended(result, lambda held: bool(_twice(held, owns)))]
 
     def _failures(self, owns: Owns, given: Owns) -> Iterator[Failure]:
-        yield from self._names.values()
+        yield from {**self._over.beside, **self._names}.values()
         for kept in self._lists.values():
             before = self._before.get(id(kept.held), set())
             yield from self._over.of_list(kept.held)

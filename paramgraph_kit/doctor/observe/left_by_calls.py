@@ -41,6 +41,18 @@ def called_places(code: CodeType, call: ast.expr, names: Names) -> Iterator[Plac
         )
 
 
+def set_flag(code: CodeType, target: ast.expr, value: ast.expr | None, names: Names) -> Iterator[Place]:
+    """``p.requires_grad = False``, which modes and flags are set by as well."""
+    if not isinstance(target, ast.Attribute) or not isinstance(value, ast.Constant) or type(value.value) is not bool:
+        return
+    owner = Use(code, target.value, False, names).value()
+    if target.attr == "requires_grad" and is_a(owner, torch.Tensor):
+        if owner.is_leaf and owner.requires_grad is not value.value:
+            yield partial(_learns, owner), owner.requires_grad, value.value
+    elif target.attr == "training" and is_a(owner, torch.nn.Module) and owner.training is not value.value:
+        yield partial(vars(owner).__setitem__, "training"), owner.training, value.value
+
+
 def _learns(parameter: torch.Tensor, learns: bool) -> None:
     parameter.requires_grad_(learns)
 

@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, Names, Use
 from paramgraph_kit.doctor.observe.held import all_cells_of, is_graph
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
-from paramgraph_kit.doctor.observe.left_by_calls import Place, called_places
+from paramgraph_kit.doctor.observe.left_by_calls import Place, called_places, set_flag
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_entries import other
 from paramgraph_kit.doctor.observe.own_managers import captured_in
@@ -88,6 +88,7 @@ def _places(given: Given, read: set[str]) -> Iterator[Place]:
         yield from called_places(function.__code__, node.value, names)  # type: ignore[attr-defined]
         return
     target = in_full(target, names.short)
+    yield from set_flag(function.__code__, target, getattr(node, "value", None), names)
     use = Use(function.__code__, target, False, names)
     then = use.value()
     key = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else ""

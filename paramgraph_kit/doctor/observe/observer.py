@@ -407,7 +407,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
         self.keeper.note_leaf(leaf)
-        if not (torch.is_grad_enabled() and self._is_there(leaf)):
+        if not (torch.is_grad_enabled() and leaf.requires_grad and self._is_there(leaf)):  # it may be frozen since
             return
         known = self._hooked.get(id(leaf))
         if known is None or known[0]() is None:

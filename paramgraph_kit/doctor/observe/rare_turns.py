@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of, here, last_name, nodes_of, pairs_of
+from paramgraph_kit.doctor.observe.captured_entries import MODULES, is_dict
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, names_in
+from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.loop_elements import rounds_of
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 
 _READS = ("item", "bool", "float", "int", "any", "all", "tolist")
 _GIVES = (ast.Assign, ast.AugAssign, ast.AnnAssign)
-_MOST_ELEMENTS = 8
+_MOST_ELEMENTS = 64
+_KIND_OF = 2  # arguments of isinstance
+_PARTS = ("parameters", "modules", "children", "named_parameters", "named_modules", "named_children", "values", "items")
 _DEEP = 2  # methods that a branch calls, and that call others
 Given = tuple[FunctionType, ast.stmt, ast.expr | None, Names]  # a statement, what it sets, and what names mean there
 
@@ -72,7 +80,8 @@ def _of_block(
             given = _targets(node, function, names, loops)
             yield from (each for each in given if each[2] is None or ast.unparse(each[2]) not in asked)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            yield function, node, None, names
+            around = _in_rounds(function.__code__, node.value.func, names, loops)
+            yield from ((function, node, None, each) for each in around)
             called = Use(function.__code__, node.value.func, False, names).value() if deep else NOTHING
             inner, own = getattr(called, "__func__", called), getattr(called, "__self__", None)
             for other, owner in known:
@@ -89,15 +98,53 @@ def _targets(node: Any, function: FunctionType, names: Names, loops: list[Any]) 
     for target in (each for t in targets for each in elements_of(t)):
         if isinstance(target, ast.Name) and target.id in code.co_varnames:
             continue
-        first = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-        around = [n for n in loops if isinstance(n.target, ast.Name) and n.target.id in first]
-        held = Use(code, around[0].iter, False, names).value() if around else None
-        if isinstance(held, (list, tuple)):
-            for each in held[:_MOST_ELEMENTS]:
-                space = {**names.known, around[0].target.id: each}
-                yield function, node, target, Names(names.space, names.cells, names.own, space, names.short)
-        elif not around:
-            yield function, node, target, names
+        yield from ((function, node, target, each) for each in _in_rounds(code, target, names, loops))
+
+
+def _in_rounds(code: CodeType, path: ast.AST, names: Names, loops: list[Any]) -> Iterator[Names]:
+    """What names mean where a line is, once for each element of the loop whose variable it has."""
+    first = {n.id for n in ast.walk(path) if isinstance(n, ast.Name)}
+    rounds = [each for loop in loops for each in rounds_of(loop.target, loop.iter)]
+    around = [(_last_of(target), over) for target, over in rounds if _last_of(target) in first]
+    if not around:
+        yield names
+    for name, over in around[:1]:
+        for each in islice(_elements(code, over, names), _MOST_ELEMENTS):
+            if all(is_a(each, kind) for kind in _kinds_asked(code, path, name, names, loops)):
+                yield Names(names.space, names.cells, names.own, {**names.known, name: each}, names.short)
+
+
+def _kinds_asked(code: CodeType, path: ast.AST, name: str, names: Names, loops: list[Any]) -> Iterator[Any]:
+    """The classes that tests of a loop around a line ask its variable for: ``if isinstance(m, nn.Dropout)``."""
+    inside = [n for loop in loops if isinstance(loop, ast.For) for n in ast.walk(loop) if isinstance(n, ast.If)]
+    for test in (n.test for n in inside if any(each is path for s in n.body for each in ast.walk(s))):
+        for call in (n for n in ast.walk(test) if isinstance(n, ast.Call) and len(n.args) == _KIND_OF):
+            kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+            found = tuple(Use(code, each, False, names).value() for each in kinds)
+            if last_name(call.func) == "isinstance" and ast.unparse(call.args[0]) == name:
+                yield tuple(each for each in found if isinstance(each, type))
+
+
+def _last_of(target: ast.expr) -> str:
+    """The variable of a loop; of ``name, parameter`` the second."""
+    target = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _elements(code: CodeType, over: ast.expr, names: Names) -> Iterable[Any]:
+    """What a loop goes through, as far as that is the user's list, a row of modules, or parts of a module."""
+    value = Use(code, over, False, names).value()
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr in _PARTS:
+        owner = Use(code, over.func.value, False, names).value()
+        if is_a(owner, torch.nn.Module):
+            found = getattr(torch.nn.Module, over.func.attr, None)
+            value = [*found(owner)] if found is not None else [*owner._modules.values()]
+            value = [each[-1] for each in value] if over.func.attr.startswith("named_") else value
+        elif is_dict(owner) and over.func.attr in ("values", "items"):
+            value = [*owner.values()]
+    elif is_a(value, MODULES):
+        value = [*(value._modules or value._parameters).values()]
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _counted(codes: Iterable[CodeType]) -> Iterator[str]:
