@@ -439,3 +439,30 @@ def test_the_state_that_an_optimizer_makes_in_its_first_step_is_none_of_a_branch
     # THEN the branch is told, and nothing of the loop over the gradients
     assert ("branch-frozen", "if count[0] % 50 == 0:") in found
     assert not any("net.parameters" in line or "clamp_" in line for _, line in found), found
+
+
+class _Pairs:
+    def __init__(self, x: torch.Tensor, *, close: bool) -> None:
+        self.x, self.close = x, close
+        self.reference: torch.Tensor | None = x.clone()
+        self.pairs = torch.zeros(2, 1, dtype=torch.long, device=DEVICE)
+
+    def __call__(self, v: torch.Tensor) -> torch.Tensor:
+        self.x.add_(v)
+        if self.reference is not None:
+            with torch.no_grad():
+                if self.close or (self.x - self.reference).abs().max() < 5:
+                    return self.x[self.pairs].sum()
+        self.pairs = (self.x[:, None] - self.x[None]).abs().lt(1).nonzero().T
+        return self.x[self.pairs].sum()
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["asks", "never-asks"])
+def test_what_is_behind_the_statements_around_a_branch_that_leaves_is_told(close: bool) -> None:
+    # GIVEN a neighbour list that is built anew behind an `if` within which these calls leave, or which always leaves
+    step = _Pairs(torch.randn(4, device=DEVICE), close=close)
+    # WHEN diagnosed THEN the line behind both is told where a later call may come to it
+    found = told(pgk.diagnose(step, torch.full((4,), 1e-3, device=DEVICE)))
+    built = "self.pairs = (self.x[:, None] - self.x[None]).abs().lt(1).nonzero().T"
+    assert (("dynamic-shape", built) in found) is not close
+    assert bool(found) is not close

@@ -205,7 +205,8 @@ def test_what_captures_in_its_first_call_is_looked_at_as_well(change: str, words
 )
 def test_modes_flags_and_what_a_variable_stands_for_are_looked_at(change: str, is_wrong: bool, tmp_path: Path) -> None:
     # GIVEN a step that, in a later call, switches a mode, or a flag, or sets a part of what a variable stands for
-    names = run("from types import SimpleNamespace\n" + MODES.replace("CHANGE", change.replace("\n", "\n" + " " * 12)), tmp_path)
+    program = MODES.replace("CHANGE", change.replace("\n", "\n" + " " * 12))
+    names = run("from types import SimpleNamespace\n" + program, tmp_path)
     # WHEN
     found = pgk.diagnose(names["finder"].step, *names["args"])
     # THEN its line is told, but not where the mode is put back, or is what it was

@@ -63,11 +63,15 @@ def _writes(nodes: list[ast.AST], name: str) -> bool:
             inner = inner.value if isinstance(inner, ast.Subscript) else inner
             if node.func.attr.endswith("_") and ast.unparse(inner) == name:
                 return True
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == name:
-            return True
-        elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == name:
-            return True
-        elif isinstance(node, ast.keyword) and node.arg == "out" and ast.unparse(node.value) == name:
+            continue
+        into: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            into = node.value
+        elif isinstance(node, ast.AugAssign):
+            into = node.target
+        elif isinstance(node, ast.keyword) and node.arg == "out":
+            into = node.value
+        if into is not None and ast.unparse(into) == name:
             return True
     return False
 

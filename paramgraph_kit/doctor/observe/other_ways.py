@@ -369,12 +369,13 @@ def _key(code: CodeType, node: Test) -> Key:
     return code.co_filename, node.lineno, node.col_offset
 
 
-def _behind(node: ast.If, code: CodeType) -> list[ast.stmt]:
-    """What stands behind a branch that leaves, in the same block."""
+def _behind(node: ast.stmt, code: CodeType) -> list[ast.stmt]:
+    """What stands behind a branch that leaves: in its block, and behind the statements that this is within."""
     for each in nodes_of(code):
         for block in (getattr(each, name, None) for name in ("body", "orelse", "finalbody")):
             if isinstance(block, list) and node in block:
-                return block[block.index(node) + 1 :]
+                outer = _behind(each, code) if isinstance(each, (ast.If, ast.With, ast.Try)) else []
+                return block[block.index(node) + 1 :] + outer
     return []
 
 
