@@ -39,7 +39,6 @@ WRONG: dict[str, Call] = {
     "a result larger than nothing": lambda x: x[:0].logical_xor_(new(x, 5, 0, 4)),
     "a result larger than a whole": lambda x: x.gt_(new(x, 5, 3, 4)),
     "a result larger than a column": lambda x: x[:, :1].gt_(x),
-    "an index of another type": lambda x: torch.index_select(x.t(), 0, new(x, 2)),
     "a result larger than what it replaces": lambda x: x.logical_xor_(new(x, 5, 3, 4)),
 }
 OVERLAPPING: dict[str, Call] = {
