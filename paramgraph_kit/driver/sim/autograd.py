@@ -189,7 +189,8 @@ def forbid_reaching(
 
     if running in strangers or not all(hasattr(each, "variable") for each in strangers):
         return None
-    givers = [each for each in among if any(following in strangers for following, _ in each.next_functions)]
+    ends = set(strangers)
+    givers = [each for each in among if not ends.isdisjoint(following for following, _ in each.next_functions)]
     if running in givers and not accumulates:
         return None
     hooks = [each.register_hook(refuse) for each in givers if each != running]
