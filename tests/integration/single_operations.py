@@ -128,6 +128,7 @@ ALONE = (
     "zb.gen_offset_set_in_capture",
     "zb.gen_offsets_after_draws_and_replays",
     "zb.gen_set_offset_before_replay",
+    "zf.use.soft_actor_targets_polyak_by_foreach_and_by_zip",
     "zg.edge.event_recorded_before_the_fork_is_waited_after_the_end",
     "zg.edge.jagged_values_moved_under_replays",
     "zg.edge.storage_set_with_offsets_between_replays_and_self",
@@ -138,12 +139,19 @@ ALONE = (
     "zh.edge.generic_events_and_streams_fork_inside_a_capture",
     "zi.edge.captures_begun_and_ended_by_hand_with_streams_of_the_user",
     "zi.edge.forks_of_a_capture_that_users_forget_to_join",
+    "zi.use.ema_of_teacher_by_zip_with_lists_read_late",
     "zi.use.positions_and_masks_cached_in_a_module_by_length",
     "zi.use.soup_of_models_averaged_by_state_dict_then_replayed",
     "zj.edge.current_stream_set_by_hand_around_and_within_captures",
     "zj.edge.streams_of_a_capture_forked_twice_with_nested_joins",
+    "zj.use.noisy_layers_reset_by_a_method_outside_or_inside",
+    "zk.edge.elements_of_jagged_batches_kept_for_graphs",
     "zk.edge.gradient_checkpoints_with_shapes_that_change_or_draw",
+    "zk.edge.loops_over_streams_that_leave_their_events_unjoined",
+    "zk.edge.reserved_segments_of_failed_and_dropped_captures",
+    "zk.use.iterators_and_closures_consumed_while_capturing",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
+    *(name for name in BLIND if name.endswith(".reuse")),  # of memory that was given back
 )
 _fresh: list[IO[str]] = []  # where such a process is asked for, and what it says is read
 _DEVICE = re.compile(r"\bcuda\b")

@@ -105,8 +105,10 @@ def _check_matrix(tensor: torch.Tensor) -> None:
     _require(tensor.dim() == 2, "expected a matrix")
 
 
-def _check_chosen(_: torch.Tensor, __: int, index: torch.Tensor, **___: Any) -> None:
-    """The rows of ``index_select``."""
+def _check_chosen(tensor: torch.Tensor, dim: int, index: torch.Tensor, **_: Any) -> None:
+    """The rows of ``index_select``, of a dimension that there is."""
+    if not -tensor.dim() <= dim < max(tensor.dim(), 1):
+        return
     _require(index.dim() <= 1, "Index is supposed to be an empty tensor or a vector")
     if index.dtype not in (torch.int64, torch.int32):
         raise NotImplementedError(f"\"index_select_out_cuda_impl\" not implemented for '{TYPES[index.dtype]}'")
