@@ -114,9 +114,7 @@ RIGHT = {
     "a short name beside its copy": (
         "x, old = self.x, self.x.clone()\nself.graph.replay()\nreturn x - old, self.x - old"
     ),
-    "what is filled": (
-        "last = self.y\nlast.copy_(y)\nself.graph.replay()\nreturn last.clone(), self.y.sum(), self.x.sum()"
-    ),
+    "what is filled": "last = self.y\nlast.copy_(y)\nself.graph.replay()\nreturn last.clone(), self.y.sum()",
     "its shape": "old = self.x\nself.graph.replay()\nreturn self.x.clone(), old.shape",
     "a copy behind it": "self.graph.replay()\nnew = self.x\nreturn new.sum(), self.x.clone()",
     "parts": "x = self.x\nself.graph.replay()\nreturn x[:2].clone(), self.x[2:].clone()",

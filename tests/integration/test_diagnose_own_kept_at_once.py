@@ -57,6 +57,9 @@ KEPT = {
     ("ya, yb = r.run(xs[0]), r.run(xs[1])", "(ya.mean().item(), yb.mean().item())"): (
         "ya, yb = (r.run(xs[0]).clone(), r.run(xs[1]))"
     ),
+    ("ya, yb = (r.run(x) for x in xs[:2])", "(ya - yb).cpu()"): "(r.run(x).clone() for x in xs[:2])",
+    ("ya, yb = [r.run(x) for x in xs[:2]]", "(ya - yb).cpu()"): "[r.run(x).clone() for x in xs[:2]]",
+    ("ya, yb = map(r.run, xs[:2])", "(ya - yb).cpu()"): "[y.clone() for y in map(r.run, xs[:2])]",
     ("rows = [r.run(x) for x in xs]", "[(o.top + o.mean).cpu() for o in rows]"): (
         "[copy.deepcopy(r.run(x)) for x in xs]"
     ),
@@ -70,6 +73,9 @@ RIGHT = (
     ("rows = [r.run(x) for x in xs]", "r.y.mean().item()"),
     ("_, y = r.run(xs[0]), r.run(xs[1])", "y.mean().item()"),
     ("ya, yb = r.run(xs[0]).clone(), r.run(xs[1])", "(ya.mean().item(), yb.mean().item())"),
+    ("_, yb = map(r.run, xs[:2])", "yb.mean().item()"),
+    ("ya, yb = (r.run(x).clone() for x in xs[:2])", "(ya - yb).cpu()"),
+    ("ya, yb = (r.run(x) for x in xs[:2])", "yb.mean().item()"),
     ("ya, yb = r.run(xs[0]).unbind()", "(ya.mean().item(), yb.mean().item())"),
 )
 

@@ -205,10 +205,24 @@ def test_what_captures_in_its_first_call_is_looked_at_as_well(change: str, words
 )
 def test_modes_flags_and_what_a_variable_stands_for_are_looked_at(change: str, is_wrong: bool, tmp_path: Path) -> None:
     # GIVEN a step that, in a later call, switches a mode, or a flag, or sets a part of what a variable stands for
-    program = MODES.replace("CHANGE", change.replace("\n", "\n" + " " * 12))
-    names = run("from types import SimpleNamespace\n" + program, tmp_path)
+    names = run(
+        "from types import SimpleNamespace\n" + MODES.replace("CHANGE", change.replace("\n", "\n" + " " * 12)), tmp_path
+    )
     # WHEN
     found = pgk.diagnose(names["finder"].step, *names["args"])
     # THEN its line is told, but not where the mode is put back, or is what it was
     line = change.splitlines()[-1].strip()
     assert [f.frame.text.strip() for f in found.failures if f.frame is not None] == ([line] if is_wrong else [])
+
+
+@pytest.mark.sweep
+def test_a_graph_that_keeps_the_loss_of_what_is_frozen_later_is_looked_at_as_well(tmp_path: Path) -> None:
+    # GIVEN a step whose loss, which it keeps, holds its graph of gradients, and that freezes a part later
+    text = MODES.replace("loss.detach()", "loss").replace("self.loss.clone()", "self.loss.item()")
+    names = run(
+        "from types import SimpleNamespace\n" + text.replace("CHANGE", "self.net[0].requires_grad_(False)"), tmp_path
+    )
+    # WHEN
+    found = pgk.diagnose(names["finder"].step, *names["args"])
+    # THEN the line is told: a weight that learns no more is no error of the question's
+    assert [f.frame.text for f in found.failures if f.frame is not None] == ["self.net[0].requires_grad_(False)"]

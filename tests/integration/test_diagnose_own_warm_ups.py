@@ -355,3 +355,49 @@ def test_a_step_on_a_side_stream_that_waits_for_nothing_is_told_with_the_name_th
     )
     words = f"the `with` around line {line + 1}, which calls this: s.wait_stream(torch.cuda.current_stream())"
     assert words in told.fix
+
+
+SERVED = """
+class Cache:
+    def __init__(self, module):
+        self.module, self.table = module, {}
+    def __call__(self, x):
+        if x.shape not in self.table:
+            static, side = x.clone(), cuda.Stream()
+            AHEAD
+            with cuda.stream(side), torch.no_grad():
+                self.module(static)
+            BEHIND
+            graph = cuda.CUDAGraph()
+            with cuda.graph(graph), torch.no_grad():
+                out = self.module(static)
+            self.table[x.shape] = graph, static, out
+        graph, static, out = self.table[x.shape]
+        static.copy_(x)
+        graph.replay()
+        return out.clone()
+f = Cache(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to(device))
+args = (torch.randn(16, 6, device=device),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ahead", "behind", "is_said"),
+    [
+        ("pass", "pass", True),
+        pytest.param(
+            "kept = {k: v.clone() for k, v in self.module.state_dict().items()}",
+            "self.module.load_state_dict(kept)",
+            False,
+            marks=pytest.mark.sweep,
+        ),
+        pytest.param("self.module.eval()", "pass", False, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_warm_up_that_drops_what_the_capture_keeps_is_one(
+    ahead: str, behind: str, is_said: bool, tmp_path: Path
+) -> None:
+    # GIVEN a table of graphs of one of torch's modules, whose warm-up calls it as the capture does, and keeps nothing
+    # WHEN it is diagnosed THEN statistics that it moves are said, where nothing puts them back
+    notes = _notes(SERVED.replace("AHEAD", ahead).replace("BEHIND", behind), tmp_path)
+    assert [("buffers" in n) for n in notes] == [True] * is_said

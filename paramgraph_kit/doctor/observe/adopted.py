@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before, written_in
+from paramgraph_kit.doctor.observe.captured_entries import above_of
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.learning import learning
@@ -17,7 +18,7 @@ from paramgraph_kit.doctor.observe.optimizers import state_begun_inside
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 
 
 def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] = ()) -> None:
@@ -28,6 +29,8 @@ def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] 
         graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}
         learn = [region for region in regions if _calls(region, "backward")]
         for region in regions:
+            if (one := graphs.of(region.graph)) is not None:
+                one.hosts |= {storage_key(t): (storage_ref(t.untyped_storage()), fills) for t, fills in _hosts(region)}
             steps = _stepped(region)
             graphs.states.adopt(region.graph, [optimizer for optimizer, _ in steps])
             own = graphs.of(region.graph)
@@ -59,6 +62,18 @@ def _gradients(graphs: OwnGraphs, region: Region, learn: list[Region], optimizer
     graphs.between.adopt(region.graph, region, codes, written, read, made)
     met = {storage_key(t) for pair in (written, read) for each in pair.items() for t in each}
     graphs.flow.adopt(region.graph, met | own.reads.keys())
+
+
+def _hosts(region: Region) -> Iterator[tuple[torch.Tensor, bool]]:
+    """Memory of the host's that lines of a capture copy, and whether they write there."""
+    for name in ("copy_", "to", "cuda"):
+        for use in _calls(region, name):
+            call = above_of(use.code, above_of(use.code, use.node))
+            given = call.args[0] if name == "copy_" and isinstance(call, ast.Call) and call.args else None
+            sides = [use.value(), Use(use.code, given, False, use.names).value() if given is not None else None]
+            for number, side in enumerate(sides):
+                if is_a(side, torch.Tensor) and side.device.type == "cpu" and side.numel():
+                    yield side, name == "copy_" and number == 0
 
 
 def _stepped(region: Region) -> list[tuple[torch.optim.Optimizer, Use]]:

@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.observe.held import is_a
 
@@ -56,12 +57,21 @@ def with_copies(node: ast.AST, copies: dict[ast.expr, str]) -> tuple[str, str]:
 def copy_of(given: str, value: Any) -> str:
     """The text of a copy of what a text names; ``value``: what that is."""
     kind = type(value)
+    if _has_rows(value):
+        return f"copy.deepcopy({given})"
     if is_a(value, dict):
         return f"{{k: {_part(dict.values(value), 'v')} for k, v in {given}.items()}}"
     if kind in (list, tuple):
         part = _part(value, "v")
         return f"[{part} for v in {given}]" if kind is list else f"tuple({part} for v in {given})"
     return f"{given}.clone()" if is_a(value, torch.Tensor) else f"copy.deepcopy({given})"
+
+
+def _has_rows(value: Any) -> bool:
+    """Whether parts of it have parts with tensors themselves."""
+    parts = [*dict.values(value)] if is_a(value, dict) else [*value] if type(value) in (list, tuple) else []
+    rows = [each for each in parts if is_a(each, dict) or type(each) in (list, tuple)]
+    return any(is_a(leaf, torch.Tensor) for each in rows for leaf in tree_leaves(each))
 
 
 def _part(values: Any, name: str) -> str:

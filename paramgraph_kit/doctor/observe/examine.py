@@ -446,7 +446,7 @@ class _Examiner(Caller):
             asked = there.scopes, self.function, self.codes(call), call.result, self.graphs.owns, there.calls
             by_key = any(keys_of(r.code.co_filename) for r in self.graphs.launched_regions())
             lines |= kept(*asked, by_key=by_key)
-        problems = [kept_at(text, *each) for each in lines.items()]
+        problems = [kept_at(text, *each, (self.function, call.result)) for each in lines.items()]
         if is_result:
             problems += held_around(text, there, *asked[1:5], lines, by_key=by_key)
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)

@@ -58,20 +58,17 @@ def _pairs(code: CodeType, name: str) -> list[tuple[ast.stmt, ast.expr, str]]:
 def _writes(nodes: list[ast.AST], name: str) -> bool:
     """Whether a name is a short one, by which memory is filled: ``x.copy_(batch)``, ``x[:n] = batch``, ``x += 1``."""
     for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            inner = _looked_at(node.func.value, LOOKS)
-            inner = inner.value if isinstance(inner, ast.Subscript) else inner
-            if node.func.attr.endswith("_") and ast.unparse(inner) == name:
-                return True
-            continue
-        into: ast.expr | None = None
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            into = node.value
+        filled: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            filled = _looked_at(node.func.value, LOOKS)
+            filled = filled.value if isinstance(filled, ast.Subscript) else filled
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            filled = node.value
         elif isinstance(node, ast.AugAssign):
-            into = node.target
+            filled = node.target
         elif isinstance(node, ast.keyword) and node.arg == "out":
-            into = node.value
-        if into is not None and ast.unparse(into) == name:
+            filled = node.value
+        if filled is not None and ast.unparse(filled) == name:
             return True
     return False
 
@@ -84,11 +81,8 @@ def _reads_both(code: CodeType, name: str, path: str, first: int, line: int) -> 
     """
     nodes = [*nodes_of(code)]
     behind = [n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno > line]
-    if any(
-        isinstance(n, (ast.Attribute, ast.Name, ast.Subscript)) and isinstance(n.ctx, ast.Store) and first < n.lineno
-        for n in nodes
-        if isinstance(n, _PATHS) and ast.unparse(n) == path
-    ):
+    stored = (n for n in nodes if isinstance(n, _PATHS) and isinstance(n.ctx, ast.Store) and first < n.lineno)
+    if any(ast.unparse(n) == path for n in stored):
         return False  # it is given something else
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     others = {path}

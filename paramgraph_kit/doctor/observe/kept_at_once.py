@@ -88,7 +88,7 @@ class LinesOfReplays:
             parts = node.value.elts if isinstance(node.value, ast.List) else node.value.values
             calls = [each for each in parts if isinstance(of_what(each), ast.Call)]
             yield from (AtOnce(code, f"{name}[{n}]", node, each, None) for n, each in enumerate(calls[:-1]))
-        elif made := _makes(node.value):
+        elif made := _gives(node):
             yield AtOnce(code, name, made, _entry(made), value)
         else:  # a function of the user's makes the list
             called = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
@@ -126,8 +126,15 @@ def _makes(value: ast.expr | None) -> ast.expr | None:
     return None
 
 
+def _gives(node: ast.Assign) -> ast.expr | None:
+    """The same of a line, which may also unpack what is made one by one: ``a, b = map(run, (x, y))``."""
+    value = node.value
+    lazy = isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and last_name(value.func) == "map")
+    return value if lazy and isinstance(node.targets[0], (ast.Tuple, ast.List)) else _makes(value)
+
+
 def _entry(made: ast.expr) -> ast.expr | None:
-    inner = made.args[0] if isinstance(made, ast.Call) else made
+    inner = made.args[0] if isinstance(made, ast.Call) and last_name(made.func) in _MAKE_LISTS else made
     if isinstance(inner, (ast.ListComp, ast.GeneratorExp)):
         return inner.elt
     return inner.value if isinstance(inner, ast.DictComp) else None
@@ -148,6 +155,10 @@ def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, st
                 if _is_read(nodes, node, each):
                     later = ([values[number], other] for other in values[number + 1 :])
                     yield from ((node, ast.unparse(each), pair) for pair in later)
+        elif isinstance(target, (ast.Tuple, ast.List)) and _gives(node) is not None:
+            read = [each for each in target.elts[:-1] if _is_read(nodes, node, each)]
+            values = [path_value(each, frame.f_locals, frame.f_globals) for each in target.elts]
+            yield from ((node, ast.unparse(each), values) for each in read[:1])
         elif isinstance(target, (ast.Name, ast.Attribute)) and _is_read(nodes, node, target):
             value = path_value(target, frame.f_locals, frame.f_globals)
             kind = type(value)

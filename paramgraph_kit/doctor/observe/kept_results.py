@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at
+from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at, copy_of
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
@@ -46,6 +46,7 @@ _LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "
 _COPIES = ("clone", "deepcopy", "item", "tolist")
 _PATHS = (ast.Name, ast.Attribute)
 _RESULTS = (torch.Tensor, dict, list, tuple)
+_ROWS = (dict, list, tuple)
 _HAVE_WORDS = (*_RESULTS, str, int, float, type(None))
 _Key = tuple[int, torch.Size]
 Owns = Callable[[torch.Tensor], bool]
@@ -311,8 +312,11 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
-def kept_at(text: str, frame: Frame, parts: Collection[str] = ()) -> Failure:
-    """What is told of a line that keeps a result, with the same line and a copy of it; ``parts``: those of a row."""
+def kept_at(text: str, frame: Frame, parts: Collection[str] = (), gives: tuple[Any, Any] = (None, None)) -> Failure:
+    """What is told of a line that keeps a result, with the same line and a copy of it.
+
+    ``parts``: those of a row; ``gives``: what is called, and what that has returned.
+    """
     failure = BY_ID["output-alias"].failure(text, frame)
     with suppress(SyntaxError):  # it goes over several lines
         line = ast.parse(frame.text.strip()).body[0]
@@ -321,8 +325,14 @@ def kept_at(text: str, frame: Frame, parts: Collection[str] = ()) -> Failure:
         named = node.value if isinstance(node, ast.Assign) and isinstance(node.value, _PATHS) else None
         if (what := made[0].elt if len(made) == 1 else kept_by(node) or named) is not None:
             before, after = with_clone(node, what, row_of(what, parts))
+            if isinstance(what, ast.Call) and _may_call(what, gives[0]) and type(gives[1]) in _ROWS:
+                after = after.replace(f"{ast.unparse(what)}.clone()", copy_of(ast.unparse(what), gives[1]))
             return replace(failure, fix=f"before  {before}\nafter   {after}")
     return failure
+
+
+def _may_call(call: ast.Call, function: Any) -> bool:
+    return getattr(function, "__name__", last_name(call.func)) == last_name(call.func)  # an object's may be any
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
@@ -448,7 +458,8 @@ def _of_line(kept: AtOnce) -> Failure:
     if kept.what is not None:
         return _of_entries(_failure(kept.code, kept.line, kept.what, kept.held), kept.what, kept.held)
     before = ast.unparse(kept.line)
-    inner = ast.unparse(kept.line.args[0]) if isinstance(kept.line, ast.Call) else before
+    is_map = isinstance(kept.line, ast.Call) and last_name(kept.line.func) == "map"
+    inner = ast.unparse(kept.line.args[0]) if isinstance(kept.line, ast.Call) and not is_map else before
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(kept.code, getattr(kept.line, "lineno", 0)))
     failure = replace(failure, fix=f"before  {before}\nafter   [y.clone() for y in {inner}]")
     return _of_entries(failure, ast.Name("y"), kept.held)

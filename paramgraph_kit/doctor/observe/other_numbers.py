@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.near_numbers import Others, another, others_of
 from paramgraph_kit.doctor.observe.numbers_within import Inner, numbers_within, with_others_within
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
+from paramgraph_kit.doctor.observe.other_words import Given, with_other_words
 from paramgraph_kit.doctor.observe.settings_given import with_others
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
@@ -46,8 +48,12 @@ def _with_objects(caller: Caller, kinds: tuple[type, ...]) -> tuple[tuple[Any, .
 
 
 def call_with_others(caller: Caller) -> None:
-    """Call a function that replays once more with other numbers: what they set is seen at its replays."""
-    for args, kwargs in (_others(caller), _with_objects(caller, (bool, int, float)), _with_objects(caller, (float,))):
+    """Call a function that replays once more with other numbers, and words: what they set is seen at its replays."""
+    numbers = (_others(caller), _with_objects(caller, (bool, int, float)), _with_objects(caller, (float,)))
+    words: list[Given] = []
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        words += with_other_words(caller)
+    for args, kwargs in (*numbers, *words):
         given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
         if all(a is b for a, b in given):
             continue

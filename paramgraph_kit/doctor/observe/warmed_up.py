@@ -169,10 +169,16 @@ def is_moving(name: str) -> bool:
 
 
 def _same_lines(region: Region, block: ast.stmt) -> set[int]:
-    """Lines of a warm-up that are captured, too."""
-    alike = {ast.unparse(s) for s in region.body}
-    same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and ast.unparse(s) in alike]
+    """Lines of a warm-up that are captured, too, whatever gets what they give: ``net(x)`` ahead of ``y = net(x)``."""
+    alike = {text for s in region.body for text in _texts(s)}
+    same = [s for s in ast.walk(block) if isinstance(s, ast.stmt) and not alike.isdisjoint(_texts(s))]
     return {n for s in same for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+
+
+def _texts(line: ast.stmt) -> set[str]:
+    """A line, and what it calls, without what that is given to."""
+    value = getattr(line, "value", None)
+    return {ast.unparse(line), *([ast.unparse(value)] if isinstance(value, ast.Call) else [])}
 
 
 def is_of_warm_up(at: Place, region: Region, block: ast.stmt, own: set[CodeType]) -> bool:
