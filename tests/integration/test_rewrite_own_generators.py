@@ -114,11 +114,11 @@ def test_a_generator_of_the_device_that_a_graph_has_to_know_keeps_no_diff_away(t
     # THEN the diff has the count, its trial has told the graph of the generator, and that is said with it
     assert fix.complete
     assert "def after_f(y):  # after each launch" in lines_of(fix)
-    assert any("`g.register_generator_state(self.gen)` of the graph `g`, once before" in each for each in fix.verified)
+    assert any("`g.register_generator_state(noiser.gen)` of the graph `g`, once" in each for each in fix.verified)
 
 
 def test_where_that_generator_is_all_there_is_its_words_stay(tmp_path: Path) -> None:
     # GIVEN the same, that counts nothing WHEN it is mended THEN there is no diff, and what to write is said
     fix = rewritten(OWN.replace("LINES", ""), tmp_path)
     assert not fix.diff
-    assert "register_generator_state(self.gen)" in "".join(fix.instead)
+    assert "register_generator_state(noiser.gen)" in "".join(fix.instead)

@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe import (
     own_draws,
     set_by_calls,
     taken_before,
+    turned_late,
     unwaited,
     used_up,
 )
@@ -76,7 +77,7 @@ from paramgraph_kit.doctor.observe.places import codes_in, order_of, reached
 from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.results_around import held_around
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
-from paramgraph_kit.doctor.observe.set_between import COUNTED, Setting
+from paramgraph_kit.doctor.observe.set_between import Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, in_order, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
@@ -202,14 +203,14 @@ class _Examiner(Caller):
             left = left_by_loops.call_as_left(self, pair[1], (self.first or pair[1]).ran())
             silent = self.own_graphs(pair[1], found, left)  # what is around its launches runs as ever
         else:
-            silent += self.later(pair[1], silent)
+            silent += self.later(pair[1], silent) + turned_late.problems(self, pair, silent)
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += counted_by_libraries(self.state, pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
-            about = (self.function, pair[1], self.codes(pair[1]), found.notes)
-            silent += between_steps.problems(self.around(pair[1]), *about)
-            silent += argument_gradients.problems(pair[1].left.made, self.args, self.kwargs, self.codes(pair[1]))
+            codes, notes = self.codes(pair[1]), found.notes
+            silent += between_steps.problems(self.around(pair[1]), self.function, pair[1], codes, notes)
+            silent += argument_gradients.problems(pair[1].left.made, self.args, self.kwargs, codes)
             known = {(f.code, f.frame) for f in [*pair[1].found, *silent]}
             between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found, known)
             silent += [f for f in between if (f.code, f.frame) not in known]
@@ -223,7 +224,7 @@ class _Examiner(Caller):
             silent += taken_before.problems(self, calls[:-1], pair[1], silent, self.codes, self.compare)
             if self.others:
                 silent += other_readings.problems(self, pair[1], [*silent, *first.found])
-                silent += other_ways.problems(self, pair[1], [*silent, *first.found], self.codes(pair[1]))
+                silent += other_ways.problems(self, pair[1], [*silent, *first.found], codes)
         return self.finish(found, pair, [*silent, *ended])
 
     def is_program(self, call: Call) -> bool:
@@ -314,9 +315,7 @@ class _Examiner(Caller):
         other = self.call(self.args, self.kwargs, drawing=base.number if base.random_drawn else 0)
         if other.ended is not None:
             return []
-        told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
-        found = differences(base.steps, other.steps, random_drawn=False)
-        return [f for f in found if f.code in COUNTED and f.frame not in told]
+        return turned_late.counted(base, other, seen)
 
     def moved_on(self, base: Call) -> list[Failure]:
         """What comes later where the host asks for what the device counts, as whether a table was filled already.
@@ -363,8 +362,8 @@ class _Examiner(Caller):
         for name in last.counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if first.random_drawn and not any(" at " in note for note in found.notes if "random numbers" in note):
-            ran = codes_in(step.place.stack for step in steps)
-            found.notes += chance.named(reached(ran, codes), found.problems, steps)
+            ran = reached(codes_in(step.place.stack for step in steps), codes)
+            found.notes += chance.named(ran, found.problems, steps)
         found.notes += [] if launches else made_in_first_call.notes(first.ran(), self.given)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")

@@ -264,8 +264,13 @@ class OtherWays:
     def _tell(self, found: Iterable[Failure], how: str) -> None:
         known = (*self.base.found, *self.seen, *self.more)
         told, lines = {(f.code, f.frame) for f in known}, {f.frame for f in known}
+        of_tensors = {f.frame for f in known if f.code == "stale-input"} - {
+            f.frame for f in known if f.code != "stale-input"
+        }
         for each in found:
-            if each.frame is None or (each.code, each.frame) in told or (each.code in _BEHIND and each.frame in lines):
+            is_number = each.code == "scalar-frozen" and each.frame in of_tensors  # which is another thing there
+            has_its = each.code in _BEHIND and each.frame in lines and not is_number
+            if each.frame is None or (each.code, each.frame) in told or has_its:
                 continue  # of what moves, that line has its problem
             told.add((each.code, each.frame))
             self.more.append(replace(each, message=f"{each.message} ({how})"))

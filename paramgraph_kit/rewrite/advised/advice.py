@@ -33,6 +33,7 @@ from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.host.waiting_copies import without_waiting
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, fewer_in_each_round
+from paramgraph_kit.rewrite.advised.outright import OUTRIGHT
 from paramgraph_kit.rewrite.advised.own_captures import into_an_own_capture
 from paramgraph_kit.rewrite.advised.scheduling import scheduled
 from paramgraph_kit.rewrite.advised.sizes.bounded import given_its_bounds, given_its_rows
@@ -56,7 +57,6 @@ from paramgraph_kit.rewrite.advised.state.groups import (
 )
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
-from paramgraph_kit.rewrite.advised.state.windows import window_of_tensors
 from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
@@ -433,7 +433,7 @@ _ADVICE: tuple[Advice, ...] = (
     rate_of_dropout,
     found_once,
     waits_for_its_error,
-    window_of_tensors,
+    *OUTRIGHT,
     left_before_the_launch,
     drawn_order,
     *MARKED,

@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, is_text, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, unscaled_before
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.reached_as import as_called
 
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "time", "time_ns", "monotonic", "process_time", "elapsed_time"))
 
@@ -117,7 +118,7 @@ def _own_generator(place: Place) -> str:
     for node in heads(place.statement):
         for given in node.keywords if isinstance(node, ast.Call) else ():
             if given.arg == "generator":
-                name = place.text(given.value)
+                name = as_called(place, place.text(given.value))
                 graph = "graph" if name == "g" else "g"
                 told = f"`{graph}.register_generator_state({name})` of the graph `{graph}`"
                 return f"{told}, once before the capture; this line stays"

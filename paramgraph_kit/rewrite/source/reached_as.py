@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.rewrite.source.edits import Function
+from paramgraph_kit.rewrite.source.place import Place
 
 DEEP = 3  # through how many attributes an object is looked for
 MOST = 2000  # objects
@@ -34,6 +35,16 @@ def paths_to(kind: str, attribute: str, space: Mapping[str, Any], owner: Any) ->
         if of_kind and attribute in attributes_of(value):
             found.setdefault(id(value), path)
     return list(found.values())
+
+
+def as_called(place: Place, path: str) -> str:
+    """``trainer.gen`` for the ``self.gen`` of a method, where the file's level has one such object; else the same."""
+    function = place.source.function_of(place.statement)
+    first, _, rest = path.partition(".")
+    if function is None or first != "self" or not rest:
+        return path
+    found = paths_to(class_of(place.source.tree, function), rest.partition(".")[0], place.space, None)
+    return f"{found[0]}.{rest}" if len(found) == 1 else path
 
 
 def reached(space: Mapping[str, Any], owner: Any) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.picks.shapes import mask_of
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size, numbers_of, shape_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import arguments_of, stored
+from paramgraph_kit.rewrite.source.moving import arguments_of, is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, target_of
 from paramgraph_kit.rewrite.source.writes import written
 
@@ -168,11 +168,26 @@ def decides(place: Place) -> str:
                 return text
             ended = any(isinstance(part, _ENDS) for part in inside)
             if ended and loop is not None and any(is_training(part) for one in loop.body for part in within(one)):
+                if steps := _steps_behind(place, loop, each):
+                    return (
+                        f"a launch cannot end early: one round of the loop at line {loop.lineno} is what is captured, "
+                        f"without `{steps}`, and with `zero_grad(set_to_none=False)`; launch it in that loop, ask "
+                        f"`{place.text(each.test)}` behind each launch, and call `{steps}` there where it goes on"
+                    )
                 return (
                     f"a launch cannot end early: make one round of the loop at line {loop.lineno} the function that is "
                     f"captured, launch it in that loop, and ask `{place.text(each.test)}` behind each launch"
                 )
     return ""
+
+
+def _steps_behind(place: Place, loop: ast.For | ast.While, node: ast.If) -> str:
+    """The step of an optimizer that a round takes behind a question, of which the answer may leave it out."""
+    if node not in loop.body:
+        return ""
+    after = [n for part in loop.body[loop.body.index(node) + 1 :] for n in within(part) if isinstance(n, ast.Call)]
+    steps = [place.text(n) for n in after if called(n) == "step" and not n.args]
+    return steps[0] if len(steps) == 1 and any(map(is_backward, after)) else ""
 
 
 def steps_behind_an_end(place: Place) -> str:

@@ -80,6 +80,11 @@ def decided(place: Place) -> str:
     tests = [n.test for n in (node, *heads(node)) if isinstance(n, (ast.If, ast.IfExp))]
     if place.failure.code == "branch-frozen" and any(map(asks_sizes, tests)):
         return ""  # both ways would be of other sizes, and no value of the device chooses
+    if isinstance(node, ast.While) and place.failure.code == "branch-frozen":
+        return (
+            f"make one round of the loop of line {node.lineno} what is captured, and launch it in that loop: the host "
+            f"asks `{place.text(node.test)}` ahead of each launch"
+        )
     if isinstance(node, ast.If):
         if apart := a_graph_for_each_answer(place, node) or trained_between(place, node):
             return apart

@@ -88,7 +88,7 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
         if later.lineno <= node.lineno or (isinstance(later, ast.Expr) and not _writes(later.value)):
             continue
         read = names_in(later if isinstance(later, (ast.AugAssign, ast.Expr)) else later.value)
-        if names & read and read & (place.tensors.keys() | place.local(node.value)):
+        if names & read and read & (place.tensors.keys() | place.local(node.value)) - {"self"}:
             call = node.value if isinstance(node.value, ast.Call) else None
             there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
             what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
@@ -272,6 +272,8 @@ def behind(place: Place) -> str:
                     return f"belongs behind the launch, with line {later.lineno}, which reads it" if given else ""
                 if place.failure.code in READS and not of_device and not isinstance(later, ast.Return):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
+                if not of_device and _is_of_what_is_read(function, later.value, path):
+                    return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 if isinstance(later, ast.Return) or of_device:
                     return f"belongs before each launch: line {later.lineno} reads it there from a tensor"
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
@@ -311,6 +313,13 @@ def _reading_helper(place: Place, function: Function, node: ast.stmt, path: str)
     if any(n.lineno < node.lineno for n in (*calls, *reads)):
         return None
     return next((n for n in calls if n.lineno > node.lineno), None)
+
+
+def _is_of_what_is_read(function: Function, value: ast.expr, path: str) -> bool:
+    """Whether a line computes with another number that the step reads of the device, as the rate of what is kept."""
+    every = [n for part in function.body for n in within(part) if isinstance(n, (ast.Assign, ast.AugAssign))]
+    found = {each for n in every if _is_read_there(n) for each in written(n)}
+    return not found.isdisjoint(paths(value) - {path})
 
 
 def _is_read_there(node: ast.stmt) -> bool:

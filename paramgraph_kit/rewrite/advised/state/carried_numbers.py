@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from paramgraph_kit.rewrite.advised.host.from_host import assignments
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
@@ -81,7 +82,7 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         where = "behind" if one.lineno > place.statement.lineno else "before"
         return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{given}`"
     if one.lineno > place.statement.lineno:
-        return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{given}`"
+        return f"{line} belongs behind each launch, {_read_with(place, one)}; {once}, here `{name}_in` for `{given}`"
     value = place.text(one.value)
     if isinstance(one, ast.AugAssign):
         if type(one.op) not in _OPERATORS:
@@ -93,6 +94,13 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
         "number of it behind the launch"
     )
+
+
+def _read_with(place: Place, one: ast.Assign | ast.AugAssign) -> str:
+    """The lines that read the device for what another goes behind the launch with."""
+    made = [n for n in dict(assignments(replace(place, statement=one))).values() if _reads(n.value)]
+    there = [f"with line {n.lineno}, `{place.text(n)}`, of tensors that are returned" for n in made]
+    return ", and ".join(there) or "with what it reads"
 
 
 def _picked_by(place: Place, path: str) -> ast.Subscript | None:
@@ -119,7 +127,7 @@ def _reads_device(place: Place, node: ast.Assign | ast.AugAssign, giving: list[a
     todo: list[ast.expr] = [node.value]
     while todo:
         value = todo.pop()
-        if any(isinstance(n, ast.Call) and called(n) in ("item", "tolist", "cpu", "numpy") for n in ast.walk(value)):
+        if _reads(value):
             return True
         for other in giving:
             target = other.targets[0] if isinstance(other, ast.Assign) else other.target
@@ -128,3 +136,7 @@ def _reads_device(place: Place, node: ast.Assign | ast.AugAssign, giving: list[a
                 names |= paths(other.value)
                 todo.append(other.value)
     return bool(names & place.tensors.keys())
+
+
+def _reads(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and called(n) in ("item", "tolist", "cpu", "numpy") for n in ast.walk(value))
