@@ -91,3 +91,33 @@ def test_a_state_of_which_a_capture_has_a_copy_is_its_own(tmp_path: Path, parts:
     # WHEN they are diagnosed
     # THEN nothing is told of them
     assert [code for code, _ in told(tmp_path, **parts) if code == "output-alias"] == []
+
+
+FRAMES = """
+class Flow:
+    def __init__(self):
+        self.frame, self.before = torch.zeros(4, device=device), torch.zeros(4, device=device)
+        self.last, self.graph = None, cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.flow = (self.frame - self.before).abs()
+    def step(self, frame):
+        FIRST
+        SECOND
+        self.last = self.frame
+        self.graph.replay()
+        return self.flow.clone()
+step, args = Flow().step, (torch.rand(4, device=device),)
+"""
+FILLS, READS = "self.frame.copy_(frame)", "if self.last is not None: self.before.copy_(self.last)"
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_an_input_that_is_named_for_the_next_call_is_read_ahead_of_its_next_copy(is_late: bool, tmp_path: Path) -> None:
+    # GIVEN a step that names its input as the last one, and reads that in its next call, behind the copy or ahead of it
+    first, second = (FILLS, READS) if is_late else (READS, FILLS)
+    names = load(PRELUDE + FRAMES.replace("FIRST", first).replace("SECOND", second), tmp_path / "program.py")
+    # WHEN it is diagnosed
+    found = pgk.diagnose(names["step"], *names["args"]).failures
+    # THEN it needs a copy where the next input is there by then, and is right where it is not
+    fixes = [f.fix.partition("after ")[2].strip() for f in found if f.fix is not None]
+    assert fixes == ["self.last = self.frame.clone()"] * is_late

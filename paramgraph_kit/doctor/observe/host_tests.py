@@ -68,7 +68,12 @@ def _is_decided(node: ast.AST, keys: Collection[str]) -> bool:
     if isinstance(node, ast.expr) and ast.unparse(node) in keys:
         return True
     inside = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
-    return isinstance(node, ast.Constant) or (isinstance(node, _COMPUTES) and all(_is_decided(n, keys) for n in inside))
+    is_member = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id[:1].isupper()
+    return (
+        isinstance(node, ast.Constant)
+        or is_member
+        or (isinstance(node, _COMPUTES) and all(_is_decided(n, keys) for n in inside))
+    )
 
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from inspect import unwrap
 from types import CodeType, FunctionType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
-from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, Names, Use
-from paramgraph_kit.doctor.observe.held import all_cells_of, is_graph
+from paramgraph_kit.doctor.observe.captured_values import FUNCTIONS, NOTHING, CapturedValues, Names, Use
+from paramgraph_kit.doctor.observe.held import all_cells_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.left_by_calls import Place, called_places, set_flag
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
@@ -92,10 +93,19 @@ def _places(given: Given, read: set[str]) -> Iterator[Place]:
     use = Use(function.__code__, target, False, names)
     then = use.value()
     key = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else ""
-    if type(then) not in NUMBERS or (last_name(target) or str(key)) not in read:
+    if (
+        not (type(then) in (*NUMBERS, str, *FUNCTIONS) or is_a(then, Enum))
+        or (last_name(target) or str(key)) not in read
+    ):
         return
-    new = _new(getattr(node, "value", None), then, isinstance(node, ast.AugAssign))
-    if new != then or type(new) is not type(then):
+    value = getattr(node, "value", None)
+    if type(then) in NUMBERS:
+        new = _new(value, then, isinstance(node, ast.AugAssign))
+    else:
+        new = value.value if isinstance(value, ast.Constant) else Use(function.__code__, value, False, names).value()
+        if type(new) is not type(then) and not (type(then) in FUNCTIONS and type(new) in FUNCTIONS):
+            return
+    if new is not then and (new != then or type(new) is not type(then)):
         yield use.write, then, new
 
 

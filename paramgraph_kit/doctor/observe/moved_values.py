@@ -90,6 +90,9 @@ class _Line:
         return Frame(display_name(self.file), self.node.lineno, self.function, text)
 
 
+_HAS_KEYS = ("number", "word", "function")  # that a table of graphs may go by
+
+
 def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     """What the graph of a region does not see although its lines read it; ``told``: is known from the lines alone."""
     known = {(f.code, f.frame) for f in told}
@@ -102,7 +105,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
         is_part = moved.part and moved.part != LENGTH
-        if not is_part and moved.then[0] == "number" and (is_unread(moved.use, moved.part) or is_in_key(moved.use)):
+        kind = moved.then[0] if not is_part else ""
+        if (kind == "number" and is_unread(moved.use, moved.part)) or (kind in _HAS_KEYS and is_in_key(moved.use)):
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
@@ -178,7 +182,7 @@ def _code_of(moved: Moved) -> str:
     if isinstance(moved.owner, torch.optim.Optimizer) and not is_anew(moved):
         return "learning-rate-frozen" if moved.part.endswith(".lr") else "scalar-frozen"
     decides = moved.part.endswith((".training", LEARNS)) if moved.part and not is_entry(moved) else moved.use.decides
-    return "branch-frozen" if decides or moved.then[0] in ("none", "word", "itself") else "scalar-frozen"
+    return "branch-frozen" if decides or moved.then[0] in ("none", "word", "itself", "function") else "scalar-frozen"
 
 
 def _said(moved: Moved) -> str:

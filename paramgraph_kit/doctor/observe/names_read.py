@@ -51,7 +51,7 @@ def _read(statement: ast.AST, decides: bool) -> Iterator[tuple[ast.expr, bool]]:
     if (asked := asked_by_name(statement)) is not None and _is_path(asked):
         yield asked, decides
     for name, child in ast.iter_fields(statement):
-        is_test = decides or (isinstance(statement, _TESTS) and name == "test")
+        is_test = decides or (isinstance(statement, _TESTS) and name == "test") or name == "subject"  # of a match
         for each in child if isinstance(child, list) else [child]:
             if isinstance(each, ast.AST):
                 if isinstance(statement, ast.Call) and each is statement.func and isinstance(each, ast.Attribute):

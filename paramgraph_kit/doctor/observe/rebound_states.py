@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of, pairs_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.callers_tensors import TITLE
 from paramgraph_kit.doctor.observe.captured_values import path_value
+from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import spans
@@ -25,6 +26,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _MOST, _MOST_BYTES = 1000, 2**24  # of copies, and of one whose values are compared
 _SAID = "`{}` is the graph's input itself: line {} copies something else there ahead of a replay, and it is read here"
+_KEPT = "`{}` is kept as it is, and line {} copies the next input there ahead of the line that reads it"
 _CAUSE = "The graph reads at the address of what it was captured with, and each replay's input is copied there."
 _FIX = (
     "before  {line}\n"
@@ -66,7 +68,7 @@ class ReboundStates:
     def read(self, keys: Iterable[int]) -> None:
         """An operation outside of all captures reads these."""
         for key in keys:
-            if (over := self._over.get(key)) is not None and over.launched:
+            if (over := self._over.get(key)) is not None:
                 with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
                     self._tell(key, over)
 
@@ -80,6 +82,18 @@ class ReboundStates:
         if frame is None or path is None or re.search(rf"(?<![\w.]){re.escape(path)}(?!\w)", over.at.text):
             return
         at = frame_at(frame.f_code, frame.f_lineno)
+        named = _named_behind(frame, path, key, over.at)
+        if named is not None and over.at.line < frame.f_lineno < named.lineno:
+            at, value = (
+                frame_at(frame.f_code, named.lineno),
+                next(v for t, v in pairs_of(named) if ast.unparse(t) == path),
+            )
+            before, after = cloned_at(named, value)
+            failure = BY_ID["output-alias"].failure(_KEPT.format(path, over.at.line), at)
+            self._told[at] = replace(failure, fix=f"before  {before}\nafter   {after}")
+            return
+        if named is not None or not over.launched:
+            return
         failure = BY_ID["output-alias"].failure(_SAID.format(path, over.at.line), at)
         self._told[at] = replace(failure, title=TITLE, cause=_CAUSE, fix=_FIX.format(line=at.text, path=path))
 
@@ -90,6 +104,19 @@ def _is_same(target: torch.Tensor, source: torch.Tensor) -> bool:
         if target.shape == source.shape and target.nbytes <= _MOST_BYTES:
             return torch.equal(target, source.to(target.device, target.dtype))
     return False
+
+
+def _named_behind(frame: FrameType, path: str, key: int, copied: Frame) -> ast.stmt | None:
+    """The line behind the copy that names the input so, for the next call: ``last = self.frame``."""
+    for node in (n for n in nodes_of(frame.f_code) if isinstance(n, ast.stmt)):
+        for target, value in pairs_of(node):
+            if ast.unparse(target) != path or not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+                continue
+            meant = path_value(value, {**frame.f_locals}, frame.f_globals)
+            is_behind = frame.f_code.co_firstlineno <= copied.line < node.lineno
+            if is_a(meant, torch.Tensor) and storage_key(meant) == key and is_behind:
+                return node
+    return None
 
 
 def _path(frame: FrameType, key: int) -> str | None:
