@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import lines_of, rewritten, run
+from tests.integration.rewritten import lines_of, rewritten, run, with_rounds
 
 ATTACK = """
 net = nn.Linear(6, 3).to(device).requires_grad_(False)
@@ -53,3 +53,37 @@ def test_a_gradient_that_no_graph_adds_to_is_none(name: str, tmp_path: Path) -> 
     backward, result = SOUND[name]
     names = run(ATTACK.replace("BACKWARD", backward).replace("RESULT", result), tmp_path)
     assert not pgk.diagnose(names["f"], *names["args"])
+
+
+ROUNDS = """
+net = nn.Linear(6, 3).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+data = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(4)]
+loader = torch.utils.data.DataLoader(data, batch_size=None)
+def noise_like(x):
+    return torch.from_numpy(np.full(tuple(x.shape), 0.1, np.float32)).to(device).requires_grad_(True)
+def train(net, opt, loader):
+    total = 0.0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        noise = noise_like(x)
+        F.cross_entropy(net(x + noise), y).backward()
+        moved = (noise + 0.1 * noise.grad.sign()).detach()
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x + moved), y)
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    return total
+def f():
+    return train(net, opt, loader)
+args = ()
+"""
+
+
+@pytest.mark.sweep
+def test_a_round_begins_the_gradient_of_what_it_is_given_anew(tmp_path: Path) -> None:
+    # GIVEN a loop whose rounds read the gradient of a noise that the host makes WHEN mended
+    lines = ["noise.grad = None", "F.cross_entropy(net(x + noise), y).backward()"]
+    # THEN the round that is cut out has that line, and gives eager's numbers
+    with_rounds(ROUNDS, lines, tmp_path)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from types import MappingProxyType
 
+from paramgraph_kit.rewrite.loops.gradients_anew import gradients_anew
 from paramgraph_kit.rewrite.loops.kept_results import kept_beyond
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, may_train_before, spans
 from paramgraph_kit.rewrite.source.edits import (
@@ -322,6 +323,7 @@ def _text(
     assigned = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
     if outer := sorted(assigned & stored(part)):
         lines.append(f"    global {', '.join(outer)}")
+    lines += [f"    {each}.grad = None" for each in gradients_anew(loop, part, parameters)]
     for run in _runs(loop.body, part):
         depth = len(source.indent(run[0]))
         rows = source.lines[first_line(run[0]) - 1 : run[-1].end_lineno]
