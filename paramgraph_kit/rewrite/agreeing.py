@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.doctor.explain.syntax import tree_of
+from paramgraph_kit.rewrite.source.edits import Function
+from paramgraph_kit.trace.model import Failure, Frame
 
 _READ_AT = re.compile(r", line (\d+)\)$")
 _IN_PLACE = re.compile(r"(`for [^`]+`) in place of line (\d+)\b")
 _BEHIND = re.compile(r"behind (?:each|the) launch")
+_TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
+_AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
+_COUNTED = "belongs before each launch, as line {} reads what it gives from a tensor"
+_KEPT = ("the diff", "in pieces", "stays as it is")
 _WITH = "goes behind each launch, with line {}, which reads"
 
 
@@ -30,6 +37,12 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
         if named and each.frame is not None and int(named[2]) <= at.line < each.frame.line:
             text = named[1] if at.line == int(named[2]) else "goes with that loop"
             return replace(failure, fix=f"{head}\nafter   {text}, as told of line {each.frame.line}")
+        words = each.fix.partition("\nafter   ")[2]
+        if _TAKEN_OUT.match(words) and _is_with(at, each.frame, said):  # all that a helper does goes with its call
+            return replace(failure, fix=f"{head}\nafter   {words}")
+        before = _AHEAD.search(words) if failure.code == "host-counter" and _BEHIND.search(said) else None
+        if before and int(before[1]) == at.line and each.frame is not None:
+            return replace(failure, fix=f"{head}\nafter   {_COUNTED.format(each.frame.line)}")
     if said not in generic:
         return failure
     read = _READ_AT.search(failure.message)
@@ -37,3 +50,19 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
     if read and lines and all(_BEHIND.search(each.fix) and "stays" not in each.fix for each in lines):
         return replace(failure, fix=f"{head}\nafter   {_WITH.format(read[1])}")
     return failure
+
+
+def _is_with(at: Frame, other: Frame | None, said: str) -> bool:
+    """Whether a line that is told something else stands in the function of another one."""
+    if other is None or _TAKEN_OUT.match(said) or any(each in said for each in _KEPT):
+        return False
+    here, there = (_around(each) for each in (at, other))
+    return here is not None and here is there
+
+
+def _around(at: Frame) -> ast.AST | None:
+    """The innermost function that a line stands in."""
+    tree = tree_of(at.file)
+    nodes = [n for n in ast.walk(tree) if isinstance(n, Function)] if tree is not None else []
+    inside = [n for n in nodes if n.lineno <= at.line <= (n.end_lineno or n.lineno)]
+    return max(inside, key=lambda n: n.lineno, default=None)

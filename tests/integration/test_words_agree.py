@@ -184,3 +184,56 @@ def test_what_follows_a_read_number_goes_where_that_goes(tmp_path: Path) -> None
     told = dict(_told(SPECULATED, tmp_path))
     # THEN both go behind the launch with the line that reads
     assert told['stats["taken"] += n'].startswith("goes behind each launch, with line")
+
+
+AVERAGED = """
+class Average:
+    def __init__(self, net):
+        self.held = {k: v.detach().clone() for k, v in net.state_dict().items()}
+        self.calls = 0
+    @torch.no_grad()
+    def update(self, net):
+        self.calls += 1
+        d = min(0.99, (1 + self.calls) / (10 + self.calls))
+        for k, v in net.state_dict().items():
+            self.held[k] = d * self.held[k] + (1 - d) * v
+net = nn.Linear(4, 2).to(device)
+average = Average(net)
+def f(x):
+    loss = net(x).square().mean()
+    average.update(net)
+    return loss.detach()
+args = (torch.randn(3, 4, device=device),)
+"""
+COUNTED = """
+class Mean:
+    def __init__(self):
+        self.mean, self.n = torch.zeros(4, device=device), 0
+    def push(self, x):
+        self.n += 1
+        delta = x - self.mean
+        self.mean = self.mean + delta / self.n
+mean = Mean()
+def f(x):
+    z = x - mean.mean
+    mean.push(x)
+    return z
+args = (torch.randn(4, device=device),)
+"""
+
+
+@pytest.mark.sweep
+def test_all_that_a_helper_does_goes_with_its_call(tmp_path: Path) -> None:
+    # GIVEN an average that a step calls last, with a network of the file's WHEN diagnosed
+    told = _told(AVERAGED, tmp_path)
+    # THEN each of its lines goes behind the launch with the call, which is given nothing that a step has to return
+    assert {text for _, text in told if "average.update" in text} == {text for _, text in told}
+    assert told[0][1].endswith("take it out of the step, and call it there")
+
+
+@pytest.mark.sweep
+def test_a_count_goes_where_the_line_that_reads_it_is_told(tmp_path: Path) -> None:
+    # GIVEN a mean on the device by a count of the host's WHEN diagnosed
+    told = dict(_told(COUNTED, tmp_path))
+    # THEN the count is not behind the launch in one place, and before it in the other
+    assert "behind" not in told["self.n += 1"]

@@ -164,7 +164,11 @@ def _given_there(place: Place, caller: Function | None, values: Sequence[ast.exp
     once = [each[0] if len(each) == 1 and _unread(each[0]) is not each[0] else None for each in known]
     values = [each or value for each, value in zip(once, values, strict=True)]  # `td_np`, by what makes it
     held = [_unread(value) for value in values]
-    names = "`, `".join(dict.fromkeys(map(place.text, held)))
+    local = locals_of(caller) if caller is not None else set()
+    own = [each for each in held if caller is None or names_in(each) & local]  # a model of the file's is there, too
+    if not own:
+        return "call it there"
+    names = "`, `".join(dict.fromkeys(map(place.text, own)))
     read = [place.text(value) for value, inner in zip(values, held, strict=True) if value is not inner]
     return f"return `{names}`" + f", of which it is given `{'`, `'.join(read)}` there" * bool(read)
 
