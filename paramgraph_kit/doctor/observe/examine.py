@@ -208,6 +208,7 @@ class _Examiner(Caller):
             silent += counted_by_libraries(self.state, pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
+            silent += other_numbers.turned_arguments(self, pair[1], silent)
             codes, notes = self.codes(pair[1]), found.notes
             silent += between_steps.problems(self.around(pair[1]), self.function, pair[1], codes, notes)
             silent += argument_gradients.problems(pair[1].left.made, self.args, self.kwargs, codes)

@@ -23,7 +23,6 @@ from paramgraph_kit.doctor.observe.settings_given import with_others
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.trace.model import Failure, Frame
 
-Known = tuple[set[tuple[str, Frame | None]], set[Frame | None]]  # what is told, and lines of what cannot be drawn again
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _OF_OBJECT = (
     "numbers of the {names} among its arguments are frozen at {at}: where a call is given others, capture once for each"
@@ -116,7 +115,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
                     waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
-    return frozen + _turned(caller, base, every, (told, drawn))
+    return frozen
 
 
 def _called(caller: Caller, given: list[Any], base: Call) -> Call:
@@ -125,10 +124,13 @@ def _called(caller: Caller, given: list[Any], base: Call) -> Call:
     return caller.call(args, dict(kwargs), drawing=base.number)
 
 
-def _turned(caller: Caller, base: Call, every: list[tuple[int, Inner]], known: Known) -> list[Failure]:
+def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Failure]:
     """What number arguments decide that those close by do not: ``if step < warmup``."""
+    values = enumerate((*caller.args, *caller.kwargs.values()))
+    every = ((at, inner) for at, value in values for inner in numbers_within(value))
     plain = {(at, n.path): n.value for at, n in every if n.of is None and type(n.value) in (int, float)}
-    told, drawn = known
+    told = {(f.code, f.frame) for f in seen if OTHER_NUMBERS in f.message or f.code == "branch-frozen"}
+    drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
     given, asks, frozen = [*caller.args, *caller.kwargs.values()], list[Ask](), list[Failure]()
     noted: Others = {key: noting(value, key, asks) for key, value in plain.items()}
     if not noted or _called(caller, [_with(noted, *each) for each in enumerate(given)], base).ended is not None:
