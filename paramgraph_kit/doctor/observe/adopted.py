@@ -68,7 +68,8 @@ def _hosts(region: Region) -> Iterator[tuple[torch.Tensor, bool]]:
     """Memory of the host's that lines of a capture copy, and whether they write there."""
     for name in ("copy_", "to", "cuda"):
         for use in _calls(region, name):
-            call = above_of(use.code, above_of(use.code, use.node))
+            method = above_of(use.code, use.node)
+            call = above_of(use.code, method) if method is not None else None
             given = call.args[0] if name == "copy_" and isinstance(call, ast.Call) and call.args else None
             sides = [use.value(), Use(use.code, given, False, use.names).value() if given is not None else None]
             for number, side in enumerate(sides):

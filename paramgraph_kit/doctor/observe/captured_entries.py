@@ -6,14 +6,14 @@ import ast
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import lru_cache
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
-from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.restore.holder import is_array
 
 LENGTH = "len()"  # the part of a list that says how many entries it has
@@ -22,6 +22,7 @@ _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _SETS = (set, frozenset)
 _PARAMETERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict, *_PARAMETERS)
+FUNCTIONS = (FunctionType, BuiltinFunctionType)
 HELD = (*_ROWS, *_DICTS, *_SETS)
 _MOST_ENTRIES = 256
 ADDS = ("append", "appendleft", "extend", "extendleft", "insert", "add")
@@ -225,3 +226,20 @@ def _row(value: Any) -> Any:
 @lru_cache(16)
 def _parents(tree: ast.AST) -> dict[int, ast.AST]:
     return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+
+def keeps(owner: Any, node: ast.AST) -> bool:
+    """Whether an object has what is read as an attribute, which may be another one: no module, and no class."""
+    return not is_a(owner, (ModuleType, type)) and getattr(node, "attr", "") in attributes_of(owner)
+
+
+def called_as(function: Any) -> str:
+    """What a function is called in a message, and who is the same."""
+    name = f"{function.__name__}()"
+    return f"{name} of line {code.co_firstlineno}" if (code := getattr(function, "__code__", None)) else name
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting of an optimizer is one, or some side by side."""
+    parts = value if type(value) is tuple else (value,)  # betas are two
+    return all(type(part) in (int, float) for part in parts)

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import partial
 from inspect import getattr_static, unwrap
 from itertools import count
-from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -23,15 +23,19 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.asked_for_any import is_as_before
 from paramgraph_kit.doctor.observe.captured_entries import (
+    FUNCTIONS,
     LENGTH,
     MODULES,
     above_of,
+    called_as,
     entries_of,
     entry_at,
     how_read,
     instead_of,
     is_dict,
     is_held,
+    is_number,
+    keeps,
     keys_of,
     module_at,
     picked_by,
@@ -48,7 +52,6 @@ from paramgraph_kit.driver.work import worked_s
 _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), list, tuple, set)
-FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _MOST = 4096  # functions that are followed
 LEARNS = ".requires_grad"
 Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
@@ -125,7 +128,8 @@ class Use:
         """What of it counts for a graph, as its line reads it."""
         value = self.value()
         if type(value) in FUNCTIONS:
-            return {"": ("function", _called(value))} if self._is_of_object() else {}
+            owner = _value(getattr(self.node, "value", None), self.names)
+            return {"": ("function", called_as(value))} if keeps(owner, self.node) else {}
         if not is_held(value):
             return parts(value)
         way = how_read(self.code, self.node, value)
@@ -138,11 +142,6 @@ class Use:
             found = dict(_of_entries(values_of(value)))
         count = {"whole": len, "truth": bool}.get(way)
         return {**found, LENGTH: ("number", count(value))} if count is not None else found
-
-    def _is_of_object(self) -> bool:
-        """Whether an object of the user's has it as an attribute, which may be another one: no module, and no class."""
-        owner = _value(self.node.value, self.names) if isinstance(self.node, ast.Attribute) else NOTHING
-        return not is_a(owner, (ModuleType, type)) and getattr(self.node, "attr", "") in attributes_of(owner)
 
     def by_keys(self) -> Iterator[Use]:
         """What its line reads of entries that a variable picks, where its function says what that is."""
@@ -380,7 +379,7 @@ def parts(value: Any) -> dict[str, Value]:
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
         groups = enumerate(value.param_groups)
-        numbers = {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if _is_number(v)}
+        numbers = {f"{i}.{k}": ("number", v) for i, g in groups for k, v in g.items() if is_number(v)}
         return {"": ("itself", id(value)), **numbers}
     if issubclass(kind, Enum):
         return {"": ("number" if issubclass(kind, int) else "word", value)}
@@ -396,17 +395,6 @@ def _of_entries(entries: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Value
         own = parts(each).get("", ("none", None))
         if own[0] in ("number", "memory"):
             yield at, own
-
-
-def _called(function: Any) -> str:
-    """What a function is called in a message, and who is the same."""
-    name = f"{function.__name__}()"
-    return f"{name} of line {code.co_firstlineno}" if (code := getattr(function, "__code__", None)) else name
-
-
-def _is_number(value: Any) -> bool:
-    parts = value if type(value) is tuple else (value,)  # betas are two
-    return all(type(part) in (int, float) for part in parts)
 
 
 def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:

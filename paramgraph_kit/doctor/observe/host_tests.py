@@ -14,6 +14,8 @@ from paramgraph_kit.doctor.observe.own_tables import keys_of
 
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 
+WORDS = ("number", "word", "function")  # what a table of graphs may go by
+
 
 def asked_in(node: ast.expr, parents: Mapping[ast.AST, ast.AST], paths: Collection[str]) -> ast.expr | None:
     """The test of a branch that asks a number and others of ``paths``, and nothing else; None where there is none."""

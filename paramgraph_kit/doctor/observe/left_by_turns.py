@@ -17,7 +17,8 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
-from paramgraph_kit.doctor.observe.captured_values import FUNCTIONS, NOTHING, CapturedValues, Names, Use
+from paramgraph_kit.doctor.observe.captured_entries import FUNCTIONS
+from paramgraph_kit.doctor.observe.captured_values import NOTHING, CapturedValues, Names, Use
 from paramgraph_kit.doctor.observe.held import all_cells_of, is_a, is_graph
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.left_by_calls import Place, called_places, set_flag
@@ -98,7 +99,7 @@ def _places(given: Given, read: set[str]) -> Iterator[Place]:
         or (last_name(target) or str(key)) not in read
     ):
         return
-    value = getattr(node, "value", None)
+    value: Any = getattr(node, "value", None)
     if type(then) in NUMBERS:
         new = _new(value, then, isinstance(node, ast.AugAssign))
     else:

@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_
 from paramgraph_kit.doctor.observe.exchanged import exchanged, with_rest
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.host_tests import is_in_key
+from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
 from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
 from paramgraph_kit.doctor.observe.moved_together import (
@@ -90,9 +90,6 @@ class _Line:
         return Frame(display_name(self.file), self.node.lineno, self.function, text)
 
 
-_HAS_KEYS = ("number", "word", "function")  # that a table of graphs may go by
-
-
 def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     """What the graph of a region does not see although its lines read it; ``told``: is known from the lines alone."""
     known = {(f.code, f.frame) for f in told}
@@ -105,8 +102,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
         is_part = moved.part and moved.part != LENGTH
-        kind = moved.then[0] if not is_part else ""
-        if (kind == "number" and is_unread(moved.use, moved.part)) or (kind in _HAS_KEYS and is_in_key(moved.use)):
+        if not is_part and moved.then[0] in WORDS and (is_unread(moved.use, moved.part) or is_in_key(moved.use)):
             continue
         part = "" if is_entry(moved) else moved.part.rpartition(".")[2]
         code, name = _code_of(moved), part or last_name(moved.use.node) or moved.use.text
