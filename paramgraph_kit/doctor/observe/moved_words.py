@@ -110,12 +110,18 @@ def _indexed(read: ast.expr, held: str, parents: Parents, plain: set[str]) -> tu
         return None
     dim = next(i for i, each in enumerate(picks) if each is read)
     owner = _with_all(node, picks, read)
+    if isinstance(above := parents.get(node), ast.Subscript) and not isinstance(above.ctx, ast.Load):
+        return None  # ``x[n][mask] = y`` would write to what is picked alone
     if isinstance(node.ctx, ast.Load):
         return _written_there(node, owner, dim, held, parents) or (
             ast.unparse(node),
             f"{owner}.index_select({dim}, {held}).squeeze({dim})",
         )
     statement = parents.get(node)
+    if isinstance(statement, ast.AugAssign):
+        old = f"{owner}.index_select({dim}, {held}).squeeze({dim})"
+        new = ast.unparse(ast.BinOp(ast.Name("old"), statement.op, statement.value)).replace("old", old, 1)
+        return ast.unparse(statement), f"{owner}.index_copy_({dim}, {held}, ({new}).unsqueeze({dim}))"
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     value = ast.unparse(statement.value)
@@ -237,13 +243,24 @@ def moves_on(path: str, kind: str, then: float) -> str:
         lists = "of a list of numbers, which is made a tensor ahead of the capture, too"
         return (
             f"{never}; {made}, what is captured reads `{held}` for `{path}`: "
-            f"`x.index_select(0, {held}).squeeze(0)` for `x[{path}]`, also {lists}, a mask for the end of a slice, and "
+            f"`x.index_select(0, {held}).squeeze(0)` for `x[{path}]`, also {lists}, {_written_at(path, held)}, "
+            "a mask for the end of a slice, and "
             "what takes only a number written out with a tensor: `torch.clamp(t, min=a)` for `max(a, t)`, "
             f"`x.add_(y * t)` for `x.add_(y, alpha=t)`; and ahead of g.replay() `{held}.fill_({path})`"
         )
     return (
         f"{never}; {of_owner(path, kind)}, where what takes only a number is written out with a tensor: "
         "`torch.sin(t)` for `math.sin(t)`, and its formula for a function that takes a rate"
+    )
+
+
+def _written_at(path: str, held: str) -> str:
+    """The writes to such a place, which an index of the device would have the host wait for; also of another name."""
+    wide = "y.expand_as(x.select(1, 0)).unsqueeze(1)"
+    return (
+        f"`x.index_copy_(1, {held}.reshape(1), {wide})` for a write `x[:, {path}] = y`, and "
+        f"`x.index_fill_(1, {held}.reshape(1), 0)` for `x[:, {path}] = 0`, with 2 for 1 in `x[:, :, {path}]`, also "
+        "where a function that is given it has another name for it"
     )
 
 
