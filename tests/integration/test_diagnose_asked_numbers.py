@@ -21,7 +21,28 @@ GUIDED = """class Sampler:
 sampler = Sampler()
 def f(x, i): return sampler.step(x, i)
 """
+TRAINS = """net = torch.nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+seen = {}
+def f(epoch, x):
+    net(x).square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+    END
+"""
+RATE = "for g in opt.param_groups: g['lr'] = 0.1 if epoch < 9 * 3 / 10 else 0.02\nargs = (1, x)"
+HELD = """class Scaled:
+    by = 1.0
+    def step(self, epoch, x):
+        y = x * self.by
+        self.by = 1.0 / (1 + epoch)
+        return y
+f = Scaled().step
+args = (0, x)
+"""
 TOLD = {
+    "a rate that is set behind the step": (TRAINS.replace("END", RATE), "learning-rate"),
+    "a number that the next call reads": (HELD, "scalar"),
     "a step is far from where guidance ends": (GUIDED.replace("TEST", "t < self.until") + "args = (x, 40)", "branch"),
     "every hundredth": (GUIDED.replace("TEST", "t % 100 == 99") + "args = (x, 1)", "branch"),
     "a part of the whole, as a number": (GUIDED.replace("TEST", "0.2 < t / 50 < 0.8") + "args = (x, 45)", "branch"),
@@ -42,6 +63,7 @@ TOLD = {
     "an order": ("def f(x, order): return torch.stack([x[each] for each in order])\nargs = (x, [11, 5, 8])", "size"),
 }
 SOUND = {
+    "what is set behind the step and nobody reads": TRAINS.replace("END", "seen['epoch'] = epoch < 9\nargs = (1, x)"),
     "a test whose ways are one": "def f(x, i):\n    if i < 0: raise ValueError(i)\n    return x + 1\nargs = (x, 3)",
     "a number that is checked": "def f(x, i):\n    assert 0 <= i < 50\n    return x + 1\nargs = (x, 3)",
 }

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -20,13 +21,14 @@ from paramgraph_kit.doctor.observe.numbers_within import Inner, numbers_within, 
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_words import Given, with_other_words
 from paramgraph_kit.doctor.observe.settings_given import with_others
-from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.doctor.restore.holder import Change, Holder, same
 from paramgraph_kit.trace.model import Failure, Frame
 
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
 _OF_OBJECT = (
     "numbers of the {names} among its arguments are frozen at {at}: where a call is given others, capture once for each"
 )
+_LEFT = ("scalar-frozen", "learning-rate-frozen", "branch-frozen", "size-frozen")
 _MOST_TURNS = 3  # numbers that are tried for one test
 _MOST_ALONE = 6  # numbers that are tried each by itself
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
@@ -114,6 +116,9 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
                     alone = [[each] for each in every[:_MOST_ALONE] if len(every) > 1 and each not in floats]
                     waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
+        if some is every:
+            for f in _left_behind(caller, base, other, [*seen, *frozen], [value for _, value in given]):
+                frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
     return frozen
 
@@ -145,13 +150,30 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
             if other.ended is None:
                 at, path = ask.argument
                 name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
-                for f in differences(base.steps, other.steps, random_drawn=False):
+                found = differences(base.steps, other.steps, random_drawn=False)
+                for f in [*found, *_left_behind(caller, base, other, [*seen, *frozen], given)]:
                     if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                         told.add((f.code, f.frame))
                         text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
                         frozen.append(replace(f, message=text))
                 break
     return frozen
+
+
+def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure], given: list[Any]) -> list[Failure]:
+    """What a next call does otherwise, as one with another number has left it so: a rate that is set at its end."""
+    lines = {f.frame for f in (*base.found, *seen)}  # what moves by itself is told there
+    found = [f for f in other.found if f.code in _LEFT]  # of optimizers, which are put back
+    was = {_place(each): each.after for change in base.changes for each in change.entries()}
+    left = [each for change in other.changes for each in change.entries() if type(each.after) in AMOUNTS]
+    if any(_place(each) not in was or not same(was[_place(each)], each.after) for each in left):
+        behind = _called(caller, given, base)
+        found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
+    return [f for f in found if f.code in _LEFT and f.frame not in lines]
+
+
+def _place(change: Change) -> tuple[str, str, str, Any]:
+    return change.kind, change.owner, change.name, change.key
 
 
 def _with(numbers: Others, at: int, value: Any) -> Any:
