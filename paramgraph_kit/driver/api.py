@@ -171,6 +171,9 @@ class Driver(Protocol):
         this graph makes it: else it reads there what another one has made.
         """
 
+    def pool_number(self, tensor: torch.Tensor) -> int:
+        """The number that ``pooled`` has for a tensor's memory; 0 where nobody can tell."""
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:

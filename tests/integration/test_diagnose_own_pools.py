@@ -225,3 +225,46 @@ def test_a_result_that_is_kept_behind_the_replay_that_writes_over_it_has_both_wo
     assert _towers("self.seen.append(q)", "pass", "self.seen[-1]", tmp_path) == ["output-alias"]
     # GIVEN one that takes a copy there WHEN THEN nothing is told
     assert _towers("q = q.clone(); self.seen.append(q)", "pass", "q", tmp_path) == []
+
+
+BUCKETS = """
+class Buckets:
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)).to(device)
+        self.x, self.graph, self.out, self.pool = {}, {}, OUT, cuda.graph_pool_handle()
+        for n in (32, 8):
+            self.capture(n)
+    @torch.no_grad()
+    def capture(self, n):
+        self.x[n], self.graph[n] = torch.zeros(n, 8, device=device), cuda.CUDAGraph()
+        self.net(self.x[n])
+        with cuda.graph(self.graph[n], pool=self.pool):
+            KEEP
+    def __call__(self, x):
+        for n in (ORDER):
+            self.x[n].copy_(x[:n])
+            self.graph[n].replay()
+        return READ
+run, args = Buckets(), (torch.rand(32, 8, device=device),)
+"""
+
+
+@pytest.mark.parametrize(("order", "told"), [("8, 32", ["self.graph[n].replay()"]), ("32, 8", [])])
+@pytest.mark.parametrize(
+    ("out", "keep", "read"),
+    [
+        ("{}", "self.out[n] = self.net(self.x[n])", "self.out[32][:8] + self.out[8]"),
+        ("{}", "self.out[n, 'y'] = self.net(self.x[n])", "self.out[32, 'y'][:8] + self.out[8, 'y']"),
+        ("[]", "self.out.append(self.net(self.x[n]))", "self.out[0][:8] + self.out[1]"),
+    ],
+)
+def test_results_of_before_that_lie_under_a_key_are_known(
+    out: str, keep: str, read: str, order: str, told: list[str], tmp_path: Path
+) -> None:
+    # GIVEN graphs of one pool that were captured before, whose results lie in a table or a list, replayed in one call
+    text = BUCKETS.replace("OUT", out).replace("KEEP", keep).replace("READ", read).replace("ORDER", order)
+    # WHEN it is diagnosed
+    found = _told(text, tmp_path)
+    # THEN another order than that of the captures is told, at the replay that writes over a result
+    assert [f.frame.text for f in found.failures if f.code == "pool-order"] == told
+    assert len(found.failures) == len(told)

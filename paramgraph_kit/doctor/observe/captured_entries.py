@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.short_names import is_key
 from paramgraph_kit.doctor.restore.holder import is_array
 
 LENGTH = "len()"  # the part of a list that says how many entries it has
@@ -45,6 +46,22 @@ def entry_at(owner: Any, node: ast.Subscript, absent: Any) -> Any:
         return owner.get(key, absent)
     held = _row(owner) if type(owner) in _ROWS or is_array(owner) else ()
     return held[key] if isinstance(key, int) and -len(held) <= key < len(held) else absent
+
+
+def value_at(target: ast.expr, value: Callable[[ast.expr], Any]) -> Any:
+    """What a target is; ``value``: that of a path. An entry's key may be numbers and words that have names: ``out[n]``.
+
+    >>> held = {"out": {(2, "a"): 1.5}, "n": 2}
+    >>> value_at(ast.parse("out[n, 'a']", mode="eval").body, lambda each: held.get(ast.unparse(each)))
+    1.5
+    """
+    if not isinstance(target, ast.Subscript) or is_key(target.slice):
+        return value(target)
+    parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    key = tuple(each.value if isinstance(each, ast.Constant) else value(each) for each in parts)
+    held = value(target.value) if all(type(each) in (*NUMBERS, str) for each in key) else None
+    entries: Any = dict(enumerate(held)) if type(held) is list else held if type(held) in _DICTS else {}
+    return entries.get(key if isinstance(target.slice, ast.Tuple) else key[0])
 
 
 def module_at(owner: Any, node: ast.Subscript, absent: Any) -> Any:

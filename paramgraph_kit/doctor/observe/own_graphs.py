@@ -234,10 +234,9 @@ class OwnGraphs:
                 fix = f"before  {line}\nafter   g.replay() ahead of this line: a capture runs nothing"
                 pending.append(replace(failure, fix=fix))
             elif (spoiled := own.spoiled or self.order.written_over(own)) is not None:
-                text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
-                failure = BY_ID["pool-order"].failure(text, spoiled.frame_in(own.begun))
-                self.misread.append(with_pools_of_their_own(failure, self.regions or ()))
-                self.order.spoils[self.misread[-1].frame] = spoiled, own.last
+                self.misread.append(self.order.read_late(own, spoiled, self.regions or ()))
+        unnamed = [t for t in tensors if not any(storage_key(t) in own.memory for own in self._known.values())]
+        self.misread += self.order.read_unnamed(unnamed, self._known.values(), self.written, self.regions or ())
         return pending
 
     def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:

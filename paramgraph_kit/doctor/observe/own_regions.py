@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.doctor.cell import call_in, wrapped
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_line, last_name, tree_of
 from paramgraph_kit.doctor.number_kinds import AMOUNTS, NUMBERS
+from paramgraph_kit.doctor.observe.captured_entries import value_at
 from paramgraph_kit.doctor.observe.captured_for import Caller, callers_of
 from paramgraph_kit.doctor.observe.captured_values import (
     CapturedValues,
@@ -153,7 +154,7 @@ class Region:
     def results(self) -> Iterator[Any]:
         """What its lines assign, as it is now."""
         names = Names(self.space, own=self.own | self.names.keys(), known=self.names)
-        return (Use(self.code, target, False, names).value() for target in self.targets())
+        return (value_at(target, lambda each: Use(self.code, each, False, names).value()) for target in self.targets())
 
     def targets(self) -> Iterator[ast.expr]:
         """What its lines give a value to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -12,8 +12,12 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.one_graph import Memory, OneGraph, bytes_of
+from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
 
 _Early = tuple[Place, CodeType | None, Collection[int]]
@@ -99,6 +103,33 @@ class ReplayOrder:
                 if (now := _contents(memory)) is not None and not torch.equal(now, held):
                     return place
         return None
+
+    def read_late(self, own: OneGraph, spoiled: Place, regions: Iterable[Region]) -> Failure:
+        """A graph's result is read behind a replay that writes over it."""
+        text = "another graph of its pool is replayed here, and writes to its result, which is read after that"
+        failure = with_pools_of_their_own(BY_ID["pool-order"].failure(text, spoiled.frame_in(own.begun)), regions)
+        self.spoils[failure.frame] = spoiled, own.last
+        return failure
+
+    def read_unnamed(
+        self,
+        tensors: Iterable[torch.Tensor],
+        known: Collection[OneGraph],
+        written: Mapping[int, int],
+        regions: Collection[Region],
+    ) -> Iterator[Failure]:
+        """The same of tensors that no line of a capture of before names: only the device knows who has made them.
+
+        ``written``: as in ``lost``.
+        """
+        makers = [own for own in known if own.before and own.pooled and own.replayed and not own.by_torch]
+        for tensor in tensors if makers and len(known) > 1 else ():
+            number, fed = driver().pool_number(tensor), written.get(storage_key(tensor), 0)
+            for maker, taken in ((own, own.makes()[number]) for own in makers if number in own.makes()):
+                later = [own for own in known if own.order > maker.order and own.at >= fed and own is not maker]
+                for at in (own.last for own in later if _meet(taken, own.makes().values())):
+                    if at is not None:
+                        yield self.read_late(maker, at, regions)
 
     def without_kept(self, told: list[Failure]) -> list[Failure]:
         """The same without orders that a copy mends where a result is kept: it is taken ahead of the other graph."""

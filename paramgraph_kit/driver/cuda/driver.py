@@ -164,6 +164,11 @@ class CudaDriver:
         """Nothing, for the same reason."""
         return []
 
+    @staticmethod
+    def pool_number(tensor: torch.Tensor) -> int:
+        """None, for the same reason."""
+        return 0
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:

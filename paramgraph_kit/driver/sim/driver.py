@@ -256,6 +256,11 @@ class SimDriver:
         """All memory in pools of graphs that a graph touches."""
         return graph.pooled() if isinstance(graph, CUDAGraph) else []
 
+    @staticmethod
+    def pool_number(tensor: torch.Tensor) -> int:
+        """The number that ``pooled`` has for a tensor's memory."""
+        return machine().number_of(tensor)
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:

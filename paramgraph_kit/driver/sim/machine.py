@@ -205,6 +205,11 @@ class Machine:
                 reads = number != overwrites or tensor.nbytes < nbytes
                 into[id(owner)] = Pooled(owner, owner.address, nbytes, made, not made and reads)
 
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """Who owns the memory under a tensor, as a number; 0 where nobody does."""
+        owner = self._owned.get(tensor.untyped_storage().data_ptr())
+        return 0 if owner is None else id(owner)
+
     def gone(self, touched: dict[int, Touched]) -> list[tuple[int, Line | None]]:
         """Addresses of that memory that others have by now, or nobody, with the line that has touched each first."""
         return [(at, each.line) for at, each in touched.items() if self._owned.get(at) is not each.owner]
