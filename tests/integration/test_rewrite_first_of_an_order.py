@@ -49,6 +49,7 @@ def test_the_first_of_an_order_are_told_with_a_mask_of_what_they_pick(order: str
 def test_a_part_of_a_tensor_that_is_no_order_has_zeros_as_ever(tmp_path: Path) -> None:
     # GIVEN the first rows of what is no order WHEN diagnosed THEN zeros stand behind them
     text = EASIEST.replace("idx = each.ORDER[:k]", "y = each[:k]").replace("each[idx].mean()", "y.sum()")
-    found: Any = pgk.diagnose((names := run(text, tmp_path))["f"], *names["args"])
+    names = run(text, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
     told = next(f.fix for f in found.failures if f.frame is not None and f.frame.text.startswith("y ="))
     assert "kept" not in told

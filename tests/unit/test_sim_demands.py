@@ -32,7 +32,7 @@ def test_a_product_of_bytes_has_sizes(one: Any, other: Any, words: str, sim: tor
     with pytest.raises(RuntimeError, match=words):
         torch._int_mm(left, right)
     # WHEN there are enough of them THEN it has
-    assert torch._int_mm(_bytes(sim, 17, 8), _bytes(sim, 8, 8)).unique().tolist() == [8]
+    assert torch._int_mm(_bytes(sim, 17, 8), _bytes(sim, 8, 8)).eq(8).all()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_told_before_anybody_waits(
             call(x)
         y = x + 1
     graph.replay()
-    assert y.unique().tolist() == [2]
+    assert y.eq(2).all()
 
 
 @pytest.mark.parametrize("factor", [torch.linalg.cholesky_ex, torch.linalg.inv_ex, torch.linalg.lu_factor_ex])
@@ -103,7 +103,7 @@ def test_gradients_of_bags_are_divided_by_how_often_a_row_is_asked_for(sim: torc
     # GIVEN bags that ask for one row twice and for another once WHEN gradients are scaled THEN each row's are one whole
     weight = torch.arange(6.0, device=sim).view(3, 2).requires_grad_()
     places, offsets = torch.tensor([0, 2, 0], device=sim), torch.tensor([0, 1], device=sim)
-    F.embedding_bag(places, weight, offsets, mode="sum", scale_grad_by_freq=True).sum().backward()
+    torch.autograd.backward(F.embedding_bag(places, weight, offsets, mode="sum", scale_grad_by_freq=True).sum())
     assert weight.grad is not None
     assert weight.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
 
