@@ -56,3 +56,42 @@ def test_an_input_and_a_mode_are_told_at_their_lines_beside_weights_that_are_exc
     assert mode.startswith("before  self.model.eval()\nafter   this line as it is, and a graph for each value")
     assert told["self.x = x"].fix == "before  self.x = x\nafter   self.x.copy_(x), ahead of self.graph.replay()"
     assert told.keys() == {"self.model.eval()", "self.x = x", "p.data = e", "p.data = old"}
+
+
+RELOADED = """
+class Server:
+    def __init__(self, model):
+        self.model, self.x, self.graph = model, torch.zeros(8, 4, device=device), cuda.CUDAGraph()
+        with torch.no_grad():
+            self.model(self.x)
+            with cuda.graph(self.graph):
+                self.out = self.model(self.x)
+    def run(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.out.clone()
+    def reload(self, state):
+        model = nn.Linear(4, 3).to(device)
+        model.load_state_dict(state)
+        LINE
+def main():
+    server, out = Server(nn.Linear(4, 3).to(device)), []
+    for i in range(4):
+        if i == 2:
+            server.reload(nn.Linear(4, 3).to(device).state_dict())
+        out.append(server.run(torch.ones(8, 4).to(device)))
+    return torch.cat(out).cpu()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("self.model = model", ["self.model = model"]), ("self.model.load_state_dict(model.state_dict())", [])],
+)
+def test_a_load_that_copies_exchanges_no_memory(line: str, told: list[str], tmp_path: Path) -> None:
+    # GIVEN a server that fills a new model from a checkpoint, and takes it in place of its own, or copies it there
+    names = run(RELOADED.replace("LINE", line), tmp_path)
+    # WHEN
+    found = pgk.diagnose(names["main"])
+    # THEN the new model's own load is no exchange: only the line is told that takes it
+    assert [f.frame.text for f in found if f.frame is not None] == told

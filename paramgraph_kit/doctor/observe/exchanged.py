@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import pairs_of
+from paramgraph_kit.doctor.explain.syntax import last_name, pairs_of
 
 
 def exchanged(node: Any, is_read: Callable[[ast.expr], bool]) -> str:
@@ -67,3 +67,13 @@ def with_rest(fix: str, node: ast.AST, target: ast.expr | None, told: Collection
     if not fix or len(rest) in (0, len(pairs)) or "this line as it is" in fix or "held = " in fix:
         return fix
     return f"{fix}; and {', '.join(f'`{ast.unparse(t)} = {value}`' for t, value in rest)} as it is"
+
+
+def assigns(call: ast.Call) -> bool:
+    """Whether a call gives parameters the memory of a dictionary's: a plain ``load_state_dict`` copies into theirs."""
+    return last_name(call.func) == "load_state_dict" and (len(call.args) > 2 or _may_assign(call.keywords))
+
+
+def _may_assign(keywords: list[ast.keyword]) -> bool:
+    given = [k.value for k in keywords if k.arg in (None, "assign")]
+    return any(not isinstance(each, ast.Constant) or bool(each.value) for each in given)

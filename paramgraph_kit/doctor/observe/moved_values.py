@@ -26,7 +26,7 @@ from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
 from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_entry, of_held, of_one, path_of
-from paramgraph_kit.doctor.observe.exchanged import exchanged, with_rest
+from paramgraph_kit.doctor.observe.exchanged import assigns, exchanged, with_rest
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
@@ -70,7 +70,6 @@ from paramgraph_kit.trace.model import Failure, Frame
 _MOST_LINES = 2  # of those that may have given it; of more nobody knows which
 _FUNCTIONS = FUNCTIONS[:2]
 EXCHANGES = ("half", "float", "double", "bfloat16", "to", "type", "cuda", "cpu", "to_empty")  # memory of a module's
-_GIVES_MEMORY = (*EXCHANGES, "load_state_dict")
 _ALIKE = {"parameter-rebound": {"parameter-rebound", "stale-input"}}  # what is known already by another name
 
 
@@ -434,7 +433,7 @@ def _gives(line: _Line, moved: Moved) -> bool:
             given = line.node.args[1]
             by_name = not isinstance(given, ast.Constant)
             return given.value == last_name(moved.use.node) if not by_name else bool(moved.part)  # type: ignore[attr-defined]
-        return bool(moved.part) and moved.then[0] == "memory" and name in _GIVES_MEMORY
+        return bool(moved.part) and moved.then[0] == "memory" and (name in EXCHANGES or assigns(line.node))
     if is_entry(moved):
         held = target.value if isinstance(target, ast.Subscript) else target
         return _same_path(held, moved.use.node)
