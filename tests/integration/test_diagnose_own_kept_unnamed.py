@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,3 +66,56 @@ def test_a_list_of_what_no_replay_writes_over_is_none(lines: str, tmp_path: Path
     # GIVEN one that keeps copies, numbers, or one result of each graph WHEN it is asked THEN nothing is told
     found = _asked(lines, tmp_path)
     assert not found.failures, found
+
+
+GIVEN = """
+import collections, queue
+class Server:
+    def __init__(self):
+        self.x, self.graph = torch.zeros(4, device=device), cuda.CUDAGraph()
+        self.x * 2
+        with cuda.graph(self.graph):
+            self.y = self.x * 2
+    def run(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y
+class Log:
+    def __init__(self):
+        self.rows = collections.defaultdict(list)
+    def log(self, **values):
+        for name, value in values.items():
+            self.rows[name].append(value)
+def data():
+    for i in range(4):
+        yield torch.full((4,), float(i)).to(device)
+def main():
+    server, waiting, logger = Server(), queue.Queue(), Log()
+    LINES
+"""
+LATER = "out = []\n    while not waiting.empty():\n        out.append(waiting.get())\n    return torch.stack(out).cpu()"
+AWAY = {
+    "queue": ("for x in data():\n        waiting.put(server.run(x))\n    " + LATER, "server.run(x)"),
+    "method": (
+        "for x in data():\n        logger.log(y=server.run(x))\n    return torch.stack(logger.rows['y']).cpu()",
+        "server.run(x)",
+    ),
+    "map": ("return torch.stack(list(map(server.run, data()))).cpu()", "list(map(server.run, data()))"),
+}
+
+
+@pytest.mark.parametrize("way", AWAY)
+def test_a_result_that_is_given_away_is_told_where_its_call_stands(way: str, tmp_path: Path) -> None:
+    # GIVEN results that go to a queue, to another object's method or through map(), with data of a generator
+    lines, call = AWAY[way]
+    new = "[y.clone() for y in map(server.run, data())]" if way == "map" else f"{call}.clone()"
+    # WHEN it is diagnosed, and again as its words say
+    found = [_given(text, tmp_path) for text in (lines, lines.replace(call, new))]
+    # THEN the call is told, and no line of the generator's; with copies nothing is
+    assert [(f.code, f.fix) for f in found[0]] == [("output-alias", f"before  {call}\nafter   {new}")]
+    assert found[1] == []
+
+
+def _given(lines: str, tmp_path: Path) -> list[Any]:
+    names = run(GIVEN.replace("LINES", lines), tmp_path)
+    return [*pgk.diagnose(names["main"]).failures]

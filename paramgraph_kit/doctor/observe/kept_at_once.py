@@ -52,6 +52,12 @@ class LinesOfReplays:
         """Those of one function; ``by``: at which this graph was replayed, by this line."""
         return {line for (each, line), at in self._lines.items() if each is code and (by is None or by in at)}
 
+    def by_function(self) -> dict[CodeType, set[int]]:
+        """The same of all functions, without those of graphs' first replays."""
+        return {
+            code: {line for (each, line), at in self._lines.items() if each is code and at} for code, _ in self._lines
+        }
+
     def read(self, frames: Iterator[FrameType], several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:
         """A result is read now: what such lines keep that is read there; ``several``: whether of several replays."""
         if not self.waits:

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at, copy_of
+from paramgraph_kit.doctor.observe.given_away import GivenAway
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
@@ -80,6 +81,7 @@ class KeptResults:
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
         self._replays, self._held, self._over = LinesOfReplays(), HeldInLines(), HeldOver()
+        self._away = GivenAway()
         self._at_end: list[Failure] = []
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
@@ -102,6 +104,8 @@ class KeptResults:
         self._settle(owns)
         self._looks += 1
         self._replays.replayed(graph, frames_of_the_user(), is_first)
+        if not is_first:
+            self._away.replayed(frames_of_the_user())
         read_on = {(frame, name) for frame, name in self._held.replayed(graph, [*frames_of_the_user()], owns)}
         if self._looks <= _MOST_LOOKS:
             for code, line, target, part in kept_now(list(frames_of_the_user()), lambda v: any(map(owns, _tensors(v)))):
@@ -199,8 +203,13 @@ class KeptResults:
                 failure, held = _failure(user[0], calls[0], calls[0].elt), _kept_there(user[0], calls[0])
                 self._names[user[0], "[]"] = _of_entries(failure, calls[0].elt, held)
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
-                yields = [*_given_by_generators(user[0], place)]
+                yields = [*_given_by_generators(user[0], place, self._away.ran)]
                 at = [_failure(user[0], each, each.value) for each in yields if each.value is not None]
+                if not at and _twice(tensors, makes):
+                    for where, call, text in self._away.lines(user[0], self._replays.by_function()):
+                        self._names[where, ast.unparse(call)] = _written(where, call, text)
+                    if any(key[0] is user[0] for key in self._names):
+                        return
                 if at or _twice(tensors, makes):  # a state beside itself, which is no result, is joined on purpose
                     self._names[user[0], "[]"] = at[0] if at else BY_ID["output-alias"].failure(_SAID, place.frame())
 
@@ -277,13 +286,14 @@ def _given_to_others(call: ast.Call) -> list[ast.expr]:
     return [] if last_name(call.func) in _JOINS else [*call.args, *(each.value for each in call.keywords)]
 
 
-def _given_by_generators(code: CodeType, place: Place) -> Iterator[ast.Yield]:
-    """What generators give whose names a line reads."""
+def _given_by_generators(code: CodeType, place: Place, ran: Collection[CodeType]) -> Iterator[ast.Yield]:
+    """What generators give whose names a line reads; ``ran``: those within which a graph was replayed."""
     frame, tree = place.frame(), tree_of(code.co_filename)
     line = frame.line if frame is not None else 0
     names = {last_name(n.func) for n in nodes_of(code) if isinstance(n, ast.Call) and n.lineno <= line}
     for function in ast.walk(tree) if tree is not None else ():
-        if isinstance(function, ast.FunctionDef) and function.name in names:
+        replays = any(each.co_name == getattr(function, "name", "") for each in ran)
+        if isinstance(function, ast.FunctionDef) and function.name in names and replays:
             yield from (n for n in ast.walk(function) if isinstance(n, ast.Yield))
 
 
@@ -463,6 +473,11 @@ def _of_line(kept: AtOnce) -> Failure:
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(kept.code, getattr(kept.line, "lineno", 0)))
     failure = replace(failure, fix=f"before  {before}\nafter   [y.clone() for y in {inner}]")
     return _of_entries(failure, ast.Name("y"), kept.held)
+
+
+def _written(code: CodeType, what: ast.expr, new: str) -> Failure:
+    failure = BY_ID["output-alias"].failure(_SAID, frame_at(code, what.lineno))
+    return replace(failure, fix=f"before  {ast.unparse(what)}\nafter   {new}")
 
 
 def _cloned(code: CodeType, node: Any, what: ast.expr) -> Failure:
