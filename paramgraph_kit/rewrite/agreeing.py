@@ -16,6 +16,7 @@ _IN_PLACE = re.compile(r"(`for [^`]+`) in place of line (\d+)\b")
 _BEHIND = re.compile(r"behind (?:each|the) launch")
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
 _AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
+_KEPT_THERE = re.compile(r"^keep `(?P<path>[^`]+)` as a tensor")
 _COUNTED = "belongs before each launch, as line {} reads what it gives from a tensor"
 _KEPT = ("the diff", "in pieces", "stays as it is")
 _WITH = "goes behind each launch, with line {}, which reads"
@@ -40,6 +41,8 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
         words = each.fix.partition("\nafter   ")[2]
         if _TAKEN_OUT.match(words) and _is_with(at, each.frame, said):  # all that a helper does goes with its call
             return replace(failure, fix=f"{head}\nafter   {words}")
+        if _BEHIND.search(said) and (text := _into_it(at, each.frame, words)):
+            return replace(failure, fix=f"{head}\nafter   {text}")
         before = _AHEAD.search(words) if failure.code == "host-counter" and _BEHIND.search(said) else None
         if before and int(before[1]) == at.line and each.frame is not None:
             return replace(failure, fix=f"{head}\nafter   {_COUNTED.format(each.frame.line)}")
@@ -58,6 +61,37 @@ def _is_with(at: Frame, other: Frame | None, said: str) -> bool:
         return False
     here, there = (_around(each) for each in (at, other))
     return here is not None and here is there
+
+
+def _into_it(at: Frame, other: Frame | None, words: str) -> str:
+    """What gives a value its next one where another line is told to keep it as a tensor: else none reads it."""
+    kept, tree = _KEPT_THERE.match(words), tree_of(at.file)
+    if kept is None or other is None or tree is None:
+        return ""
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    here, there = (
+        [n for n in classes if n.lineno <= frame.line <= (n.end_lineno or n.lineno)] for frame in (at, other)
+    )
+    path = kept["path"]
+    if path.startswith("self.") and here[-1:] != there[-1:]:
+        return ""
+    for node in (n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AugAssign)) and n.lineno == at.line):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if [ast.unparse(each) for each in targets] != [path]:
+            continue
+        reads = any(isinstance(n, ast.expr) and ast.unparse(n) == path for n in ast.walk(node.value))
+        if isinstance(node, ast.AugAssign):
+            return f"stays as it is once `{path}` is a tensor, as told of line {other.line}: it adds to that in place"
+        if reads:
+            new = f"{path}.copy_({ast.unparse(node.value)})"
+        elif isinstance(node.value, ast.Constant) and type(node.value.value) is int:
+            new = f"{path}.fill_({ast.unparse(node.value)})"
+        else:
+            return ""
+        return (
+            f"`{new}` in the graph, as `{path}` is a tensor there, as told of line {other.line}: a new one is not read"
+        )
+    return ""
 
 
 def _around(at: Frame) -> ast.AST | None:

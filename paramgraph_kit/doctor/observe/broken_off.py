@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.lines_behind import codes_of
 from paramgraph_kit.doctor.observe.one_call import AT, Call, Caller
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.own_regions import Region, optimizer_in, work_out
+from paramgraph_kit.doctor.observe.own_states import counts_in_numbers, writes_a_buffer
 from paramgraph_kit.doctor.observe.read_ahead import draws_by_default
 from paramgraph_kit.doctor.observe.warmed_up import tensors_moved
 from paramgraph_kit.doctor.restore.holder import Change
@@ -143,17 +144,23 @@ def _trained(region: Region) -> tuple[str, list[str]]:
 
 
 def _counted(region: Region) -> tuple[str, list[str]]:
-    """Copies of the statistics that modules keep of what they are given, and how these come back."""
+    """Copies of the statistics and buffers that modules write as they run, and how these, and numbers, come back."""
     used = {name for code in codes_of(region) for name in (*code.co_names, *code.co_freevars)}
     used |= {n.id for s in region.body for n in ast.walk(s) if isinstance(n, ast.Name)}
     held = {name: value for name, value in region.names.items() if name in used}
     held |= {f"self.{n}": value for n, value in attributes_of(region.names.get("self")).items() if n in used}
-    modules = {id(v): path for path, v in held.items() if is_a(v, torch.nn.Module) and any(map(_counts, v.modules()))}
+    known = {id(v): path for path, v in held.items() if is_a(v, torch.nn.Module)}
+    moving = {path: v for path, v in held.items() if id(v) in known and known[id(v)] == path}
+    counts = (n for path, module in moving.items() for n in counts_in_numbers(path, module))
+    numbers = [f"`{n}`, in place where it is a tensor by then" for n in counts]
+    own = [path for path, v in moving.items() if any(map(writes_a_buffer, v.modules()))]
+    modules = [path for path, v in moving.items() if path in own or any(map(_counts, v.modules()))]
     if not modules:
-        return "", []
-    each = ", ".join(f"*{path}.buffers()" for path in modules.values())
+        return "", numbers
+    each = ", ".join(f"*{path}.buffers()" for path in modules)
+    what = "buffers" if own else "statistics"
     copies = f"buffers = [{each}]; statistics = [b.clone() for b in buffers]; "
-    return copies, ["the statistics, `[b.copy_(s) for b, s in zip(buffers, statistics)]`"]
+    return copies, [f"the {what}, `[b.copy_(s) for b, s in zip(buffers, statistics)]`", *numbers]
 
 
 def _counts(module: torch.nn.Module) -> bool:

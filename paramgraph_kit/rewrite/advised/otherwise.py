@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.advised.host.brought_within import brought_within, for_each_call
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
+from paramgraph_kit.rewrite.advised.host.exchanged import exchanged
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
@@ -342,7 +343,9 @@ def at_least(place: Place) -> str:
         return place.failure.fix.rpartition("after   ")[2]
     if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place) or of_a_formula(place)):
         return told
-    if code == "host-random" and (told := fractions_drawn(place) or picked_tensors(place) or drawn_for_a_helper(place)):
+    if code == "host-random" and (told := fractions_drawn(place) or exchanged(place) or picked_tensors(place)):
+        return told
+    if code == "host-random" and (told := drawn_for_a_helper(place)):
         return told
     if code == "scalar-frozen" and len(local) == 1 and (told := _given_to_a_helper(place, function, local[0])):
         return told

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from paramgraph_kit.doctor.observe.compare import ANOTHER
+from paramgraph_kit.rewrite.advised.host.exchanged import computes
 from paramgraph_kit.rewrite.advised.host.from_host import assignments, called_again
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
 from paramgraph_kit.rewrite.source.edits import Function, is_text, locals_of, names_in, path_of
@@ -97,6 +98,13 @@ def picked_tensors(place: Place) -> str:
     names = [each.id for each, _ in pairs if isinstance(each, ast.Name)]
     if len(names) != len(pairs) or any(name in names_in(value) for name in names):
         return ""
+    if given := [*dict.fromkeys(name for _, made in pairs for name in computes(place, made))]:
+        copied, read = (", ".join(f"`{text.format(n)}`" for n in given) for text in ("{0}_in.copy_({0})", "{0}_in"))
+        return (
+            f"the host draws what {', '.join(f'`{n}`' for n in given)} stands for: do what it draws before each "
+            f"launch, and there {copied}, with tensors of the device that stay; this line computes in the graph, with "
+            f"{read} in their place"
+        )
     texts = [_with_all(place, made) or place.text(made) for _, made in pairs]
     written = "`, `".join(f"{name}_in.copy_({text})" for name, text in zip(names, texts, strict=True))
     rest = "" if texts == [place.text(made) for _, made in pairs] else (
