@@ -14,7 +14,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_arguments import is_unread
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
-from paramgraph_kit.doctor.observe.keywords import copies_keywords, in_the_graph
+from paramgraph_kit.doctor.observe.keywords import copies_keywords, in_the_graph, place_in_the_graph
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
@@ -135,7 +135,7 @@ def _copies_each(code: CodeType, keywords: str) -> bool:
 def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     """It is told where it is given, with a tensor for it."""
     inside = next((frame.f_locals for frame in frames_of_the_user() if frame.f_code is now.code), {})
-    what = f"argument {now.entry + 1}" if isinstance(now.entry, int) else str(now.entry)
+    what = f"{now.name}[{now.entry}]" if isinstance(now.entry, int) else str(now.entry)
     text = f"{what} of {now.code.co_name} is {now.value} at a replay, and the graph has the {then} of its capture"
     caller = now.caller
     is_alone = caller is None or is_library(caller.f_code.co_filename)
@@ -152,6 +152,9 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     if not _copies_each(now.code, keywords):
         if keywords and (told := in_the_graph(now.code, inside, keywords, str(now.entry), kind)):
             return replace(failure, fix=f"before  {line}\nafter   {told}")
+        moves = not keywords and type(now.value) is float and _moves_on(caller, now)
+        if moves and (told := place_in_the_graph(now.code, inside, now.name, now.entry, kind)):
+            return replace(failure, fix=f"before  {line}\nafter   {told}")
         return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(entry)}")
     for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
         named = [k.value for k in call.keywords if k.arg == now.entry]
@@ -162,3 +165,23 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
             copied = "a tensor, which is copied as the others are"
             return replace(failure, fix=f"before  {old}\nafter   {after}: {copied}")
     return failure
+
+
+def _moves_on(caller: FrameType, now: _Given) -> bool:
+    """Whether who calls has a line that goes on from what it gives: ``temperature *= 0.8``, which never comes twice."""
+    nodes = [*nodes_of(caller.f_code)]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and n.lineno <= caller.f_lineno <= (n.end_lineno or 0)]
+    given = {n.id for call in calls for n in call.args if isinstance(n, ast.Name)}
+    given = {name for name in given if caller.f_locals.get(name) is now.value}
+    kinds = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+    for node in (n for loop in nodes if isinstance(loop, LOOPS) for n in ast.walk(loop)):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, kinds):
+            path = ast.unparse(node.target)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, kinds):
+            path = ast.unparse(node.targets[0])
+            path = path if path == ast.unparse(node.value.left) else ""
+        else:
+            continue
+        if path in given:
+            return True
+    return False

@@ -67,6 +67,40 @@ def in_the_graph(code: CodeType, inside: Mapping[str, Any], keywords: str, name:
     )
 
 
+def place_in_the_graph(code: CodeType, inside: Mapping[str, Any], rest: str, at: int, kind: str) -> str:
+    """The same of a number among ``*rest`` that moves on, of which a graph for each value would never be replayed."""
+    nodes = [*nodes_of(code)]
+    blocks = [n for n in nodes if isinstance(n, ast.With) and any(captures(item) for item in n.items)]
+    calls = [item.context_expr for n in blocks for item in n.items if captures(item)]
+    graphs = {ast.unparse(call.args[0]) for call in calls if isinstance(call, ast.Call) and call.args}
+    owners = [n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
+    replayed = {ast.unparse(each.value) for each in owners if isinstance(each, ast.Attribute)}
+    if len(graphs) != 1 or len(replayed) != 1:
+        return ""
+    (graph,), (launched,), held = graphs, replayed, f"{rest}_{at}"
+    for call in (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Call)):
+        first = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Starred)), None)
+        if first is None or ast.unparse(call.args[first]) != f"*{rest}" or not isinstance(call.func, ast.Name):
+            continue
+        called = code_of(unwrap(inside.get(call.func.id)))  # type: ignore[arg-type]
+        names = called.co_varnames[: called.co_argcount] if called is not None else ()
+        if called is None or first + at >= len(names):
+            return ""
+        values = [*(inside.get(ast.unparse(each)) for each in call.args[:first]), *inside.get(rest, ())]
+        tensors = [n for n, v in zip(names, values, strict=False) if is_a(v, torch.Tensor)]
+        more = with_tensor([*nodes_of(called)], names[first + at], given=tensors)
+        if more is None:
+            return ""
+        other = f"; with a tensor there {', '.join(more)}" if more else ""
+        made = f"{graph}.{held} = torch.full((), float({rest}[{at}]), device={kind!r})"
+        return (
+            f"this line as it is; a graph for each value is none, as no value comes twice: in `{code.co_name}`, ahead "
+            f"of the capture at line {blocks[0].lineno}, `{made}`, which is captured for `{rest}[{at}]`, and ahead of "
+            f"`{launched}.replay()` `{launched}.{held}.fill_({rest}[{at}])`{other}"
+        )
+    return ""
+
+
 def _read_there(blocks: list[ast.With], inside: Mapping[str, Any], keywords: str, name: str) -> list[str] | None:
     """What else is written in what is captured, with a tensor for the keyword; None where it takes none."""
     for call in (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Call)):
