@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import loaded_copies, moving
+from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Edit, Source, within
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of
@@ -43,10 +44,13 @@ class Attempt(Behind):
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.behind, self.alone, self.rated = [], [], []
+        if taken := takes_gradients_at_times(self.sources.values()):
+            self.moves = False  # a step behind the launch would miss gradients for ever that a capture has not made
         if loads := self._loads(failures):
             return loads  # the others are asked again on these lines, which may go behind the launch
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
+        self.rate = self.rate and not taken
         opening = self._opening(left) if self.moves and self.feeds else []
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
         kept = self._counted()
@@ -56,8 +60,9 @@ class Attempt(Behind):
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
         fused = (self._left_out(f) or self._scaled(f) or self._asks_its_rate(f) for f in left)
-        self.fused = self.guard.fused | {name for name in fused if name}
-        found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen" or self._decays(f)])
+        self.fused = self.guard.fused | {name for name in fused if name and not taken}
+        steps = [f for f in left if self.rate or f.code != "learning-rate-frozen" or (self._decays(f) and not taken)]
+        found += self._optimizers(steps)
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
         for failure in left:

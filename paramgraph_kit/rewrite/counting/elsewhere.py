@@ -14,6 +14,7 @@ import torch
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
 from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import called
 
@@ -46,6 +47,8 @@ def rated(
     source: Source, names: Iterable[str], sources: dict[str, Source], around: Mapping[str, Any], device: str
 ) -> list[Edit]:
     """Edits by which the optimizers that a file makes itself have rates that are tensors."""
+    if takes_gradients_at_times(sources.values()):
+        return []  # fused kernels of SGD take no momentum that begins later
     made = (maker(sources, name, None, around) for name in sorted(names))
     calls = [each[1] for each in made if each is not None and each[0] is source]
     return [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
+from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.writes import paths
 
 _AS_NUMBER = ("alpha", "value")
 _NO_NUMBER = "; a tensor is no `alpha=` or `value=`, so "
@@ -41,12 +43,42 @@ def filled_before(place: Place, made: ast.Assign, key: str) -> str:
 
 def in_tensors(place: Place, optimizer: str, key: str = "lr") -> str:
     """How each group has a tensor: of one that all share, ``lr=torch.tensor(...)``, all had what is written last."""
-    made = type(place.value(optimizer))
+    optimizer = _with_groups(place, optimizer)
+    value = place.value(optimizer)
+    made = type(value)
     option = "fused" if made in (torch.optim.SGD, torch.optim.Adagrad) else "capturable"
     given = f" with `{option}=True`" * made.__module__.startswith("torch.optim")
     return (
         f"once, where `{optimizer}` has been made{given}, `for group in {optimizer}.param_groups: "
         f'group["{key}"] = torch.tensor(group["{key}"], device={place.device})`'
+        f"{_begun_together(place, optimizer, value)}"
+    )
+
+
+def _with_groups(place: Place, name: str) -> str:
+    """An optimizer where a name is of what steps one, as a gradient scaler; ``optimizer`` where none is known."""
+    value = place.value(name)
+    if value is None or hasattr(value, "param_groups"):
+        return name
+    read = [path for path in sorted(paths(place.statement)) if isinstance(place.value(path), torch.optim.Optimizer)]
+    known = [each for each, held in place.space.items() if isinstance(held, torch.optim.Optimizer)]
+    return read[0] if read else known[0] if len(known) == 1 else "optimizer"
+
+
+def _begun_together(place: Place, optimizer: str, value: object) -> str:
+    """Momenta from the first step on: fused kernels of SGD take none that begins later than the others."""
+    if type(value) is not torch.optim.SGD or not takes_gradients_at_times([place.source]):
+        return ""
+    if not any(group["momentum"] for group in value.param_groups):
+        return ""
+    if any(group["dampening"] for group in value.param_groups):
+        return (
+            "; a parameter whose first gradient comes later than the others' fails there: step it by an SGD of its own"
+        )
+    return (
+        f', and `for p in (p for group in {optimizer}.param_groups for p in group["params"]): '
+        f'{optimizer}.state[p]["momentum_buffer"] = torch.zeros_like(p)`: some gradients come later here than others, '
+        "and fused kernels take no momentum that begins later"
     )
 
 
