@@ -11,10 +11,13 @@ import torch
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.counting.optimizers import stepped
+from paramgraph_kit.rewrite.source.called_from import called_from
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
+
+_DRAWS = ("randn_like", "rand_like", "normal_", "uniform_", "bernoulli", "bernoulli_", "multinomial", "dropout")
 
 
 def cut_where_it_is_read(place: Place) -> str:
@@ -143,6 +146,26 @@ def a_graph_for_each_answer(place: Place, node: ast.If) -> str:
     if not stored(before) & read & {*place.tensors, *place.seen} and not any(map(_computes, after)):
         return ""  # its lines alone are a function with a graph of its own
     return _two_graphs(place, node, function, f"whether {lines_of(node.body)} train")
+
+
+def a_graph_as_it_calls(place: Place, node: ast.If) -> str:
+    """The same of a branch that calls what trains, ``if n % 3 == 0: self.train_generator(x)``, or what draws there."""
+    function = place.source.function_of(node)
+    if function is None or node not in function.body or not (does := _done_in_calls(place, node)):
+        return ""
+    others = [n for n in function.body if isinstance(n, ast.If) and n is not node]
+    others = [n for n in others if any(map(is_training, ast.walk(n))) or _done_in_calls(place, n)]
+    more = "" if not others else f"; line {others[0].lineno} decides so, too: a graph for each pair of answers"
+    lines = lines_of(node.body)
+    one = "s" * lines.startswith("line ")
+    return _two_graphs(place, node, function, f"whether {lines} {does}{one}") + more
+
+
+def _done_in_calls(place: Place, node: ast.If) -> str:
+    inside = [*called_from(place, (*node.body, *node.orelse))]
+    if any(map(is_training, inside)):
+        return "train"
+    return "draw" if any(isinstance(n, ast.Call) and called(n) in _DRAWS for n in inside) else ""
 
 
 def decided_by(function: Function, node: ast.If) -> list[ast.stmt]:

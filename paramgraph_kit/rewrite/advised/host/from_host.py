@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
-from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_for_each_answer, trained_between
+from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_as_it_calls, a_graph_for_each_answer, trained_between
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import is_a_size
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
@@ -93,7 +93,10 @@ def decided(place: Place) -> str:
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         ways = (n for part in (*node.body, *node.orelse) for n in within(part))
         if not any(isinstance(n, decides) and not keeps_numbers(n) for n in ways):
-            return between(place, node) or put_off(place) or BEHIND  # it only tells what happened
+            asked = between(place, node)  # without, it only tells what happened
+            return (asked and a_graph_as_it_calls(place, node)) or asked or put_off(place) or BEHIND
+        if apart := a_graph_as_it_calls(place, node):
+            return apart
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
         trained = any(map(is_training, inside))
         first, last = node.body[0].lineno, node.body[-1].end_lineno

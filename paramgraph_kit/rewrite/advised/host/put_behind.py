@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import torch
 
-from paramgraph_kit.rewrite.advised.asks.cut_here import is_cut
+from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_as_it_calls, is_cut
 from paramgraph_kit.rewrite.advised.asks.first_thing import in_pieces
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     asked_before,
@@ -286,6 +286,8 @@ def behind(place: Place) -> str:
             if asks and any(is_training(n) for part in later.body for n in within(part)):
                 return f"belongs before each launch: by it the host decides whether {lines_of(later.body)} train"
             if asks and (where := between(place, later)):
+                if a_graph_as_it_calls(place, later):
+                    return f"belongs before each launch: by it the host decides about {lines_of(later.body)}"
                 if asked := asked_before(place, later):
                     return f"belongs before each launch, and what line {later.lineno} does stays: {asked}"
                 if "two launches" in where:
