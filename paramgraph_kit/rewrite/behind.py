@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, stayi
 from paramgraph_kit.rewrite.around.crossing import Crossing
 from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
 from paramgraph_kit.rewrite.around.overwritten import overwritten
-from paramgraph_kit.rewrite.counting import advance, optimizers
+from paramgraph_kit.rewrite.counting import advance, given_rates, optimizers
 from paramgraph_kit.rewrite.expressions.picks import rows
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.rules import edits_for
@@ -182,7 +182,7 @@ class Behind(Ahead):
             told = advance.rates_as_numbers(source, node) if rate else ()
             # What steps behind the launch, too, has a number for a rate, as ever.
             own = (names := optimizers.rated([node])) and all(self._steps_behind(name, moved) for name in names)
-            filled = [] if own else advance.rates(source, [node])
+            filled = [] if own else given_rates.rates(source, [node], self._value)
             return [*filled, *advance.as_numbers(source, node, kept), *told]
 
         return edits

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.behind import OF_STEPS
-from paramgraph_kit.rewrite.counting import advance, elsewhere, optimizers
+from paramgraph_kit.rewrite.counting import advance, elsewhere, given_rates, optimizers
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
@@ -327,7 +327,7 @@ class _Cutting:
         every = [n for top in self._ran() for n in within(top) if isinstance(n, ast.Assign)]
         own = [n for n in within(self.definition) if isinstance(n, ast.Expr | ast.Assign) and id(n) not in inside]
         kept = [edit for node in own for edit in advance.rates_as_numbers(self.source, node)]
-        return [*advance.rates(self.source, [n for n in every if id(n) not in inside]), *kept]
+        return [*given_rates.rates(self.source, [n for n in every if id(n) not in inside], self.whole._value), *kept]
 
     def _edited(self) -> tuple[Source, Function, Block, Asked]:
         """The function with what is done around its rounds, and the same loop in it."""

@@ -76,7 +76,7 @@ class Ways(Fetching):
         places = [each for each in places if each[1] is source]
         named = self.device_in(source)
         ran = later.ran_in(source, self.ran)
-        other.kept = self._around(advance.keep(self.prover, source, places, ran, named, self.tensors))
+        other.kept = self._around(advance.keep(self.prover, source, places, ran, named, self.tensors, self._value))
         return other if other.kept is not None else None
 
     def placing(self, failures: Sequence[Failure], *, prefixes: bool = False) -> Ways | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from paramgraph_kit.rewrite.around import full, parts
 from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.around.watched import Values
-from paramgraph_kit.rewrite.counting.advance import rates
+from paramgraph_kit.rewrite.counting.given_rates import rates
 from paramgraph_kit.rewrite.source import moving, writes
 from paramgraph_kit.rewrite.source.edits import (
     Edit,

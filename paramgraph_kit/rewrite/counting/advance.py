@@ -9,13 +9,14 @@ something the device computes comes from; what decides on the host stays there.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed, counters, last_of, pieces
+from paramgraph_kit.rewrite.counting.given_rates import rates
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source, locals_of, within
@@ -53,15 +54,21 @@ def keep(
     ran: Sequence[ast.stmt],
     device: str,
     tensors: Mapping[str, Form],
+    value: Callable[[str], Any],
 ) -> Kept | None:
     """The numbers that a step moves and that something which is frozen comes from; None where there are none.
 
-    ``tensors`` are the local names that hold one.
+    ``tensors`` are the local names that hold one; ``value`` tells what a path is.
     """
-    filled = rates(source, ran) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
+    filled = (
+        rates(source, ran, value) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
+    )
     frozen = [node for failure, _, node in places if failure.code not in ("host-counter", "sync-item")]
     frozen += [
-        part for top in ran for part in within(top) if filled and isinstance(part, ast.stmt) and rates(source, [part])
+        part
+        for top in ran
+        for part in within(top)
+        if filled and isinstance(part, ast.stmt) and rates(source, [part], value)
     ]
     moving = _with_names(source, counters(prover))
     if not frozen:  # the steps that were watched have not shown what a graph would freeze
@@ -452,17 +459,6 @@ def _is_arithmetic(node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         return node.id in ("min", "max", "abs")
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("math", "torch")
-
-
-def rates(source: Source, statements: Iterable[ast.stmt]) -> list[Edit]:
-    """``group["lr"] = f(it)`` fills a rate that is a tensor."""
-    edits = []
-    for node in (part for top in statements for part in within(top)):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
-            at = node.targets[0].slice
-            if isinstance(at, ast.Constant) and at.value == "lr":
-                edits += _filled(source, node.targets[0], node.value)
-    return edits
 
 
 def rates_as_numbers(source: Source, node: ast.stmt) -> Iterator[Edit]:
