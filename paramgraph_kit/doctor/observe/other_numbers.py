@@ -12,6 +12,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
+from paramgraph_kit.doctor.observe import freed_gradients
 from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -84,7 +85,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
     given = [*(("", value) for value in caller.args), *caller.kwargs.items()]
     every = [(at, inner) for at, (_, value) in enumerate(given) for inner in numbers_within(value)]
     if not every:
-        return []
+        return freed_gradients.problems(seen, caller, base)
     drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
     frozen, told, fails = list[Failure](), set[tuple[str, Frame | None]](), False
     waiting, alone = [every], list[list[tuple[int, Inner]]]()
@@ -120,7 +121,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
             for f in _left_behind(caller, base, other, [*seen, *frozen], [value for _, value in given]):
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
-    return frozen
+    return frozen + freed_gradients.problems([*seen, *frozen], caller, base)
 
 
 def _called(caller: Caller, given: list[Any], base: Call) -> Call:
@@ -157,7 +158,7 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                         text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
                         frozen.append(replace(f, message=text))
                 break
-    return frozen
+    return frozen + freed_gradients.problems(frozen, caller, base)
 
 
 def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure], given: list[Any]) -> list[Failure]:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from types import FunctionType
 
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.rewrite.source.edits import Function, Source, path_of, within
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.edits import Function, Source, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.place import Place, called, renamed
 
 _DEEP = 4
 
@@ -67,3 +68,26 @@ def _functions(source: Source) -> list[Function]:
 
 def _is_at(function: Function, line: int) -> bool:
     return line in (function.lineno, *(each.lineno for each in function.decorator_list))
+
+
+def asked_by_caller(place: Place, function: Function, test: ast.expr) -> str:
+    """A test as the one caller of its function would write it: ``epoch >= 1`` of ``cancel(epoch, net, 1)``.
+
+    Arguments of a function that is called within a step are not there before a launch.
+    """
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+    if place.entry in ("", function.name) or len(calls) != 1:
+        return place.text(test)
+    own = arguments_of(function)
+    given: dict[str, ast.expr] = {}
+    if own[:1] == ["self"] and isinstance(calls[0].func, ast.Attribute):
+        own, given = own[1:], {"self": calls[0].func.value}
+    given |= dict(zip(own, calls[0].args, strict=False))
+    given |= {each.arg: each.value for each in calls[0].keywords if each.arg}
+    named = names_in(test) & {*arguments_of(function)}
+    if not named <= given.keys() or any(isinstance(n, ast.Starred) for n in calls[0].args):
+        return place.text(test)
+    plain = (ast.Name, ast.Attribute, ast.Constant)
+    texts = {n: given[n] for n in named}
+    new = {n: place.text(v) if isinstance(v, plain) else place.source.bracketed(v) for n, v in texts.items()}
+    return renamed(place.text(test), new)

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.freed_gradients import lets_gradients_go
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.counting.optimizers import stepped
-from paramgraph_kit.rewrite.source.called_from import called_from
+from paramgraph_kit.rewrite.source.called_from import asked_by_caller, called_from
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
@@ -174,19 +175,9 @@ def decided_by(function: Function, node: ast.If) -> list[ast.stmt]:
     return function.body[function.body.index(node) + 1 :] if ends else node.body
 
 
-def lets_gradients_go(node: ast.AST) -> bool:
-    """``p.grad = None`` and ``p.requires_grad = False``, by which an optimizer passes parameters over."""
-    if isinstance(node, ast.Call):
-        return called(node) == "requires_grad_"
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    names = {target.attr for target in targets if isinstance(target, ast.Attribute)}
-    none = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
-    return "requires_grad" in names or ("grad" in names and none)
-
-
 def _two_graphs(place: Place, node: ast.If, function: Function, what: str) -> str:
     before = function.body[: function.body.index(node)]
-    name, test = fresh(f"train_{node.body[0].lineno}", place.taken), place.text(node.test)
+    name, test = fresh(f"train_{node.body[0].lineno}", place.taken), asked_by_caller(place, function, node.test)
     counted = [n.lineno for n in before if {*written(n)} & paths(node.test)]
     counts = f", behind line {counted[-1]}, which goes there with it" if counted else ""
     through = "" if place.entry in ("", function.name) else f", which `{place.entry}` hands on to it"

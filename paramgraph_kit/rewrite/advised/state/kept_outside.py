@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
-from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by, lets_gradients_go
+from paramgraph_kit.doctor.observe.freed_gradients import lets_gradients_go
+from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.attribute_owners import of_one_owner
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Function, functions_of, locals_of, names_in, path_of, within
