@@ -9,10 +9,12 @@ from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.rewrite.source.edits import Function
+from paramgraph_kit.rewrite.source.place import fresh
 from paramgraph_kit.trace.model import Failure, Frame
 
 _READ_AT = re.compile(r", line (\d+)\)$")
 _IN_PLACE = re.compile(r"(`for [^`]+`) in place of line (\d+)\b")
+_FLAG = re.compile(r"`(chosen_in)\.fill_\(([^`]*)\)`")
 _BEHIND = re.compile(r"behind (?:each|the) launch")
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
 _AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
@@ -24,7 +26,22 @@ _WITH = "goes behind each launch, with line {}, which reads"
 
 def agreed(told: Sequence[Failure], generic: Sequence[str]) -> list[Failure]:
     """The same; ``generic`` are words of a line that follows what is read, whatever becomes of that."""
-    return [_agreed(each, told, generic) for each in told]
+    found = [_agreed(each, told, generic) for each in told]
+    return [replace(each, fix=fix) for each, fix in zip(found, named_apart([each.fix for each in found]), strict=True)]
+
+
+def named_apart(words: Sequence[str]) -> list[str]:
+    """The same, where a flag that is filled with one thing has no name of a flag for another."""
+    names = dict[tuple[str, str], str]()
+    found = list[str]()
+    for text in words:
+        for name, value in dict.fromkeys(_FLAG.findall(text)):
+            others = {given for (hint, _), given in names.items() if hint == name}
+            given = names.setdefault((name, value), fresh(name, others))
+            if given != name:
+                text = re.sub(rf"\b{name}\b", given, text)
+        found.append(text)
+    return found
 
 
 def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -> Failure:

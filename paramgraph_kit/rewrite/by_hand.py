@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.advised.host.trained_through import trained_through
 from paramgraph_kit.rewrite.advised.otherwise import at_least
 from paramgraph_kit.rewrite.advised.sizes.grown import AGAIN
 from paramgraph_kit.rewrite.advised.specific import is_specific, names_of_files
+from paramgraph_kit.rewrite.agreeing import named_apart
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.source.edits import Source, names_in, on_one_line, within
 from paramgraph_kit.rewrite.source.moving import stored
@@ -118,7 +119,9 @@ def _told(attempt: Attempt, failures: Sequence[Failure]) -> Told:
     told = {id(failure): (place, _of_its_way(place, hint(place), ways)) for failure, place in places if place}
     told = {key: (place, given_by_callers(place, text, [*told.values()])) for key, (place, text) in told.items()}
     filled = {match[2]: match[1] for _, text in told.values() for match in _FILLED.finditer(text)}
-    return {key: (place, _ahead_of_it(place, text, filled)) for key, (place, text) in told.items()}
+    told = {key: (place, _ahead_of_it(place, text, filled)) for key, (place, text) in told.items()}
+    apart = named_apart([text for _, text in told.values()])
+    return {key: (place, text) for (key, (place, _)), text in zip(told.items(), apart, strict=True)}
 
 
 def _ahead_of_it(place: Place, text: str, filled: Mapping[str, str]) -> str:

@@ -162,6 +162,17 @@ def a_graph_as_it_calls(place: Place, node: ast.If) -> str:
     return _two_graphs(place, node, function, f"whether {lines} {does}{one}") + more
 
 
+def a_graph_where_it_is_none(place: Place, node: ast.If) -> str:
+    """The same of a branch that makes a tensor of what is None else: ``c = None``, ``if random() < 0.5: c = ...``."""
+    function = place.source.function_of(node)
+    if function is None or node not in function.body or node.orelse:
+        return ""
+    before = [n for n in function.body[: function.body.index(node)] if isinstance(n, ast.Assign)]
+    none = [n for n in before if isinstance(n.value, ast.Constant) and n.value.value is None]
+    made = stored(node.body) & stored(none) - stored([n for n in before if n not in none])
+    return _two_graphs(place, node, function, f"whether `{min(made)}` is a tensor or None") if made else ""
+
+
 def _done_in_calls(place: Place, node: ast.If) -> str:
     inside = [*called_from(place, (*node.body, *node.orelse))]
     if any(map(is_training, inside)):

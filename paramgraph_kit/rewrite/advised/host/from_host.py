@@ -10,7 +10,12 @@ import torch
 
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
-from paramgraph_kit.rewrite.advised.asks.cut_here import a_graph_as_it_calls, a_graph_for_each_answer, trained_between
+from paramgraph_kit.rewrite.advised.asks.cut_here import (
+    a_graph_as_it_calls,
+    a_graph_for_each_answer,
+    a_graph_where_it_is_none,
+    trained_between,
+)
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import is_a_size
 from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
@@ -36,6 +41,11 @@ DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host
 LEFT = "belongs behind the launch: leave it, it moves there once the other lines are mended"
 BEHIND = f"{LEFT}; or move it there yourself"
 _OF_TENSORS = frozenset("clamp abs exp log sqrt sum mean amax amin float long softmax sigmoid to view".split())  # noqa: SIM905
+_EACH_OF_NONE = (
+    "`{0}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
+    "each, `graphs[{0} is None]`, and launch the one that the call is of"
+)
+_FOLLOWS = "follows from what the host decides at another line: once that is mended this line stays as it is"
 HOSTS = ("random", "np", "numpy", "time", "math")
 
 
@@ -111,10 +121,9 @@ def decided(place: Place) -> str:
                 "function, to before the launch, and launch where they have not returned"
             )
         if name := asked_for_none(node.test):
-            return (
-                f"`{name}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
-                f"each, `graphs[{name} is None]`, and launch the one that the call is of"
-            )
+            return _EACH_OF_NONE.format(name)
+        if apart := a_graph_where_it_is_none(place, node):
+            return apart
         flag = fresh("chosen_in", place.taken)
         instead = by_where(place, flag)
         if place.loops() and draws(node.test):
@@ -131,6 +140,8 @@ def decided(place: Place) -> str:
         return found_before(flag, asked, "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
+            if name := asked_for_none(each.test):  # which no tensor says, and what a caller gives is decided there
+                return _FOLLOWS if place.helper else _EACH_OF_NONE.format(name)
             flag = fresh("chosen_in", place.taken)
             here = chosen_here(place, each, flag) + "; in a loop one element for each time round" * bool(place.loops())
             return found_before(flag, place.text(each.test), "torch.bool", place, here)
