@@ -88,7 +88,7 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
         if later.lineno <= node.lineno or (isinstance(later, ast.Expr) and not _writes(later.value)):
             continue
         read = names_in(later if isinstance(later, (ast.AugAssign, ast.Expr)) else later.value)
-        if names & read and read & (place.tensors.keys() | place.local(node.value)) - {"self"}:
+        if names & read and read & (place.tensors.keys() | place.local(node.value)):
             call = node.value if isinstance(node.value, ast.Call) else None
             there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
             what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
