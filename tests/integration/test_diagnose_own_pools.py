@@ -66,6 +66,7 @@ args = (torch.rand(8, 6, device=device), torch.rand(4, 6, device=device))
 """
 LINES = """
 x, w = torch.ones(4, 4, device=device), torch.rand(4, 4, device=device)
+x @ w
 made, other, reads = cuda.CUDAGraph(), cuda.CUDAGraph(), cuda.CUDAGraph()
 with cuda.graph(made):
     a = x @ w

@@ -149,21 +149,6 @@ BEFORE = {
             "+    given = given_in",
         ],
     ),
-    "a tensor of the CPU that never moves": (
-        "gain = torch.tensor(6.0)\n",
-        "    level = 10 ** (gain / 20)\n    return x * level\n",
-        [
-            "+level_in = torch.zeros((), device=device)",
-            "+",
-            "+def before_f():  # before each launch",
-            "+    level = 10 ** (gain / 20)",
-            "+    level_in.copy_(level)",
-            "+",
-            "-    level = 10 ** (gain / 20)",
-            "-    return x * level",
-            "+    return x * level_in",
-        ],
-    ),
     "a ring buffer with a position": (
         "ring, at, full = torch.zeros(8, 4, 4, device=device), 0, False\n",
         (

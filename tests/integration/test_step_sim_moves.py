@@ -154,6 +154,11 @@ def test_tensors_that_a_step_moves_may_be_changed_between_steps(change: Callable
         if number == 6:
             for program in (ours, theirs):
                 change(program)
+            if change is transposed:  # THEN a fused optimizer refuses weights that lie otherwise than its moments
+                for call, program in ((step, ours), (theirs.step, theirs)):
+                    with pytest.raises(RuntimeError, match="must have same dtype, device, and layout"):
+                        call(*program.batch(number))
+                return
         results = [call(*program.batch(number)) for call, program in ((step, ours), (theirs.step, theirs))]
         # THEN the bits are right
         assert equal(*results)
