@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import unwrap
 from types import CodeType
 from typing import Any
@@ -47,16 +47,10 @@ def in_the_graph(code: CodeType, inside: Mapping[str, Any], keywords: str, name:
         name: the keyword.
         kind: the type of the device.
     """
-    nodes = [*nodes_of(code)]
-    blocks = [n for n in nodes if isinstance(n, ast.With) and any(captures(item) for item in n.items)]
-    calls = [item.context_expr for n in blocks for item in n.items if captures(item)]
-    graphs = {ast.unparse(call.args[0]) for call in calls if isinstance(call, ast.Call) and call.args}
-    owners = [n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
-    replayed = {ast.unparse(each.value) for each in owners if isinstance(each, ast.Attribute)}
+    blocks, graph, launched = _launched(code)
     more = _read_there(blocks, inside, keywords, name)
-    if len(graphs) != 1 or len(replayed) != 1 or more is None or not name.isidentifier():
+    if not graph or more is None or not name.isidentifier():
         return ""
-    (graph,), (launched,) = graphs, replayed
     path, held = f"{keywords}[{name!r}]", f"{graph}.{name}"
     made = f"{held} = torch.full((), float({path}), device={kind!r}); "
     made += f"{keywords} = {{**{keywords}, {name!r}: {held}}}"
@@ -69,16 +63,9 @@ def in_the_graph(code: CodeType, inside: Mapping[str, Any], keywords: str, name:
 
 def place_in_the_graph(code: CodeType, inside: Mapping[str, Any], rest: str, at: int, kind: str) -> str:
     """The same of a number among ``*rest`` that moves on, of which a graph for each value would never be replayed."""
-    nodes = [*nodes_of(code)]
-    blocks = [n for n in nodes if isinstance(n, ast.With) and any(captures(item) for item in n.items)]
-    calls = [item.context_expr for n in blocks for item in n.items if captures(item)]
-    graphs = {ast.unparse(call.args[0]) for call in calls if isinstance(call, ast.Call) and call.args}
-    owners = [n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
-    replayed = {ast.unparse(each.value) for each in owners if isinstance(each, ast.Attribute)}
-    if len(graphs) != 1 or len(replayed) != 1:
-        return ""
-    (graph,), (launched,), held = graphs, replayed, f"{rest}_{at}"
-    for call in (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Call)):
+    blocks, graph, launched = _launched(code)
+    held = f"{rest}_{at}"
+    for call in _calls_in(blocks if graph else []):
         first = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Starred)), None)
         if first is None or ast.unparse(call.args[first]) != f"*{rest}" or not isinstance(call.func, ast.Name):
             continue
@@ -101,9 +88,26 @@ def place_in_the_graph(code: CodeType, inside: Mapping[str, Any], rest: str, at:
     return ""
 
 
+def _launched(code: CodeType) -> tuple[list[ast.With], str, str]:
+    """The captures of a function, its graph and what it replays; "" and "" where these are none, or several."""
+    nodes = [*nodes_of(code)]
+    blocks = [n for n in nodes if isinstance(n, ast.With) and any(captures(item) for item in n.items)]
+    calls = [item.context_expr for n in blocks for item in n.items if captures(item)]
+    graphs = {ast.unparse(call.args[0]) for call in calls if isinstance(call, ast.Call) and call.args}
+    owners = [n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
+    replayed = {ast.unparse(each.value) for each in owners if isinstance(each, ast.Attribute)}
+    if len(graphs) != 1 or len(replayed) != 1:
+        return blocks, "", ""
+    return blocks, graphs.pop(), replayed.pop()
+
+
+def _calls_in(blocks: Iterable[ast.With]) -> Iterator[ast.Call]:
+    return (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Call))
+
+
 def _read_there(blocks: list[ast.With], inside: Mapping[str, Any], keywords: str, name: str) -> list[str] | None:
     """What else is written in what is captured, with a tensor for the keyword; None where it takes none."""
-    for call in (n for block in blocks for s in block.body for n in ast.walk(s) if isinstance(n, ast.Call)):
+    for call in _calls_in(blocks):
         if any(k.arg is None and _has(k.value, {keywords}) for k in call.keywords) and isinstance(call.func, ast.Name):
             called: Any = inside.get(call.func.id)
             code = code_of(unwrap(type(called).forward if is_a(called, torch.nn.Module) else called))

@@ -92,12 +92,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
     while waiting:
         some = waiting.pop(0)
         for numbers in others_of(some):
-            new = [_with(numbers, at, value) for at, (_, value) in enumerate(given)]
-            args, kwargs = (
-                tuple(new[: len(caller.args)]),
-                dict(zip(caller.kwargs, new[len(caller.args) :], strict=True)),
-            )
-            other = caller.call(args, kwargs, drawing=base.number)  # what the host draws stays, beside what is given
+            other = _called(caller, numbers, base)
             if other.ended is None:
                 break
         if other.ended is not None and any(some is each for each in alone):
@@ -118,15 +113,18 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
                     waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
         if some is every:
-            for f in _left_behind(caller, base, other, [*seen, *frozen], [value for _, value in given]):
+            for f in _left_behind(caller, base, other, [*seen, *frozen]):
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
     found.notes += [TAKES_NO_OTHERS] if fails else []
     return frozen + freed_gradients.problems([*seen, *frozen], caller, base)
 
 
-def _called(caller: Caller, given: list[Any], base: Call) -> Call:
-    """A call with others as arguments; what the host draws stays, beside what is given."""
-    args, kwargs = tuple(given[: len(caller.args)]), zip(caller.kwargs, given[len(caller.args) :], strict=True)
+def _called(caller: Caller, numbers: Others, base: Call) -> Call:
+    """A call with other numbers at some places; what the host draws stays, beside what is given."""
+    if not numbers:
+        return caller.call(caller.args, caller.kwargs, drawing=base.number)
+    new = [_with(numbers, at, value) for at, value in enumerate((*caller.args, *caller.kwargs.values()))]
+    args, kwargs = tuple(new[: len(caller.args)]), zip(caller.kwargs, new[len(caller.args) :], strict=True)
     return caller.call(args, dict(kwargs), drawing=base.number)
 
 
@@ -137,9 +135,9 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
     plain = {(at, n.path): n.value for at, n in every if n.of is None and type(n.value) in (int, float)}
     told = {(f.code, f.frame) for f in seen if OTHER_NUMBERS in f.message or f.code == "branch-frozen"}
     drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
-    given, asks, frozen = [*caller.args, *caller.kwargs.values()], list[Ask](), list[Failure]()
+    asks, frozen = list[Ask](), list[Failure]()
     noted: Others = {key: noting(value, key, asks) for key, value in plain.items()}
-    if not noted or _called(caller, [_with(noted, *each) for each in enumerate(given)], base).ended is not None:
+    if not noted or _called(caller, noted, base).ended is not None:
         return []
     tried = 0
     for ask in first_of_each(asks):
@@ -147,12 +145,12 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
             continue
         for number in islice(turning(ask, plain[ask.argument]), _MOST_TURNS if tried < _MOST_TURNS * 2 else 0):
             tried += 1
-            other = _called(caller, [_with({ask.argument: number}, *each) for each in enumerate(given)], base)
+            other = _called(caller, {ask.argument: number}, base)
             if other.ended is None:
                 at, path = ask.argument
                 name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
                 found = differences(base.steps, other.steps, random_drawn=False)
-                for f in [*found, *_left_behind(caller, base, other, [*seen, *frozen], given)]:
+                for f in [*found, *_left_behind(caller, base, other, [*seen, *frozen])]:
                     if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                         told.add((f.code, f.frame))
                         text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
@@ -161,14 +159,14 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
     return frozen + freed_gradients.problems(frozen, caller, base)
 
 
-def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure], given: list[Any]) -> list[Failure]:
+def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -> list[Failure]:
     """What a next call does otherwise, as one with another number has left it so: a rate that is set at its end."""
     lines = {f.frame for f in (*base.found, *seen)}  # what moves by itself is told there
     found = [f for f in other.found if f.code in _LEFT]  # of optimizers, which are put back
     was = {_place(each): each.after for change in base.changes for each in change.entries()}
     left = [each for change in other.changes for each in change.entries() if type(each.after) in AMOUNTS]
     if any(_place(each) not in was or not same(was[_place(each)], each.after) for each in left):
-        behind = _called(caller, given, base)
+        behind = _called(caller, {}, base)
         found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
     return [f for f in found if f.code in _LEFT and f.frame not in lines]
 

@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.source.place import Place, called, target_of
 
 _SIZES = ("shape", "size", "ndim", "dim", "device", "dtype", "numel")
 _DRAWS = ("rand", "beta", "uniform", "normal", "choice", "binomial", "gauss", "gamma", "dirichlet")
-_HOST = ("random", "np", "numpy")
+HOST = ("random", "np", "numpy")
 
 
 def two_ways(place: Place) -> str:
@@ -117,7 +117,7 @@ def _computes(place: Place, way: list[ast.stmt]) -> bool:
 
 def _draws(node: ast.AST) -> bool:
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-    return any(path_of(n.func).partition(".")[0] in _HOST and any(word in called(n) for word in _DRAWS) for n in calls)
+    return any(path_of(n.func).partition(".")[0] in HOST and any(word in called(n) for word in _DRAWS) for n in calls)
 
 
 def _before(function: Function, node: ast.stmt) -> list[ast.stmt]:

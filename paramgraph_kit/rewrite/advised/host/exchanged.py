@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from paramgraph_kit.doctor.observe.compare import ANOTHER
+from paramgraph_kit.rewrite.advised.host.drawn_ways import HOST
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of
 from paramgraph_kit.rewrite.source.place import Place, fresh, lines_of
-
-_HOSTS = ("random", "np", "numpy")
 
 
 def exchanged(place: Place) -> str:
@@ -67,7 +66,7 @@ def _given(lines: Sequence[ast.stmt]) -> dict[str, str] | None:
 def _draws(place: Place, test: ast.expr) -> bool:
     """Whether a test is a draw of the host's that has nothing else of the function's."""
     calls = [path_of(n.func).partition(".")[0] for n in ast.walk(test) if isinstance(n, ast.Call)]
-    return any(each in _HOSTS for each in calls) and not place.local(test) - {"self"}
+    return any(each in HOST for each in calls) and not place.local(test) - {"self"}
 
 
 def computes(place: Place, value: ast.expr) -> list[str]:

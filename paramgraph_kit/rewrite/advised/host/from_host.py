@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
+from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
@@ -45,7 +46,6 @@ _EACH_OF_NONE = (
     "`{0}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
     "each, `graphs[{0} is None]`, and launch the one that the call is of"
 )
-_FOLLOWS = "follows from what the host decides at another line: once that is mended this line stays as it is"
 HOSTS = ("random", "np", "numpy", "time", "math")
 
 
@@ -141,7 +141,7 @@ def decided(place: Place) -> str:
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
             if name := asked_for_none(each.test):  # which no tensor says, and what a caller gives is decided there
-                return _FOLLOWS if place.helper else _EACH_OF_NONE.format(name)
+                return FOLLOWS_HOST if place.helper else _EACH_OF_NONE.format(name)
             flag = fresh("chosen_in", place.taken)
             here = chosen_here(place, each, flag) + "; in a loop one element for each time round" * bool(place.loops())
             return found_before(flag, place.text(each.test), "torch.bool", place, here)

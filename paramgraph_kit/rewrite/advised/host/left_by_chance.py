@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, renamed, target_of
 
 CODES = ("branch-frozen", "host-random", "sync-item", "data-dependent-branch")
+FOLLOWS_HOST = "follows from what the host decides at another line: once that is mended this line stays as it is"
 
 
 def left_by_chance(place: Place) -> str:
@@ -246,4 +247,4 @@ def follows_from_it(place: Place) -> str:
         return ""
     if not any(map(is_training, heads(node))) or place.local(node) - {"self"} - set(place.seen) - place.tensors.keys():
         return ""
-    return "follows from what the host decides at another line: once that is mended this line stays as it is"
+    return FOLLOWS_HOST

@@ -20,7 +20,7 @@ def run_ahead(place: Place) -> str:
     if place.failure.code not in _CODES or helper is None or not _gives(helper):
         return ""
     kind = class_of(place.source.tree, helper)
-    if helper.name == place.entry and not (kind and _is_plain(place.space.get(place.entry))):
+    if helper.name == place.entry and not (kind and isinstance(place.space.get(place.entry), FunctionType)):
         return ""
     every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == helper.name]
     calls = [n for n in every if _may_call(place, n, kind)]
@@ -41,10 +41,6 @@ def run_ahead(place: Place) -> str:
 def _gives(helper: Function) -> bool:
     inside = [n for part in helper.body for n in within(part)]
     return any(isinstance(n, ast.Return) and n.value is not None for n in inside)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, FunctionType)
 
 
 def _may_call(place: Place, call: ast.Call, kind: str) -> bool:
