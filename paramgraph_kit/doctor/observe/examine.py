@@ -451,7 +451,7 @@ class _Examiner(Caller):
             problems += held_around(text, there, *asked[1:5], lines, by_key=by_key)
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
-        problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call.number, filled)
+        problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call, filled, found.notes)
         problems += [*self.graphs.early.failures(), *self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))]
         if is_result and not any(f.title == BY_ID["output-alias"].title for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")

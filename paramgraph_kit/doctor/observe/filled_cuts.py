@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.narrowed import as_slice
 from paramgraph_kit.doctor.observe.places import Place, line_of
@@ -97,6 +99,13 @@ def _named_ahead(node: ast.AST, user: tuple[CodeType, int]) -> Iterator[ast.expr
     assigns = [n for n in nodes if isinstance(n, ast.Assign) and n.targets[0] in stores]
     if len(stores) == len(assigns) == 1:
         yield assigns[0].value
+
+
+def sizes_of(part: torch.Tensor, cut: ast.Subscript) -> set[int]:
+    """How many entries a part has in the dimensions that its slice ends: 3 and 4 of ``x[i, :n, :m]``."""
+    keys = cut.slice.elts if isinstance(cut.slice, ast.Tuple) else [cut.slice]
+    slices = [key for key in keys if isinstance(key, ast.Slice)]
+    return {size for key, size in zip(slices, part.shape, strict=False) if key.upper is not None}
 
 
 def _parts(node: ast.Subscript) -> list[ast.Slice]:

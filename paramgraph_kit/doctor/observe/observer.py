@@ -166,13 +166,13 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             result = self._readings(result, place)
         if self.graphs.regions:
             self.graphs.filled.saw(op.name, tensors, written, result, place)
-            self.graphs.tails.saw(tensors, written, self.keeper, place)
+            self.graphs.tails.saw(tensors, written, self.keeper, place, result)
             if not views:
                 self.graphs.kept.read(op.name, tensors, self.graphs.filled_by_all, self.graphs.writes, place)
         elif self.graphs.tails.watches and op.written:
             self.graphs.tails.saw_ahead([args[i] for i in op.written if i < len(args)], place)
         elif has_graphs and self.graphs.regions is not None and op.written:  # whose captures no line shows
-            self.graphs.tails.saw(tensors, written, self.keeper, place)
+            self.graphs.tails.saw(tensors, written, self.keeper, place, result)
         if has_graphs and views:
             self.graphs.viewed(op.name, tensors, result, place)
         if pending:

@@ -14,10 +14,11 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_before import bodies_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.filled_cuts import cut_in
-from paramgraph_kit.doctor.observe.held import is_a, tensors_in
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.padded_rows import PLAIN, Padded
 from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.observe.result_numbers import numbers_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
@@ -107,7 +108,7 @@ def _made(
 
     def kept(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        found.extend(t.detach().cpu().clone() for t in tensors_in(result))
+        found.extend(numbers_of(result))
         left.extend(t.detach().cpu().clone() for t in states)
         return result
 

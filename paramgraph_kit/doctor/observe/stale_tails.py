@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,8 +15,9 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
-from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at
+from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at, sizes_of
 from paramgraph_kit.doctor.observe.filled_rows import only_whole
+from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.padded_rows import PaddedRows
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_ref
@@ -34,14 +35,35 @@ class StaleTails:
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
         self.numbers: set[tuple[str, int]] = set()  # those that fill it with whole numbers: indices, tokens, labels
         self.rows: set[int] = set()  # how many there are in all, of what they fill
+        self.full: dict[tuple[str, int], tuple[ast.Subscript, set[int]]] = {}  # lines that fill all today, and sizes
         self.changes = 0.0  # what they leave gets other numbers, this many times those of the input
+        self.only: Collection[tuple[str, int]] = ()  # lines of which alone that is so, where some are named
         self.watches = False  # also what the call itself has made, as a program does that captures by itself
         self.carries = False  # the graph goes on from what its replay before has left
         self._filled: dict[int, tuple[Any, torch.Tensor]] = {}  # of that, by memory, what such lines have filled
         self.padded = PaddedRows()
+        self.writes: Callable[[torch.Tensor], bool] | None = None  # whether a tensor is a graph's, where that is asked
+        self.kept_as_read = False  # results are kept as they are: what a view held when it was made is what counts
+        self.read: list[torch.Tensor] = []  # copies of what is made of results, in the order in which it is
+        self._viewed: set[tuple[int, int, torch.Size]] = set()
 
-    def saw(self, tensors: list[torch.Tensor], written: set[int], keeper: Keeper, place: Place) -> None:
+    def begin_reads(self, writes: Callable[[torch.Tensor], bool]) -> None:
+        """A call begins of which it is asked what it makes of results; ``writes``: whether a tensor is a graph's."""
+        self.writes, self.read, self._viewed = writes, [], set()
+
+    def _note_reads(self, tensors: list[torch.Tensor], written: set[int], result: Any) -> None:
+        given = [t for t in tensors if id(t) not in written and self.writes is not None and self.writes(t)]
+        if not given or (self.kept_as_read and any(_part_of(t) in self._viewed for t in given)):
+            return
+        made = tensors_in(result)
+        self.read += [t.detach().cpu().clone() for t in made]
+        keys = {storage_key(t) for t in given}
+        self._viewed |= {_part_of(t) for t in made if storage_key(t) in keys}
+
+    def saw(self, tensors: list[torch.Tensor], written: set[int], keeper: Keeper, place: Place, result: Any) -> None:
         """An operation outside of all captures."""
+        if self.writes is not None:
+            self._note_reads(tensors, written, result)
         for tensor in (t for t in tensors if id(t) in written and t.device.type != "cpu"):
             is_seen = self.watches or keeper.is_outside(tensor)
             if is_seen and len(writes := self._written[storage_key(tensor)]) < _MOST:
@@ -64,6 +86,10 @@ class StaleTails:
             lines = [(place, cut) for _, place in writes if (cut := cut_in(place)) is not None]
             with suppress(RuntimeError):  # of another size of element, or of no strides
                 rest = _rest(writes) if lines else None
+                if rest is not None and not rest[1].any():
+                    self.full |= {
+                        line_at(p): (cut, sizes_of(t, cut)) for t, p in writes if (cut := cut_in(p)) is not None
+                    }
                 if rest is not None and not keeper.is_outside(writes[0][0]):
                     rest = rest[0], self._left_by_others(key, *rest) if key in reads else torch.zeros_like(rest[1])
                 if rest is not None and rest[1].any():
@@ -72,7 +98,7 @@ class StaleTails:
                     self.rows |= _rows_of(writes[0][0])
                     is_whole = not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
                     self.numbers |= {line_at(place) for place, _ in lines if is_whole}
-                    if self.changes:
+                    if self.changes and (not self.only or any(line_at(place) in self.only for place, _ in lines)):
                         _change(*rest, keeper, self.changes)
 
     def _left_by_others(self, key: int, flat: torch.Tensor, is_left: torch.Tensor) -> torch.Tensor:
@@ -98,6 +124,16 @@ class StaleTails:
                 words = _of_each_length(cut, whole)
             words = _ahead_of_rounds(words, whole, line, cut, place)
             yield replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
+
+
+def _part_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
+    return storage_key(tensor), int(tensor.storage_offset()), tensor.shape
+
+
+def _filled_whole(writes: list[tuple[torch.Tensor, Place]]) -> dict[tuple[str, int], tuple[ast.Subscript, set[int]]]:
+    """The lines that fill all of it in parts, and how many rows each fills."""
+    cuts = [(part, place, cut_in(place)) for part, place in writes]
+    return {line_at(place): (cut, sizes_of(part, cut)) for part, place, cut in cuts if cut is not None}
 
 
 def _rows_of(part: torch.Tensor) -> set[int]:

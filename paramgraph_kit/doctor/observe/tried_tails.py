@@ -2,43 +2,104 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.padded_places import index_writes, padded_places
+from paramgraph_kit.doctor.observe.result_numbers import numbers_of
+from paramgraph_kit.doctor.observe.shorter_inputs import with_one_less
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
-    from paramgraph_kit.doctor.observe.one_call import Caller
+    from paramgraph_kit.doctor.observe.one_call import Call, Caller
 
+Full = dict[tuple[str, int], tuple[ast.Subscript, set[int]]]
 _LARGER = 3.0
+_MOST_SIZES = 3  # that are tried
+_MOST_LINES = 4  # that are tried each by itself
+_TRIED = " (today's fills it; tried with one that is a row shorter)"
+_NOT_SHORTER = (
+    "what a shorter one finds behind its own was not tried; diagnose it with one that is a row shorter, and has the "
+    "same graph"
+)
 
 
-def tried(caller: Caller, number: int, told: list[Failure]) -> list[Failure]:
+def tried(caller: Caller, call: Call, told: list[Failure], notes: list[str]) -> list[Failure]:
     """What a shorter input leaves of a longer one, if what comes of a call depends on that: else nothing is told.
 
     Args:
         caller: who calls the function.
-        number: of the call whose random numbers are drawn.
+        call: whose random numbers are drawn.
         told: what the lines alone tell of it.
+        notes: of the examination, where what could not be tried is said.
     """
-    tails = caller.graphs.tails
+    tails, number = caller.graphs.tails, call.number
+    full = {at: each for at, each in tails.full.items() if at not in tails.found}
     places = [*padded_places(caller, number)]
     if not tails.found:
-        return [*told, *places]
+        return [*told, *places] or _of_shorter(caller, number, full, notes)
+
+    def made(times: float) -> list[torch.Tensor] | None:
+        return _made_with(caller, number, times)
+
     try:
-        depends = _depends(lambda times: _made_with(caller, number, times))
+        depends = _depends(made)
+        if depends is False and full:
+            return places or _of_shorter(caller, number, full, notes)
+        told = told if depends is None else (told or _that_count(caller, made)) if depends else []
     finally:
         tails.changes = 0.0
-    told = told if depends is None else (told or [*tails.failures()]) if depends else []
     known = {f.frame for f in places}  # zeros there are the first place
     return [*(f for f in told if f.frame not in known), *places]
+
+
+def _of_shorter(caller: Caller, number: int, full: Full, notes: list[str]) -> list[Failure]:
+    """The same of an input that fills what it is given today: tried with one that is shorter, in each of its sizes."""
+    graphs, args, kwargs = caller.graphs, caller.args, caller.kwargs
+    regions, misread = graphs.regions and [*graphs.regions], [*graphs.misread]
+    told, tried_all = dict[Frame | None, Failure](), True
+    stays = graphs.memory()
+    for size in sorted({size for _, some in full.values() for size in some})[:_MOST_SIZES]:
+        less = tuple(with_one_less(value, size, stays) for value in args)
+        named = {name: with_one_less(value, size, stays) for name, value in kwargs.items()}
+        graphs.tails.found, caller.args, caller.kwargs = {}, less, named
+        try:
+            is_same = all(a is b for a, b in zip((*less, *named.values()), (*args, *kwargs.values()), strict=True))
+            found = None if is_same else _tried_shorter(caller, number)
+        finally:
+            caller.args, caller.kwargs, graphs.tails.changes = args, kwargs, 0.0
+            graphs.regions, graphs.misread = regions, misread
+        tried_all = tried_all and found is not None
+        told = {f.frame: f for f in found or ()} | told
+    if not told and not tried_all:
+        parts = ", ".join(dict.fromkeys(ast.unparse(cut) for cut, _ in full.values()))
+        notes.append(f"today's input fills all of {parts}: {_NOT_SHORTER}")
+    return [*told.values()]
+
+
+def _tried_shorter(caller: Caller, number: int) -> list[Failure] | None:
+    """What depends on what is behind such an input; None where nobody knows."""
+    tails = caller.graphs.tails
+    if _made_with(caller, number, 0.0) is None or not tails.found:
+        return None
+    places = [*padded_places(caller, number)]
+
+    def made(times: float) -> list[torch.Tensor] | None:
+        return _made_with(caller, number, times)
+
+    if (depends := _depends(made)) is None:
+        return places or None
+    known = {f.frame for f in places}
+    lines = _that_count(caller, made) if depends else []
+    told = [replace(f, message=f.message + _TRIED) for f in lines if f.frame not in known]
+    return [*told, *places] if depends else places
 
 
 def tried_in_program(caller: Caller, told: list[Failure], notes: list[str]) -> list[Failure]:
@@ -55,15 +116,18 @@ def tried_in_program(caller: Caller, told: list[Failure], notes: list[str]) -> l
 
     try:
         graphs.tails.watches = True
+        graphs.tails.kept_as_read = any(f.code == "output-alias" for f in told)
         depends = _depends(made)
+        lines = _that_count(caller, made) if depends else []
     finally:
         graphs.regions, graphs.misread, graphs.tails.changes, graphs.tails.watches = regions, misread, 0.0, False
+        graphs.tails.kept_as_read = False
     if depends is None:
         notes += [_untried(failure) for failure in graphs.tails.failures()]
     if not depends:
         return []
     frozen = {f.message.partition(" is ")[0] for f in told if f.code == "scalar-frozen"}
-    return [f for f in graphs.tails.failures() if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
+    return [f for f in lines if frozen.isdisjoint(re.findall(r"[\w.]+", f.message))]  # once each
 
 
 def _untried(failure: Failure) -> str:
@@ -87,6 +151,19 @@ def _depends(made: Callable[[float], list[torch.Tensor] | None]) -> bool | None:
     return not _is_alike(plain, other) or ((larger := made(_LARGER)) is not None and not _is_alike(plain, larger))
 
 
+def _that_count(caller: Caller, made: Callable[[float], list[torch.Tensor] | None]) -> list[Failure]:
+    """The lines that the result depends on by themselves, of several; all where no one is such."""
+    tails = caller.graphs.tails
+    found, counted = dict(tails.found), list[tuple[str, int]]()
+    try:
+        for line in found if 1 < len(found) <= _MOST_LINES else ():
+            tails.only = [line]
+            counted += [line] if _depends(made) is not False else []
+    finally:
+        tails.only, tails.found = (), {at: found[at] for at in counted or found}
+    return [*tails.failures()]
+
+
 def _made_with(caller: Caller, number: int, times: float, *, plainly: bool = False) -> list[torch.Tensor] | None:
     caller.graphs.tails.changes = times
     return _made(caller, number, plainly=plainly)
@@ -94,21 +171,24 @@ def _made_with(caller: Caller, number: int, times: float, *, plainly: bool = Fal
 
 def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.Tensor] | None:
     """What a call returns, and the weights that it leaves; None where it fails."""
-    function, found = caller.function, list[torch.Tensor]()
+    function, found, tails = caller.function, list[torch.Tensor](), caller.graphs.tails
+    tails.begin_reads(caller.graphs.writes)
 
     def kept(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         regions = [r for r in caller.graphs.regions or () if r.values is not None]
         read = [t for r in regions if r.values is not None for t in r.values.read()]
         weights = [t for t in (*caller.state.tensors, *read) if isinstance(t, torch.nn.Parameter)]
-        found.extend(t.detach().cpu().clone() for t in [*tensors_in(result), *weights, *_sums(caller, regions, read)])
+        numbers = [] if tails.kept_as_read else numbers_of(result)
+        found.extend(numbers or tails.read)
+        found.extend(t.detach().cpu().clone() for t in [*weights, *_sums(caller, regions, read)])
         return result
 
     caller.function = kept
     try:
         call = caller.call(caller.args, caller.kwargs, drawing=number, plainly=plainly)
     finally:
-        caller.function = function
+        caller.function, tails.writes = function, None
     return found if call.ended is None else None
 
 
