@@ -150,7 +150,7 @@ def test_pinned_memory_is_written_while_its_copy_may_be_under_way(
     for each in found:
         assert each.code == "work-elsewhere"
         assert each.message.startswith("it writes to pinned memory that the copy of line ")
-        assert each.fix.endswith("after   ahead of this line: torch.cuda.current_stream().synchronize()")
+        assert each.fix.endswith("after   ahead of this line: cuda.current_stream().synchronize()")
 
 
 def test_a_list_of_pinned_memory_is_read_while_the_copy_to_it_may_be_under_way(tmp_path: Path) -> None:

@@ -106,3 +106,53 @@ def test_a_slot_that_is_filled_while_its_graph_may_still_read_it_is_told(wait: s
     found = pgk.diagnose(names["doubled"].step, names["batch"]).failures
     # THEN the upload is told where nothing waits for the replay of before
     assert ["self.slots[k].copy_" in f.frame.text for f in found] == [True] * told, found  # type: ignore[union-attr]
+
+
+CALLED = """
+import torch
+import paramgraph_kit as pgk
+device = pgk.device()
+net = torch.nn.Linear(4, 3).to(device).requires_grad_(False)
+class Runner:
+    def __init__(self):
+        self.x = torch.zeros(8, 4, device=device)
+        net(self.x)
+        self.graph = pgk.cuda.CUDAGraph()
+        with pgk.cuda.graph(self.graph):
+            self.out = net(self.x).square()
+    def run(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.out
+def data():
+    for _ in range(4):
+        yield torch.randn(8, 4).to(device)
+def main():
+    r, side, out = Runner(), pgk.cuda.Stream(), []
+    for b in data():
+        side.wait_stream(pgk.cuda.current_stream())
+        with pgk.cuda.stream(side):
+            y = r.run(b)
+        READ
+    return torch.stack(out).cpu()
+"""
+READ = "out.append(y.clone())"
+
+
+@pytest.mark.parametrize("read", [READ, pytest.param("out += [y * 2]", marks=pytest.mark.sweep)])
+def test_a_result_that_is_read_on_the_stream_that_does_not_wait_is_told_once(read: str, tmp_path: Path) -> None:
+    # GIVEN a method that replays on its caller's stream, a result that is read on another, and memory that comes free
+    # on that one WHEN diagnosed
+    (told,) = pgk.diagnose(load(CALLED.replace("READ", read), tmp_path / "program.py")["main"]).failures
+    # THEN the line that reads is told, in the names of its own function and file, and what follows from it is not
+    assert told.frame is not None
+    assert told.frame.text == read
+    assert "reads what the replay of line" in told.message
+    assert told.fix.endswith("ahead of this line: pgk.cuda.current_stream().wait_stream(side)")
+
+
+@pytest.mark.sweep
+def test_a_result_whose_stream_is_waited_for_is_not_told(tmp_path: Path) -> None:
+    # GIVEN the words followed WHEN diagnosed THEN nothing is told
+    followed = f"pgk.cuda.current_stream().wait_stream(side)\n        {READ}"
+    assert not pgk.diagnose(load(CALLED.replace("READ", followed), tmp_path / "program.py")["main"]).failures

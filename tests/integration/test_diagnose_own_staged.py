@@ -56,7 +56,7 @@ def test_a_host_buffer_that_is_read_ahead_of_its_copy_is_told_where_nothing_wait
     # GIVEN a loop that reads each answer in pinned memory, to which nobody has waited for the copy WHEN diagnosed
     found = told("pass", READ, "serve", tmp_path)
     # THEN the line that reads is told, and the one of the next round that fills what is copied from
-    words = "ahead of this line: torch.cuda.current_stream().synchronize()"
+    words = "ahead of this line: cuda.current_stream().synchronize()"
     assert ("work-elsewhere", READ, words) in found
     assert {line for _, line, _ in found} <= {READ, "self.staged.copy_(batch)"}
     assert {code for code, _, _ in found} == {"work-elsewhere"}
@@ -84,7 +84,7 @@ ALONE = {
 def test_a_loop_that_waits_for_nothing_is_told_where_the_call_alone_is_asked(line: str, tmp_path: Path) -> None:
     # GIVEN a loop that reads each answer at once WHEN the call is asked THEN that line is told, and what it fills
     found = {text: words for _, text, words in told("pass", line, "infer", tmp_path)}
-    assert found == {line: ALONE[line], STAGED: "ahead of this line: torch.cuda.current_stream().synchronize()"}
+    assert found == {line: ALONE[line], STAGED: "ahead of this line: cuda.current_stream().synchronize()"}
     # GIVEN no loop WHEN THEN it is noted
     names = load(PRELUDE + SERVER.replace("WAITS", "pass").partition("server =")[0], tmp_path / "alone.py")
     notes = pgk.diagnose(names["Server"]().infer, torch.ones(4, 6)).notes
@@ -124,7 +124,7 @@ LOOKS = {
 def test_what_numpy_reads_of_a_host_buffer_ahead_of_its_copy_is_told(title: str, tmp_path: Path) -> None:
     # GIVEN a loop that reads each answer in pinned memory through numpy WHEN nobody has waited THEN its line is told
     found = told("pass", LOOKS[title], "serve", tmp_path)
-    assert ("work-elsewhere", LOOKS[title], "ahead of this line: torch.cuda.current_stream().synchronize()") in found
+    assert ("work-elsewhere", LOOKS[title], "ahead of this line: cuda.current_stream().synchronize()") in found
     # WHEN somebody has THEN nothing is
     assert told("cuda.current_stream().synchronize()", LOOKS[title], "serve", tmp_path) == []
 

@@ -353,7 +353,7 @@ def test_a_step_on_a_side_stream_that_waits_for_nothing_is_told_with_the_name_th
         for i, each in enumerate((tmp_path / "program.py").read_text().split("\n"), 1)
         if "with cuda.stream(s)" in each
     )
-    words = f"the `with` around line {line + 1}, which calls this: s.wait_stream(torch.cuda.current_stream())"
+    words = f"the `with` around line {line + 1}, which calls this: s.wait_stream(cuda.current_stream())"
     assert words in told.fix
 
 

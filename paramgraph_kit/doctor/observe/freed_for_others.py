@@ -6,7 +6,7 @@ but of what ``record_stream`` tells it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,24 @@ class FreedForOthers:
         self._blocks: dict[int, _Block] = {}  # only those of which another stream may have work to come
 
     def work(
-        self, stamp: Stamp, given: Iterable[torch.Tensor], result: Any, device: str, place: Place, order: Order
+        self,
+        stamp: Stamp,
+        given: Iterable[torch.Tensor],
+        result: Any,
+        device: str,
+        place: Place,
+        order: Order,
+        waits: Mapping[int, int],
     ) -> Iterator[Place]:
-        """Something is put on a stream; yields where other streams may still use what its new memory was before."""
+        """Something is put on a stream; yields where other streams may still use what its new memory was before.
+
+        ``waits``: how much of each other stream it waits for besides, once it does what is told already.
+        """
         stream, keys = stamp[0], set[int]()
+
+        def is_before(done: Stamp) -> bool:
+            return order.is_before(done, stream) or waits.get(done[0], 0) >= done[1]
+
         for tensor in given:
             keys.add(key := storage_key(tensor))
             if (block := self._blocks.get(key)) is not None and block.stream != stream:
@@ -54,7 +68,7 @@ class FreedForOthers:
             storage = tensor.untyped_storage()
             made = _Block(storage_ref(storage), storage.data_ptr(), storage.nbytes(), stream)
             for old in self._taken_by(made):
-                late = (at for done, at in old.uses.values() if not order.is_before(done, stream))
+                late = (at for done, at in old.uses.values() if not is_before(done))
                 yield from late if old.stream == stream else ()
             self._blocks[key] = made
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.array_lines import ArrayLines, lies
 from paramgraph_kit.doctor.observe.places import Place, line_of
@@ -23,10 +23,10 @@ from paramgraph_kit.trace.model import Failure, Frame
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.unordered import Order, Stamp
 
-CURRENT = "torch.cuda.current_stream()"
 _TITLE = "Pinned memory is used while a copy of it may be under way"
 _CAUSE = "A copy with non_blocking=True is done when the GPU comes to it, and the host goes on before that."
 _MAKES = re.compile(r"[\w.]*\bStream\(.*\)")
+_OF_STREAMS = ("current_stream", "Stream", "CUDAGraph")
 _FLAG = 2  # where copy_() has non_blocking
 
 
@@ -213,9 +213,9 @@ def noted_late(place: Place, known: _UnderWay) -> str:
 
 def _waited(place: Place, known: _UnderWay) -> str:
     """What waits at a place for a copy."""
-    stream = next(streams_at(known.place), CURRENT)
-    if stream != CURRENT and place.user and known.place.user and place.user[0] is not known.place.user[0]:
-        stream = "torch.cuda"  # whose names mean nothing here
+    stream = next(streams_at(known.place), current := current_at(place))
+    if stream != current and place.user and known.place.user and place.user[0] is not known.place.user[0]:
+        stream = current.rpartition(".")[0]  # whose names mean nothing here
     return f"{stream}.synchronize()"
 
 
@@ -241,6 +241,15 @@ def with_name(words: str, *streams: str) -> str:
     made = next((each for each in streams if _MAKES.fullmatch(each)), "")
     named = f"`side = {made}` once, ahead of all of this, and `with torch.cuda.stream(side):` in place of `{made}`"
     return f"{named}; {words.replace(made, 'side')}" if made else words
+
+
+def current_at(place: Place) -> str:
+    """The stream that is current, as the file of a line calls what has the streams: ``pgk.cuda.current_stream()``."""
+    tree = tree_of(place.user[0].co_filename) if place.user is not None else None
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute)] if tree is not None else []
+    owners = (ast.unparse(n.value) for name in _OF_STREAMS for n in nodes if n.attr == name)
+    plain = (each for each in owners if all(part.isidentifier() for part in each.split(".")))
+    return f"{next(plain, 'torch.cuda')}.current_stream()"
 
 
 def streams_at(place: Place) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.freed_for_others import FreedForOthers
-from paramgraph_kit.doctor.observe.host_copies import CURRENT, HostCopies, streams_at, with_name
+from paramgraph_kit.doctor.observe.host_copies import HostCopies, current_at, streams_at, with_name
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.trace.model import Failure
 
@@ -78,6 +79,7 @@ class Unordered:
         self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
         self._read: dict[int, tuple[Stamp, Place]] = {}
         self._raced: dict[int, tuple[Place, Place]] = {}  # memory, and the line that has read too early for it
+        self._learned: dict[int, dict[int, int]] = {}  # what streams wait for once they do what is told
         self._hosts = set[int]()  # memory of the host's
         self._replays: list[tuple[Stamp, Place, Collection[int], Collection[int]]] = []  # the latest of each graph
 
@@ -94,6 +96,9 @@ class Unordered:
                 self._tell(place, replay, "it writes to what the replay of line {} may still read")
             elif not read.isdisjoint(results):
                 self._tell(place, replay, "it reads what the replay of line {} may still write")
+            else:
+                continue
+            _learn(self._learned.setdefault(stream, {}), dict([at]))
         self._hosts = self._hosts | written if host else self._hosts - written
         latest = (self._written[key] for key in read - self._hosts if key in self._written)
         races = [(place, other) for at, other in latest if not self.order.is_before(at, stream)]
@@ -105,7 +110,8 @@ class Unordered:
 
     def takes(self, stream: int, given: Iterable[torch.Tensor], result: Any, device: str, place: Place) -> None:
         """The latest work on a stream was given this, and has made that."""
-        for other in self.freed.work(self.order.latest(stream), given, result, device, place, self.order):
+        waits = self._learned.get(stream, {})
+        for other in self.freed.work(self.order.latest(stream), given, result, device, place, self.order, waits):
             self._tell(place, other, "it takes memory, freed by now, that line {} may still use")
 
     def launched(self, stream: int, inputs: Collection[int], results: Collection[int], place: Place) -> None:
@@ -117,6 +123,7 @@ class Unordered:
             for at, other in (latest[key] for key in keys if key in latest):
                 if not self.order.is_before(at, stream):
                     self._tell(place, other, said)
+                    _learn(self._learned.setdefault(stream, {}), dict([at]))
         for early, other in dict.fromkeys(self._raced[key] for key in inputs if key in self._raced):
             self._tell(early, other, "it reads what line {} may still be writing")
         stamp = self.order.work(stream)
@@ -127,15 +134,18 @@ class Unordered:
         """Work at a place does not wait for other work."""
         text = said.format(_line(other) or "?")
         failure = BY_ID["work-elsewhere"].failure(f"{text}, on another stream: nothing waits for it", place.frame())
-        inside, waited = next(streams_at(place), ""), next(streams_at(other), "") or CURRENT
-        if waited != CURRENT and place.user and other.user and place.user[0] is not other.user[0]:
+        current = current_at(place)
+        inside, waited = next(streams_at(place), ""), next(streams_at(other), "") or current
+        if waited != current and place.user and other.user and place.user[0] is not other.user[0]:
             waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
-        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or CURRENT}.wait_stream({waited})"
-        if not inside and waited == CURRENT:  # the lines that name their streams are those that call these
+        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or current}.wait_stream({waited})"
+        if not inside and waited == current:  # the lines that name their streams are those that call these
             fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
-            (around, name), (_, theirs) = _of_callers(place), _of_callers(other)
+            (around, name, _), (_, theirs, code) = _of_callers(place), _of_callers(other)
             if name and not theirs:
-                fix = f"ahead of the `with` around line {around}, which calls this: {name}.wait_stream({CURRENT})"
+                fix = f"ahead of the `with` around line {around}, which calls this: {name}.wait_stream({current})"
+            elif theirs and not name and place.user and place.user[0] is code:
+                fix, waited = f"ahead of this line: {current}.wait_stream({theirs})", theirs
         fix = with_name(fix, inside, waited)
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
@@ -145,13 +155,16 @@ def _line(place: Place) -> int:
     return line_of(*place.user) if place.user is not None else 0
 
 
-def _of_callers(place: Place) -> tuple[int, str]:
-    """The line that calls this in a ``with`` of a stream, and what that stream is called there; "" where none does."""
+def _of_callers(place: Place) -> tuple[int, str, CodeType | None]:
+    """The line that calls this in a ``with`` of a stream, what that stream is called there, and whose line that is.
+
+    "" where none does.
+    """
     for deep in range(len(place.stack) - 1, 0, -1):
         outer = Place(place.stack[:deep])
         if name := next(streams_at(outer), ""):
-            return _line(outer), name
-    return 0, ""
+            return _line(outer), name, outer.user[0] if outer.user is not None else None
+    return 0, "", None
 
 
 def _learn(knows: dict[int, int], more: dict[int, int]) -> None:
