@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.graphed_words import as_graphed
+from paramgraph_kit.doctor.observe.handed_out import with_clones
 from paramgraph_kit.doctor.observe.held import code_of, is_a
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.inputs_of_each import with_inputs
@@ -47,7 +48,8 @@ def as_replayed(found: Sequence[Failure], files: Iterable[str]) -> list[Failure]
         spoken = {id(f) for f in found if _REPLAY.search(f.fix) and f.fix != BY_ID[f.code].fix}
         found = [replace(f, fix=_REPLAY.sub(lambda _: call, f.fix)) if id(f) in spoken else f for f in found]
     found = as_launched(found, known)
-    return [replace(f, fix=own) if (own := with_inputs(f.fix, known)) != f.fix else f for f in found]
+    found = [replace(f, fix=own) if (own := with_inputs(f.fix, known)) != f.fix else f for f in found]
+    return with_clones(found)
 
 
 def _replayed(file: str) -> set[str]:
