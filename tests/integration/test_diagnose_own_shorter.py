@@ -53,6 +53,7 @@ def main():
         kept.append(server.encode(ids[:n], lengths[:n]))
     return torch.cat(kept).cpu()
 """
+LENGTHS = "self.lengths[:n].copy_(lengths)"
 LINE, ROWS = "self.ids[:n, :t].copy_(ids)", "self.out[:n].clone()"
 
 
@@ -74,16 +75,18 @@ def _told(found: pgk.Diagnosis) -> list[tuple[str, str]]:
         ),
     ],
 )
-@pytest.mark.parametrize(("mixed", "lines"), [("h.softmax(0)", [("size-frozen", LINE)]), ("h", [])])
+@pytest.mark.parametrize(
+    ("mixed", "lines"), [("h.softmax(0)", [LINE, LENGTHS]), ("emb(self.ids).mean(1).softmax(0)", [LINE]), ("h", [])]
+)
 def test_what_a_shorter_input_leaves_is_told_of_one_that_fills_all(
-    mixed: str, lines: list[tuple[str, str]], result: str, tmp_path: Path
+    mixed: str, lines: list[str], result: str, tmp_path: Path
 ) -> None:
     # GIVEN an encoder whose rows mix, or do not, by whatever its results go to the host
     names = _names(tmp_path, mixed, result)
     # WHEN asked with a batch that fills what its graph reads
     found = pgk.diagnose(names["server"].encode, names["ids"], names["lengths"])  # type: ignore[attr-defined]
-    # THEN the line whose rows count is told where they mix, and the lengths, which mask, are not
-    assert _told(found) == lines
+    # THEN the lines whose rows count are told where they mix, and no others
+    assert _told(found) == [("size-frozen", line) for line in lines]
     assert all("tried with one that is a row shorter" in f.message for f in found.failures)
 
 

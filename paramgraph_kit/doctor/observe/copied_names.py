@@ -54,6 +54,12 @@ def with_copies(node: ast.AST, copies: dict[ast.expr, str]) -> tuple[str, str]:
     return ast.unparse(node), ast.unparse(_Copy().visit(copy.deepcopy(node)))
 
 
+def grouped(what: ast.expr) -> str:
+    """The text of what a method is called of, in brackets where it needs them: ``(await run(x))``."""
+    text = ast.unparse(what)
+    return f"({text})" if isinstance(what, (ast.Await, ast.IfExp, ast.BinOp, ast.UnaryOp, ast.BoolOp)) else text
+
+
 def copy_of(given: str, value: Any) -> str:
     """The text of a copy of what a text names; ``value``: what that is."""
     kind = type(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from inspect import CO_COROUTINE
 from types import CodeType, FrameType
 from typing import Any
 
@@ -60,6 +61,19 @@ class GivenAway:
                     if by_map
                     else (code, call, copy.replace(_RESULT, text))
                 )
+
+    def of_coroutine(self, name: str = "") -> tuple[CodeType, ast.Return, ast.expr] | None:
+        """The one line by which a coroutine gives its result, within which a graph was replayed; ``name``: of it.
+
+        Where several have replayed it, that which awaits none of the others.
+        """
+        own = [code for code in self.ran if code.co_flags & CO_COROUTINE and not code.co_name.startswith("<")]
+        names = {code.co_name for code in own}
+        asked = [c for c in own if name in ("", c.co_name)]
+        last = [c for c in asked if names.isdisjoint(last_name(n) for n in nodes_of(c))]
+        returns = ((c, n) for c in last for n in nodes_of(c) if isinstance(n, ast.Return))
+        found = [(code, node, node.value) for code, node in returns if node.value is not None]
+        return found[0] if len(found) == 1 else None
 
 
 def _copied(frame: FrameType) -> str:

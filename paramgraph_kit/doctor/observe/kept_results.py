@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at, copy_of
+from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at, copy_of, grouped
 from paramgraph_kit.doctor.observe.given_away import GivenAway
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
@@ -191,7 +191,8 @@ class KeptResults:
             nodes = [*nodes_of(user[0])]
             given = {id(n) for call in nodes if isinstance(call, ast.Call) for n in _given_to_others(call)}
             comprehensions = [n for n in nodes if isinstance(n, (ast.ListComp, ast.GeneratorExp))]
-            calls = [n for n in comprehensions if isinstance(n.elt, ast.Call) and id(n) not in given]
+            awaited = [n for n in comprehensions if isinstance(n.elt, ast.Await)]
+            calls = [n for n in comprehensions if isinstance(n.elt, ast.Call) and id(n) not in given] + awaited
             calls = [n for n in calls if not (wrong and _is_look(n)) and not _copies(n.elt)]
             aside = _not_joined(nodes, place)
             calls = [n for n in calls if id(n) not in aside]
@@ -199,7 +200,10 @@ class KeptResults:
             lists = [kept for kept in self._lists.values() if any(_kept_at(kept))]
             if any(joined <= {id(t) for part in _parts(kept.held) for t in _tensors(part)} for kept in lists):
                 return  # they are those of a list, at whose lines it is told
-            if len(calls) == 1:
+            by_name = last_name(calls[0].elt.func) if len(calls) == 1 and isinstance(calls[0].elt, ast.Call) else ""
+            if (gives := self._away.of_coroutine(by_name) if by_name or not calls else None) is not None:
+                self._names[user[0], "[]"] = _cloned(*gives)
+            elif len(calls) == 1:
                 failure, held = _failure(user[0], calls[0], calls[0].elt), _kept_there(user[0], calls[0])
                 self._names[user[0], "[]"] = _of_entries(failure, calls[0].elt, held)
             elif not any(_twice(kept.held, owns) for kept in self._lists.values()):  # as what a generator gives
@@ -318,7 +322,7 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
     at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
     at = line.find(kept) if at < 0 else at  # kept += [f(x) for x in xs]
-    cloned = row_with_clones(what, held) or f"{kept}.clone()"
+    cloned = row_with_clones(what, held) or f"{grouped(what)}.clone()"
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
@@ -418,13 +422,13 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     """The same, where a list's entries are dictionaries, which have no clone()."""
     entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
     whole = bool(entries) and all(type(each) is dict for each in entries)
-    name = ast.unparse(what)
+    name, cloned = ast.unparse(what), f"{grouped(what)}.clone()"
     if entries and all(isinstance(each, tuple) for each in entries):  # also those whose parts have names
-        return replace(failure, fix=failure.fix.replace(f"{name}.clone()", f"copy.deepcopy({name})"))
+        return replace(failure, fix=failure.fix.replace(cloned, f"copy.deepcopy({name})"))
     if entries and not any(is_a(each, _HAVE_WORDS) or hasattr(type(each), "clone") for each in entries):
-        return replace(failure, fix=failure.fix.replace(f"{name}.clone()", f"copy.deepcopy({name})"))
+        return replace(failure, fix=failure.fix.replace(cloned, f"copy.deepcopy({name})"))
     each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
-    return replace(failure, fix=failure.fix.replace(f"{name}.clone()", each)) if whole else failure
+    return replace(failure, fix=failure.fix.replace(cloned, each)) if whole else failure
 
 
 def _added(node: ast.AST, name: str) -> ast.expr | None:

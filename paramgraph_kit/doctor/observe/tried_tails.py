@@ -152,15 +152,19 @@ def _depends(made: Callable[[float], list[torch.Tensor] | None]) -> bool | None:
 
 
 def _that_count(caller: Caller, made: Callable[[float], list[torch.Tensor] | None]) -> list[Failure]:
-    """The lines that the result depends on by themselves, of several; all where no one is such."""
+    """The lines without which the result is another, of several; all where no one is such."""
     tails = caller.graphs.tails
     found, counted = dict(tails.found), list[tuple[str, int]]()
     try:
-        for line in found if 1 < len(found) <= _MOST_LINES else ():
-            tails.only = [line]
-            counted += [line] if _depends(made) is not False else []
+        for times in (1.0, _LARGER) if 1 < len(found) <= _MOST_LINES else ():
+            every = made(times)
+            for line in (each for each in found if each not in counted):
+                tails.only = [each for each in found if each != line]
+                without = made(times)
+                counted += [line] if every is None or without is None or not _is_alike(every, without) else []
+            tails.only = ()
     finally:
-        tails.only, tails.found = (), {at: found[at] for at in counted or found}
+        tails.only, tails.found = (), {at: found[at] for at in found if at in counted or not counted}
     return [*tails.failures()]
 
 
