@@ -67,7 +67,7 @@ class OwnGraphs:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._known: dict[int, OneGraph] = {}
+        self.known: dict[int, OneGraph] = {}
         self._opens = OpenCaptures()
         self.regions: list[Region] | None = None  # of the captures of one call, where they are asked for
         self.keeps = self.stands_in = False  # what their names hold, and with something else for the tensors among it
@@ -87,15 +87,15 @@ class OwnGraphs:
         self.misread: list[Failure] = []  # results that were read when they were not there, or not any more
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self.known)
 
     def __contains__(self, graph: object) -> bool:
-        return id(graph) in self._known
+        return id(graph) in self.known
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins; what is captured from now on is its own."""
         pairs = by_torch()
-        own = self._known[id(graph)] = OneGraph(graph, begun=begun_in(), by_torch=pairs is not None)
+        own = self.known[id(graph)] = OneGraph(graph, begun=begun_in(), by_torch=pairs is not None)
         self._opens.begin(own)
         for pair in pairs or ():
             self.graphed.belong(*pair)
@@ -118,7 +118,7 @@ class OwnGraphs:
     def adopt(self, graph: object) -> None:
         """A graph that nobody has seen captured is replayed."""
         if graph not in self:
-            own = self._known[id(graph)] = OneGraph(graph, before=True, replayed=True)
+            own = self.known[id(graph)] = OneGraph(graph, before=True, replayed=True)
             with suppress(Exception):  # it may hold none any more
                 segments = twin().memory_snapshot(graph.pool())  # type: ignore[attr-defined]
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
@@ -134,10 +134,10 @@ class OwnGraphs:
             self.passed.captured_before(region.graph, region.code, region.names)
             for graph in filter(None, region.of_torch):
                 self.adopt(graph)
-                self._known[id(graph)].by_torch = True
+                self.known[id(graph)].by_torch = True
             if len(region.of_torch) == _BOTH and region.of_torch[1] is not None:
                 self.graphed.belong(*region.of_torch)
-            own = self._known[id(region.graph)]
+            own = self.known[id(region.graph)]
             own.filled = region.filled
             for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
@@ -149,28 +149,28 @@ class OwnGraphs:
                     own.reads[key] = (storage_ref(tensor.untyped_storage()), Place(()), tensor.data_ptr())
         for line in {(r.code, r.line) for r in self.regions}:
             alike = [r for r in self.regions if (r.code, r.line) == line and r.values is not None]
-            touched = [self._known[id(r.graph)].touched for r in alike]
+            touched = [self.known[id(r.graph)].touched for r in alike]
             known = [r.values for r in alike if r.values is not None]
             for region, values in zip(
                 alike, without_given_anew(known, touched) if len(alike) > 1 else (), strict=False
             ):
                 region.values = values
         roots = [names for region in self.regions for names in (region.space, region.names)]
-        self.held.note_before({key: own.touched for key, own in self._known.items()}, self.device, roots)
+        self.held.note_before({key: own.touched for key, own in self.known.items()}, self.device, roots)
 
     def of(self, graph: object) -> OneGraph | None:
         """What is known of one."""
-        return self._known.get(id(graph))
+        return self.known.get(id(graph))
 
     def _waiting(self) -> dict[int, Collection[int]]:
         """Memory that graphs read which were captured and not replayed yet."""
-        chosen = (each for each in self._known.values() if not each.by_torch and each not in self._opens)
+        chosen = (each for each in self.known.values() if not each.by_torch and each not in self._opens)
         return {id(each.graph): each.reads for each in chosen if not each.before and not each.launched}
 
     def ended(self, graph: object, *, empty: bool = False) -> None:
         """The capture of a graph has ended well; ``empty``: and holds nothing."""
         if graph in self:
-            self._known[id(graph)].empty = empty
+            self.known[id(graph)].empty = empty
             self.flow.ended(graph)
         for region in self.regions or ():
             if region.graph is graph:
@@ -178,9 +178,9 @@ class OwnGraphs:
                 region.adds_on = self.flow.is_begun_elsewhere(graph)
                 region.ran = self.ran
                 region.reads_of_given(self.flow.uses(graph))
-                if not self._known[id(graph)].by_torch:
+                if not self.known[id(graph)].by_torch:
                     self.between.ended(graph, region, *self.flow.learned(graph, region.code), self.flow.filled(graph))
-        if graph in self and not self._known[id(graph)].by_torch:
+        if graph in self and not self.known[id(graph)].by_torch:
             self.states.ended(graph, compared=self.regions is not None and (self.keeps or self.stands_in))
         self._opens.ended(graph)
         self.held.note(self._waiting(), self.device)
@@ -197,7 +197,7 @@ class OwnGraphs:
             keys.add(key := storage_key(tensor))
             if tensor.device.type == device and key and key not in own.made and key not in own.reads:
                 own.reads[key] = (storage_ref(tensor.untyped_storage()), place, tensor.data_ptr())
-                if any(key in other.memory for other in self._known.values()):
+                if any(key in other.memory for other in self.known.values()):
                     own.of_others.add(key)
             if key in own.reads and name not in VIEWS:
                 own.ends[key] = max(own.ends.get(key, 0), end_of(tensor))
@@ -223,7 +223,7 @@ class OwnGraphs:
         self.between.used(keys)
         self.behind.read(keys)
         pending = self.unexecuted.read(tensors)
-        for own in self._known.values():
+        for own in self.known.values():
             there = own.memory.keys() & set(keys)
             if own.by_torch or not there or (not own.replayed and self._is_filled(there)):
                 continue
@@ -235,14 +235,14 @@ class OwnGraphs:
                 pending.append(replace(failure, fix=fix))
             elif (spoiled := own.spoiled or self.order.written_over(own)) is not None:
                 self.misread.append(self.order.read_late(own, spoiled, self.regions or ()))
-        unnamed = [t for t in tensors if not any(storage_key(t) in own.memory for own in self._known.values())]
-        self.misread += self.order.read_unnamed(unnamed, self._known.values(), self.written, self.regions or ())
+        unnamed = [t for t in tensors if not any(storage_key(t) in own.memory for own in self.known.values())]
+        self.misread += self.order.read_unnamed(unnamed, self.known.values(), self.written, self.regions or ())
         return pending
 
     def computed(self, pending: list[Failure], result: Any, written: list[torch.Tensor]) -> None:
         """It has computed this, and has written to tensors of before the call."""
         made = result if isinstance(result, (list, tuple)) else (result,)
-        kept = [t for t in written if not any(storage_key(t) in own.memory for own in self._known.values())]
+        kept = [t for t in written if not any(storage_key(t) in own.memory for own in self.known.values())]
         if kept or any(not isinstance(each, torch.Tensor) or each.device.type != self.device for each in made):
             self.misread += pending
         else:
@@ -257,13 +257,13 @@ class OwnGraphs:
             self.behind.wrote(storage_key(tensor), place)
             self.writes_seen += 1
             self.written[storage_key(tensor)] = self.writes_seen
-            for own in self._known.values():
+            for own in self.known.values():
                 own.wrote(tensor, storage_key(tensor))
 
     def around(self) -> Iterator[Failure]:
         """What was seen between replays: streams without order, results that are kept, batches that fill a part."""
         yield from [*self.unordered.problems, *self.unordered.hosts.problems]
-        given = {key for own in self._known.values() for key in own.reads if not own.by_torch} & self.written.keys()
+        given = {key for own in self.known.values() for key in own.reads if not own.by_torch} & self.written.keys()
         yield from self.kept.failures(self.filled_by_all(), among(given))
         yield from self.behind.failures()
         yield from self.filled_in_part()
@@ -301,9 +301,9 @@ class OwnGraphs:
         self.states.returned()
         self.between.returned(stay)
         self.unordered.hosts.returned(results_in(result), self.unordered.order)
-        exchanged_in([r for r in self.launched_regions() if self._known[id(r.graph)].before])  # others may come anew
+        exchanged_in([r for r in self.launched_regions() if self.known[id(r.graph)].before])  # others may come anew
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended(), *self.samples.ended()]
-        waiting = (own for own in self._known.values() if not own.replayed and not own.by_torch)
+        waiting = (own for own in self.known.values() if not own.replayed and not own.by_torch)
         made = {id(own.graph): own.memory.keys() - self.written.keys() for own in waiting}
         self.early.returned(tensors_in(result), made, self.regions or ())
         self.fed.returned(result, self.memory(), self.device)
@@ -324,7 +324,7 @@ class OwnGraphs:
 
     def launched(self, graph: object, place: Place, stream: int) -> None:
         """A graph is replayed, on a stream."""
-        if (one := self._known.get(id(graph))) is None:
+        if (one := self.known.get(id(graph))) is None:
             return
         if one.by_torch:
             self.misread += self.graphed.launched(graph, place)
@@ -340,11 +340,11 @@ class OwnGraphs:
             self.behind.launched(graph, one.reads, {*one.memory, *self.flow.filled(graph)}, place)
             self.unordered.hosts.launched(one.hosts, self.unordered.order.latest(stream), place)
             takes = one.of_others - self.flow.overwritten(graph) - self.written.keys()
-            self.misread += self.order.ahead(one, self._known.values(), takes, place)
-            made = [own for own in self._known.values() if own.before and not own.launched and own is not one]
+            self.misread += self.order.ahead(one, self.known.values(), takes, place)
+            made = [own for own in self.known.values() if own.before and not own.launched and own is not one]
             makers = [(own.graph, own.reads) for own in made if not own.memory.keys().isdisjoint(one.reads)]
             self.misread += self.order.launched(graph, one.begun, makers, place)
-            lost = self.order.lost(one, self._known.values(), self.flow.overwritten(graph), self.written, place)
+            lost = self.order.lost(one, self.known.values(), self.flow.overwritten(graph), self.written, place)
             self.misread += [with_pools_of_their_own(each, self.regions or (), one.begun) for each in lost]
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
@@ -354,24 +354,24 @@ class OwnGraphs:
         if self.regions is not None:
             self.samples.launched(graph, place, one.before)
             self.filled.launched({key: one.ends.get(key, 0) for key in one.reads}, one.memory.keys())
-        self.order.over(one, self._known.values(), place)
+        self.order.over(one, self.known.values(), place)
 
     def _is_filled(self, keys: Collection[int]) -> bool:
         """Whether graphs that were replayed write all of some memory."""
-        return set(keys) <= set[int]().union(*(self.flow.written(g.graph) for g in self._known.values() if g.launched))
+        return set(keys) <= set[int]().union(*(self.flow.written(g.graph) for g in self.known.values() if g.launched))
 
     def _is_spoiled(self, tensor: torch.Tensor) -> bool:
         """Whether another graph of its pool was replayed since, and has written over a result."""
-        return any(own.spoiled is not None and storage_key(tensor) in own.memory for own in self._known.values())
+        return any(own.spoiled is not None and storage_key(tensor) in own.memory for own in self.known.values())
 
     def read_and_written(self, graph: object, keeper: Keeper | None = None) -> tuple[Collection[int], Collection[int]]:
         """Memory from outside that a graph reads, and what it writes of all memory, of which states are kept."""
         self.flow.keep(graph, keeper)
-        return getattr(self._known.get(id(graph)), "reads", ()), self.flow.written(graph)
+        return getattr(self.known.get(id(graph)), "reads", ()), self.flow.written(graph)
 
     def looked_at(self, graph: object) -> None:
         """The same, as far as it is known what it reads, and what was kept of it."""
-        if (one := self._known.get(id(graph))) is None:
+        if (one := self.known.get(id(graph))) is None:
             return
         if self.regions is not None:
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
@@ -394,12 +394,12 @@ class OwnGraphs:
                 others = [v for (_, v), same in zip(known, same_line, strict=True) if same and v is not values]
                 with region.as_now():
                     values.look(others)
-                    own = self._known[id(graph)]
+                    own = self.known[id(graph)]
                     note_fed_elsewhere(values, own.reads, {k for k, at in self.written.items() if at > own.at})
 
     def lost(self, graph: object) -> Iterator[Failure]:
         """Lines of a graph that is replayed now whose tensors are gone."""
-        own, unowned = self._known.get(id(graph)), self.states.unowned(graph)
+        own, unowned = self.known.get(id(graph)), self.states.unowned(graph)
         reads = own.reads if own is not None and not (own.by_torch or own.before) else {}
         kept = set(own.of_others) if own is not None else set()
         if not self.stands_in:  # gradients are as before each call: the next one has others
@@ -428,7 +428,7 @@ class OwnGraphs:
         Where as many are told already, at the lines that give them another name, nothing is left to say.
         """
         args, kwargs = given
-        captured = [own.reads for own in self._known.values() if not own.before]
+        captured = [own.reads for own in self.known.values() if not own.before]
         taken = first.union(*captured) if captured else set[int]()  # what no call captures is no graph's
         named = [(f"argument {i + 1}", value) for i, value in enumerate(args)] + list(kwargs.items())
         ignored = [
@@ -437,24 +437,24 @@ class OwnGraphs:
             if any(storage_key(tensor) in taken - later - {0} for tensor in tensors_in(value))
         ]
         if not ignored and not any(f.code == "stale-input" for f in told):
-            before = [r for r in self.launched_regions() if self._known[id(r.graph)].before and not r.of_torch]
+            before = [r for r in self.launched_regions() if self.known[id(r.graph)].before and not r.of_torch]
             seen = first | later | self.carried | self.written.keys()
-            old = [own for own in self._known.values() if own.before and own.launched]
+            old = [own for own in self.known.values() if own.before and own.launched]
             lies = {at for own in old for at in own.touched}, {at for own in old for at, _ in own.freed}
             return [*unread(before, by_name, seen, self.device, at)] or captured_alone(named, seen, *lies, at, before)
         if sum(f.code == "stale-input" for f in told) >= len(ignored):
             return []
-        gone = (f for own in self._known.values() if own.launched for f in self.lost(own.graph))
+        gone = (f for own in self.known.values() if own.launched for f in self.lost(own.graph))
         called = {said: name for said, value in named for name, each in by_name.items() if each is value}
         return [not_read(ignored, at, self.launched_regions(), gone, called)]
 
     def launched_regions(self) -> list[Region]:
         """The captures whose graphs were replayed: those of other objects of the file are nobody's here."""
-        return [region for region in self.regions or () if self._known[id(region.graph)].launched]
+        return [region for region in self.regions or () if self.known[id(region.graph)].launched]
 
     def memory(self) -> set[int]:
         """What the graphs read, and what they make."""
-        return set[int]().union(*(own.reads.keys() | own.made for own in self._known.values()))
+        return set[int]().union(*(own.reads.keys() | own.made for own in self.known.values()))
 
     def lies_elsewhere(self) -> bool:
         """Whether what they read has other memory behind the last replay, which none has shown therefore."""
@@ -465,11 +465,11 @@ class OwnGraphs:
     def has_others(self, graphs: Iterable[object]) -> bool:
         """Whether a graph was replayed that is none of these, and that torch has not captured."""
         known = {id(graph) for graph in graphs}
-        return any(own.launched and not own.by_torch for key, own in self._known.items() if key not in known)
+        return any(own.launched and not own.by_torch for key, own in self.known.items() if key not in known)
 
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
-        return any(own.writes(tensor) for own in self._known.values())
+        return any(own.writes(tensor) for own in self.known.values())
 
     def _filled_by(self, *graphs: OneGraph) -> Callable[[torch.Tensor], bool]:
         """Whether a tensor is memory that graphs write: what they have made, or a buffer that was there before."""
@@ -483,11 +483,11 @@ class OwnGraphs:
 
     def filled_by_all(self) -> Callable[[torch.Tensor], bool]:
         """Whether a tensor is memory that any of them writes."""
-        return self._filled_by(*self._known.values())
+        return self._filled_by(*self.known.values())
 
     def adds_to(self, region: Region, learning: Iterable[torch.Tensor]) -> bool:
         """Whether the graph of a capture adds to gradients that were there before: it has not made them."""
-        own = self._known[id(region.graph)]
+        own = self.known[id(region.graph)]
         if own.before:
             there = own.loses or any(p.grad is not None and not self.writes(p.grad) for p in learning)
             return there and not own.by_torch
@@ -495,5 +495,5 @@ class OwnGraphs:
 
     def owns(self, result: Any) -> bool:
         """Whether something in a result is memory that a graph writes."""
-        made = set[int]().union(*(own.made for own in self._known.values()))
+        made = set[int]().union(*(own.made for own in self.known.values()))
         return any(storage_key(each) in made or self.writes(each) for each in results_in(result))

@@ -43,6 +43,7 @@ class StaleTails:
         self._filled: dict[int, tuple[Any, torch.Tensor]] = {}  # of that, by memory, what such lines have filled
         self.padded = PaddedRows()
         self.writes: Callable[[torch.Tensor], bool] | None = None  # whether a tensor is a graph's, where that is asked
+        self.captured = False  # the call that was tried last has captured
         self.kept_as_read = False  # results are kept as they are: what a view held when it was made is what counts
         self.read: list[torch.Tensor] = []  # copies of what is made of results, in the order in which it is
         self._viewed: set[tuple[int, int, torch.Size]] = set()

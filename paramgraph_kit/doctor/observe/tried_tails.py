@@ -63,7 +63,7 @@ def tried(caller: Caller, call: Call, told: list[Failure], notes: list[str]) -> 
 def _of_shorter(caller: Caller, number: int, full: Full, notes: list[str]) -> list[Failure]:
     """The same of an input that fills what it is given today: tried with one that is shorter, in each of its sizes."""
     graphs, args, kwargs = caller.graphs, caller.args, caller.kwargs
-    regions, misread = graphs.regions and [*graphs.regions], [*graphs.misread]
+    regions, misread, known = [*(graphs.regions or ())], [*graphs.misread], {**graphs.known}
     told, tried_all = dict[Frame | None, Failure](), True
     stays = graphs.memory()
     for size in sorted({size for _, some in full.values() for size in some})[:_MOST_SIZES]:
@@ -75,7 +75,7 @@ def _of_shorter(caller: Caller, number: int, full: Full, notes: list[str]) -> li
             found = None if is_same else _tried_shorter(caller, number)
         finally:
             caller.args, caller.kwargs, graphs.tails.changes = args, kwargs, 0.0
-            graphs.regions, graphs.misread = regions, misread
+            graphs.regions, graphs.misread, graphs.known = [*regions], [*misread], {**known}
         tried_all = tried_all and found is not None
         told = {f.frame: f for f in found or ()} | told
     if not told and not tried_all:
@@ -88,7 +88,9 @@ def _tried_shorter(caller: Caller, number: int) -> list[Failure] | None:
     """What depends on what is behind such an input; None where nobody knows."""
     tails = caller.graphs.tails
     if _made_with(caller, number, 0.0) is None or not tails.found:
-        return None
+        return [] if tails.captured else None
+    if tails.captured:  # it has a graph of its own, which this one replays
+        return []
     places = [*padded_places(caller, number)]
 
     def made(times: float) -> list[torch.Tensor] | None:
@@ -193,6 +195,7 @@ def _made(caller: Caller, number: int, *, plainly: bool = False) -> list[torch.T
         call = caller.call(caller.args, caller.kwargs, drawing=number, plainly=plainly)
     finally:
         caller.function, tails.writes = function, None
+    tails.captured = call.captures
     return found if call.ended is None else None
 
 
