@@ -90,6 +90,7 @@ def of_captures(
     from paramgraph_kit.doctor.observe.freed_words import without_cache
     from paramgraph_kit.doctor.observe.other_numbers import TAKES_NO_OTHERS
     from paramgraph_kit.doctor.observe.places import order_of
+    from paramgraph_kit.doctor.observe.results_of_each import is_of_each
 
     name, _, where = head_of(whole)
     ended = [f for f in whole.failures if not _is_silent(f)]
@@ -101,6 +102,7 @@ def of_captures(
         inside = [replace(f, fix=without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
         inside = [f for f in inside if not _is_chained(f, region, regions) and not _is_around(f, region)]
+        inside = [f for f in inside if not is_of_each(f, region)]
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]

@@ -44,6 +44,7 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.pool_words import with_pools_of_their_own
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.observe.replay_order import ReplayOrder
+from paramgraph_kit.doctor.observe.results_of_each import results_at
 from paramgraph_kit.doctor.observe.returned_early import ReturnedEarly
 from paramgraph_kit.doctor.observe.stale_tails import StaleTails
 from paramgraph_kit.doctor.observe.states_between import StatesBetween
@@ -139,7 +140,7 @@ class OwnGraphs:
                 self.graphed.belong(*region.of_torch)
             own = self.known[id(region.graph)]
             own.filled = region.filled
-            for tensor in (t for value in region.results() for t in tensors_in(value) if storage_key(t)):
+            for tensor in (t for value in results_at(region, own) for t in tensors_in(value) if storage_key(t)):
                 storage = tensor.untyped_storage()
                 own.memory[storage_key(tensor)] = Memory(storage_ref(storage), storage.data_ptr(), storage.nbytes())
             own.made |= own.memory.keys()
